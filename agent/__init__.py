@@ -1,0 +1,1 @@
+"""Decides: what to try next and whether to keep it. Owns the command line."""

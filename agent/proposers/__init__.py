@@ -1,0 +1,1 @@
+"""Proposers: sampler, random, llm, hybrid, scripted."""

@@ -1,0 +1,59 @@
+"""What a proposer is: something that, shown the memory of a campaign, offers a proposal.
+
+An offer is text, whoever made it. Nothing a proposer says is believed before the rails have passed
+it, a sampler's no more than a language model's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainer.errors import AutoresearchError
+from agent.menu import ProxyMenu
+from trainer.spec import Config
+from trajectory.evidence import Evidence
+from trajectory.rows import Attempt, ProposerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a proposer is shown. It must not change any of it."""
+
+    menu: ProxyMenu
+    reference: Config
+    """The config a proposal edits."""
+    evidence: Evidence
+    iter: int
+    """The iteration to propose for, 1 for the first."""
+    seed: int
+    """Root of the campaign's random choices. A proposer draws from (seed, iter) alone, so that a
+    resumed campaign goes on as if it had never stopped."""
+    max_changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An untrusted proposal: JSON text for the rails, and how it came about."""
+
+    raw: str
+    record: ProposerRecord
+
+
+class ProposerError(AutoresearchError):
+    """No usable proposal came; ``attempts`` holds what did."""
+
+    def __init__(self, message: str, attempts: tuple[Attempt, ...] = ()) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+
+
+class Proposer(Protocol):
+    """The seam where a user's own search plugs in."""
+
+    def propose(self, memory: Memory) -> Offer:
+        """Offer one proposal for ``memory.iter``.
+
+        :raises ProposerError: where none can be had; the night goes on with another proposer.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Measures: one TrialSpec in, one TrialResult out. Knows nothing of agents."""

@@ -1,0 +1,1 @@
+"""Remembers: the append-only journal, the queryable history, their analysis."""

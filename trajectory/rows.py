@@ -1,0 +1,204 @@
+"""The rows of trajectory.jsonl: every fact a campaign leaves behind, as frozen types.
+
+Proposals, verdicts and decisions are defined here rather than in ``agent`` because the record
+outlives the code that decided: whoever reads a journal needs these and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from trainer.spec import (
+    Budget,
+    Config,
+    CorpusInfo,
+    Finite,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    PositiveInt,
+    Scalar,
+    TrialOk,
+    TrialResult,
+)
+
+SCHEMA = 1
+"""Version of the row format, in the first row of every journal. Readers accept all older ones."""
+
+RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
+Role: TypeAlias = Literal["baseline", "candidate", "reference"]
+
+
+class Proposal(Frozen):
+    """What a proposer wants: a few knobs of the reference set to other values, and why."""
+
+    changes: dict[str, Scalar]
+    reason: str
+
+
+class Verdict(Frozen):
+    """What the rails said. ``why`` is one sentence; empty when allowed."""
+
+    allowed: bool
+    rail: RailName | None = None
+    why: str = ""
+
+
+class Attempt(Frozen):
+    """One exchange with an LLM, raw, whatever it was worth."""
+
+    raw: str
+    """The reply's text as received (cut at 20,000 characters, and then ``truncated`` is true)."""
+    truncated: bool = False
+    mode: str = ""
+    """How the schema was asked for: ``json_schema``, ``guided_json``, … or ``none``."""
+    finish_reason: str | None = None
+    verdict: Verdict | None = None
+    error: str | None = None
+    """Transport or protocol failure, one sentence; then there is no verdict."""
+    latency_s: NonNegative = 0
+    prompt_tokens: NonNegativeInt | None = None
+    completion_tokens: NonNegativeInt | None = None
+
+
+class ProposerRecord(Frozen):
+    """Who proposed, and what it took."""
+
+    kind: str
+    """Who made the proposal that was used: ``sampler``, ``random``, ``llm``, ``scripted``."""
+    model: str | None = None
+    prompt_sha256: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    latency_s: NonNegative = 0
+    overrode: dict[str, Scalar] | None = None
+    """The sampler's suggestion that the LLM saw and was free to override."""
+    fallback: str | None = None
+    """Why another proposer than the one whose turn it was made this proposal."""
+
+
+class TrialRecord(Frozen):
+    """One trial as the journal keeps it."""
+
+    trial_id: str
+    role: Role
+    config_hash: str
+    seed: NonNegativeInt
+    result: TrialResult
+    wall_s: NonNegative
+    """From the request to the result in hand."""
+
+    @property
+    def val_bpb(self) -> float | None:
+        return self.result.val_bpb if isinstance(self.result, TrialOk) else None
+
+
+class Decision(Frozen):
+    """Keep or discard, with every number it was made from.
+
+    ``delta`` is estimate minus reference, in bits per byte: negative is better.
+    """
+
+    action: Literal["keep", "discard", "none"]
+    """``none``: nothing was trained."""
+    reference_hash: str | None = None
+    reference_bpb: Finite | None = None
+    estimate_bpb: Finite | None = None
+    delta: Finite | None = None
+    stderr: NonNegative | None = None
+    sigma: NonNegative | None = None
+    """Noise sd of one run that ``stderr`` was computed from."""
+    pairs: NonNegativeInt = 0
+    """Common seeds on which both configs were measured."""
+    z: Finite | None = None
+    """``-delta / stderr``, to be compared with ``z_keep``."""
+    z_keep: Finite | None = None
+    explanation: str = ""
+
+
+class CampaignRow(Frozen):
+    """The first row: what everything after it was measured with."""
+
+    kind: Literal["campaign"] = "campaign"
+    schema_: Annotated[int, Field(alias="schema")] = SCHEMA
+    id: str
+    created_at: str
+    """ISO 8601, UTC."""
+    menu_name: str
+    menu_sha256: str
+    menu_toml: str
+    """The whole menu, so that the campaign is legible without the file it came from."""
+    corpus: CorpusInfo
+    budget: Budget
+    horizon_steps: PositiveInt | None
+    backend: str
+    device: str
+    reference: Literal["incumbent", "baseline"]
+    baseline_seeds: PositiveInt
+    seed: NonNegativeInt
+    """Root of every random choice the campaign makes."""
+    z_keep: NonNegative
+    max_runs: PositiveInt
+    """Most seeds a candidate races over."""
+    max_changes: PositiveInt
+    sandbox: str
+    """How trials are confined, as the sandbox describes itself."""
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+
+class BaselineRow(Frozen):
+    """One seed of the baseline."""
+
+    kind: Literal["baseline"] = "baseline"
+    at: str
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+
+
+class IterationRow(Frozen):
+    """One turn of the loop."""
+
+    kind: Literal["iteration"] = "iteration"
+    iter: PositiveInt
+    at: str
+    proposer: ProposerRecord
+    proposal: Proposal | None
+    verdict: Verdict
+    config: Config | None
+    config_hash: str | None
+    trials: tuple[TrialRecord, ...] = ()
+    decision: Decision
+    wall_s: NonNegative
+    energy_wh: NonNegative | None = None
+
+
+class EventRow(Frozen):
+    """Something that happened to the campaign rather than in it."""
+
+    kind: Literal["event"] = "event"
+    at: str
+    event: Literal["paused", "resumed", "interrupted", "fallback", "note"]
+    why: str
+    trial_ids: tuple[str, ...] = ()
+    """``interrupted``: the trials that were in flight and count for nothing."""
+
+
+Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | EventRow
+
+_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
+
+
+def parse_row(line: str | bytes) -> Row:
+    """The row in one line of a journal.
+
+    :raises pydantic.ValidationError: on anything else.
+    """
+    return _ROW.validate_json(line)
+
+
+def dump_row(row: Row) -> str:
+    """One line of JSON, ``kind`` first, without a newline."""
+    return row.model_dump_json(by_alias=True)
