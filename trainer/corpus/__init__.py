@@ -1,1 +1,20 @@
 """Turns text into the memory-mapped tokens that every trial of a campaign reads."""
+
+from trainer.corpus.prepare import Progress, prepare
+from trainer.corpus.store import (
+    Corpus,
+    corpus_directories,
+    find_corpus,
+    heldout_sha256,
+    open_corpus,
+)
+
+__all__ = [
+    "Corpus",
+    "Progress",
+    "corpus_directories",
+    "find_corpus",
+    "heldout_sha256",
+    "open_corpus",
+    "prepare",
+]

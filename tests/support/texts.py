@@ -1,0 +1,33 @@
+"""Texts for corpora: distinct, of known size, the same ones every time."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+SYLLABLES = "ta re mi lo sun kar ben do pil é ö ñ 学 習 🙂".split()
+
+
+def _words() -> list[str]:
+    rng = random.Random("words")
+    return ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(500)]
+
+
+def make_texts(count: int, *, size: int = 400, seed: int = 0) -> list[str]:
+    """``count`` distinct texts of about ``size`` characters each."""
+    rng = random.Random(seed)
+    vocabulary = _words()
+    texts = []
+    for number in range(count):
+        words = rng.choices(vocabulary, k=size // 6)
+        lines = [" ".join(words[i : i + 9]) for i in range(0, len(words), 9)]
+        texts.append(f"text {seed}.{number}\n" + "\n".join(lines) + "\n")
+    return texts
+
+
+def write_folder(folder: Path, texts: list[str]) -> Path:
+    """One file a text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number:04d}.txt").write_text(text, "utf-8")
+    return folder

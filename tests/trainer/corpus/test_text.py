@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import itertools
+import random
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.corpus.text import (
+    PIECE_MAX_BYTES,
+    PIECE_MIN_BYTES,
+    WHOLE_BYTES,
+    cut,
+    fingerprint,
+    normal_form,
+)
+
+
+def lines(count: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [f"line {rng.randrange(10**9)} {'é' * rng.randrange(40)}\n" for _ in range(count)]
+
+
+def blocks_of(text: bytes, ends: list[int]) -> list[bytes]:
+    cuts = [0, *sorted(end % (len(text) + 1) for end in ends), len(text)]
+    return [text[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+def test_a_text_of_ordinary_size_is_one_document() -> None:
+    text = b"x" * WHOLE_BYTES
+    assert list(cut([text[:1000], text[1000:]])) == [text]
+    assert list(cut([])) == []
+    assert len(list(cut([text + b"x"]))) > 1
+
+
+def test_pieces_of_a_large_text_end_with_lines_and_join_to_it() -> None:
+    text = "".join(lines(8000)).encode()
+    pieces = list(cut([text]))
+    assert b"".join(pieces) == text
+    assert len(pieces) > 20
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert all(PIECE_MIN_BYTES <= len(piece) <= PIECE_MAX_BYTES for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize("character", ["x", "é", "学", "🙂"])
+def test_a_text_without_lines_is_cut_between_characters(character: str) -> None:
+    text = ("a" + character * 60_000).encode()
+    pieces = list(cut([text]))
+    assert b"".join(pieces) == text
+    assert max(map(len, pieces)) <= max(PIECE_MAX_BYTES, WHOLE_BYTES)
+    for piece in pieces:
+        piece.decode()
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=8), st.sampled_from(["\n", "\n\n", "🙂", ""]))
+def test_documents_do_not_depend_on_the_blocks(ends: list[int], joint: str) -> None:
+    text = joint.join(line.strip() for line in lines(3000)).encode()
+    assert list(cut(blocks_of(text, ends))) == list(cut([text]))
+
+
+def test_cuts_fall_into_step_after_an_insertion() -> None:
+    first = lines(20_000)
+    second = ["an inserted line\n", *first[:9000], "and another\n", *first[9000:]]
+    pieces = [set(cut(["".join(version).encode()])) for version in (first, second)]
+    assert len(pieces[0] & pieces[1]) > 0.9 * len(pieces[0])
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_the_normal_form_is_nfc_with_white_space_collapsed(text: str) -> None:
+    expected = " ".join(unicodedata.normalize("NFC", text).split())
+    assert normal_form(text.encode()).decode() == expected
+
+
+@given(st.text(alphabet="a \t\n\r\x0b\x0c\x1c\x1f\x85\u2003\u00e9e\u0301"))
+def test_so_it_is_for_every_kind_of_white_space(text: str) -> None:
+    expected = " ".join(unicodedata.normalize("NFC", text).split())
+    assert normal_form(text.encode()).decode() == expected
+
+
+def test_fingerprints_agree_in_the_first_half_for_duplicates_only() -> None:
+    one, two, three = (fingerprint(t) for t in (b"a  b\n", b" a b", b"A b"))
+    assert one is not None
+    assert two is not None
+    assert three is not None
+    assert one[:16] == two[:16] != three[:16]
+    assert one[16:] != two[16:]
+    assert fingerprint(b" \t\r\n") is None
+    assert fingerprint("\u3000\u00a0".encode()) is None

@@ -1,0 +1,248 @@
+"""From sources to a corpus: read, de-duplicate, split, tokenize, publish.
+
+A corpus is a function of the *set* of its documents and of the settings: neither the order of the
+sources nor names nor times change a byte of its token files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from trainer.corpus.sources import READ_SUFFIXES, SourceReader
+from trainer.corpus.split import NEEDED_BYTES, Split, split
+from trainer.corpus.spool import Indices, Spool
+from trainer.corpus.store import (
+    HELDOUT,
+    META,
+    TOKENIZER,
+    TRAIN,
+    Corpus,
+    check_name,
+    corpus_sha256,
+)
+from trainer.corpus.tokenization import (
+    BPE_SAMPLE_BYTES,
+    Tokenizer,
+    TokenizerRecipe,
+    check_lossless,
+    dtype_name,
+    parse_tokenizer,
+    vocab_size,
+)
+from trainer.corpus.workspace import TokenFile, Workspace, WrittenTokens
+from trainer.errors import CorpusError
+from trainer.spec import CorpusInfo
+
+FORMAT = 1
+"""Part of the cache key: raise it whenever the same input would give other files."""
+BATCH_BYTES = 1 << 20
+
+Stage = Literal["read", "train tokenizer", "encode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a preparation is."""
+
+    stage: Stage
+    done_bytes: int
+    """Of the sources while reading, of distinct text while encoding."""
+    total_bytes: int | None
+    """None where a streamed dataset does not say."""
+    documents: int
+    """Read so far, duplicates included, blank ones not."""
+    blank_documents: int
+    skipped_files: int
+    """Files in named folders left out because they are not text by their suffix."""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def prepare(
+    sources: Sequence[str],
+    *,
+    cache_dir: Path,
+    tokenizer: str = "bytes",
+    heldout_bytes: int = 262_144,
+    name: str | None = None,
+    text_field: str = "text",
+    on_progress: OnProgress | None = None,
+) -> Corpus:
+    """The corpus of these sources, built under ``cache_dir`` or found there.
+
+    The sources are always read and hashed, which is what finds a cached corpus; all the rest is
+    skipped when there is one. Sources are described in :mod:`trainer.corpus.sources`, tokenizers
+    in :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.split`.
+
+    :param heldout_bytes: about how much text to hold out; never more than a tenth of it.
+    :param name: of the corpus; by default made from the sources' names.
+    :param text_field: the field of JSONL, Parquet and dataset records that holds the text.
+    :param on_progress: called from time to time, at least at the start and end of a stage.
+    :raises CorpusError: when the input cannot become a corpus; nothing is left behind.
+    :raises MachineryError: when the cache cannot be written.
+    """
+    if heldout_bytes < NEEDED_BYTES:
+        raise CorpusError(
+            f"{heldout_bytes} held-out bytes measure nothing; ask for {NEEDED_BYTES:,} or more"
+        )
+    recipe = parse_tokenizer(tokenizer)
+    reader = SourceReader(sources, text_field)
+    name = check_name(name if name is not None else default_name(sources))
+    with Workspace(cache_dir) as workspace, Spool(workspace.directory) as spool:
+        report = _Reporter(reader, spool, on_progress or _ignore)
+        _read(reader, spool, report)
+        parts = split(spool, heldout_bytes)
+        folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
+        cached = workspace.existing(folder)
+        if cached is not None:
+            return cached
+        _build(workspace, spool, parts, recipe, name=name, report=report)
+        return workspace.publish(folder)
+
+
+def default_name(sources: Sequence[str]) -> str:
+    """A name made of the sources': ``stdlib``, a path's last part, a dataset's name."""
+    names = []
+    for source in sources:
+        if source.startswith("hf:"):
+            tail = source[3:].partition(":")[0]
+        else:
+            path = Path(source).expanduser().absolute()
+            tail = path.stem if path.suffix.lower() in READ_SUFFIXES else path.name
+        names.append(re.sub(r"[^A-Za-z0-9._]+", "-", tail).strip("-._") or "text")
+    return "+".join(names)[:64]
+
+
+def _ignore(_: Progress) -> None:
+    pass
+
+
+class _Reporter:
+    """Turns counters into Progress values."""
+
+    def __init__(self, reader: SourceReader, spool: Spool, on_progress: OnProgress) -> None:
+        self._reader = reader
+        self._spool = spool
+        self._on_progress = on_progress
+
+    def __call__(self, stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
+        self._on_progress(
+            Progress(
+                stage=stage,
+                done_bytes=done_bytes,
+                total_bytes=total_bytes,
+                documents=len(self._spool),
+                blank_documents=self._spool.blank_documents,
+                skipped_files=self._reader.skipped_files,
+            )
+        )
+
+
+def _read(reader: SourceReader, spool: Spool, report: _Reporter) -> None:
+    total = reader.total_bytes
+    report("read", 0, total)
+    reported = 0
+    for document in reader.documents():
+        spool.add(document)
+        if reader.read_bytes - reported >= BATCH_BYTES:
+            reported = reader.read_bytes
+            report("read", reported, total)
+    spool.seal()
+    report("read", reader.read_bytes, total)
+    if not len(spool):
+        raise CorpusError("the sources hold nothing but white space; name files with text in them")
+
+
+def _build(
+    workspace: Workspace,
+    spool: Spool,
+    parts: Split,
+    recipe: TokenizerRecipe,
+    *,
+    name: str,
+    report: _Reporter,
+) -> None:
+    """Write every file of the corpus into the workspace."""
+    report("train tokenizer", 0, None)
+    tokenizer = recipe.build(_sample(spool, parts.train))
+    check_lossless(tokenizer, recipe.label, spool.read(parts.heldout.tolist()))
+
+    sizes = spool.sizes()
+    total = int(sizes[parts.heldout].sum() + sizes[parts.train].sum())
+    done = 0
+
+    def encoded(text_bytes: int) -> None:
+        nonlocal done
+        done += text_bytes
+        report("encode", done, total)
+
+    encoded(0)
+    heldout = _encode(spool, parts.heldout, tokenizer, workspace.directory / HELDOUT, encoded)
+    train = _encode(spool, parts.train, tokenizer, workspace.directory / TRAIN, encoded)
+    if tokenizer.json is not None:
+        workspace.write(TOKENIZER, tokenizer.json)
+    info = CorpusInfo(
+        name=name,
+        sha256=corpus_sha256(train.sha256, heldout.sha256, tokenizer.json),
+        heldout_sha256=heldout.sha256,
+        tokenizer=recipe.label,
+        vocab_size=vocab_size(tokenizer),
+        separator_id=tokenizer.separator_id,
+        dtype=dtype_name(vocab_size(tokenizer)),
+        documents=len(spool),
+        duplicates=len(spool) - train.documents - heldout.documents,
+        train_documents=train.documents,
+        train_tokens=train.tokens,
+        train_bytes=train.text_bytes,
+        heldout_documents=heldout.documents,
+        heldout_tokens=heldout.tokens,
+        heldout_bytes=heldout.text_bytes,
+    )
+    workspace.write(META, (info.model_dump_json(indent=2) + "\n").encode())
+
+
+def _cache_key(spool: Spool, parts: Split, recipe: TokenizerRecipe, heldout_bytes: int) -> str:
+    settings = f"{FORMAT} {recipe.identity} {recipe.label} {heldout_bytes} {len(spool)} "
+    key = hashlib.sha256(settings.encode())
+    key.update(spool.exact_digests(parts.heldout))
+    key.update(spool.exact_digests(parts.train))
+    return key.hexdigest()
+
+
+def _sample(spool: Spool, indices: Indices) -> Iterator[bytes]:
+    seen = 0
+    for text in spool.read(indices.tolist()):
+        if seen >= BPE_SAMPLE_BYTES:
+            return
+        seen += len(text)
+        yield text
+
+
+def _encode(
+    spool: Spool, indices: Indices, tokenizer: Tokenizer, path: Path, report: Callable[[int], None]
+) -> WrittenTokens:
+    with TokenFile(path) as file:
+        for batch in _batches(spool.read(indices.tolist())):
+            text_bytes = sum(map(len, batch))
+            file.append(tokenizer.encode(batch), documents=len(batch), text_bytes=text_bytes)
+            report(text_bytes)
+        return file.finish()
+
+
+def _batches(documents: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document)
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,155 @@
+"""Documents that are a field of records: JSONL, Parquet, and datasets streamed from Hugging Face.
+
+Each generator yields the UTF-8 text of one record at a time and holds no more than a batch of
+records. A record whose text is null is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainer.errors import CorpusError
+
+LINE_BYTES = 64 << 20
+"""The longest JSONL line read: a file without line ends must not fill the memory."""
+PARQUET_BATCH_ROWS = 128
+
+Advance = Callable[[int], None]
+"""Told of each stretch of source bytes done."""
+
+
+def jsonl_documents(
+    file: BinaryIO, path: Path, text_field: str, advance: Advance
+) -> Iterator[bytes]:
+    """The text of each line's object; blank lines are passed over.
+
+    :raises CorpusError: naming the line that is not an object with that field.
+    """
+    number = 0
+    while line := file.readline(LINE_BYTES):
+        number += 1
+        advance(len(line))
+        where = f"{path} line {number}"
+        if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+            raise CorpusError(
+                f"{where} is longer than {LINE_BYTES >> 20} MiB; write one record a line"
+            )
+        if line.isspace():
+            continue
+        try:
+            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else _one_line(error)
+            raise CorpusError(
+                f"{where} is not JSON in UTF-8 ({reason}); mend or remove the line"
+            ) from error
+        if not isinstance(record, dict):
+            raise CorpusError(
+                f"{where} is a JSON {_json_type(record)}, not an object; write one object a line"
+            )
+        if text_field not in record:
+            raise _no_field(where, text_field, record)
+        yield from _text(record[text_field], where, text_field)
+
+
+def parquet_documents(
+    file: BinaryIO, path: Path, text_field: str, advance: Advance
+) -> Iterator[bytes]:
+    """The text column of a Parquet file, a batch of rows at a time.
+
+    :raises CorpusError: when it is not one, or has no such column of strings.
+    """
+    try:
+        import pyarrow.parquet  # noqa: PLC0415  an extra
+    except ImportError as error:
+        raise CorpusError(
+            f"reading {path} needs pyarrow; run: pip install 'autoresearch[parquet]'"
+        ) from error
+    size = path.stat().st_size
+    try:
+        # pre_buffer would read whole row groups, however large, ahead.
+        with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
+            if text_field not in table.schema_arrow.names:
+                raise _no_field(str(path), text_field, table.schema_arrow.names)
+            rows_done = 0
+            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=[text_field]):
+                for row, value in enumerate(batch.column(0).to_pylist(), start=rows_done + 1):
+                    yield from _text(value, f"{path} row {row}", text_field)
+                rows_before, rows_done = rows_done, rows_done + batch.num_rows
+                rows = table.metadata.num_rows
+                advance(size * rows_done // rows - size * rows_before // rows)
+    except (ValueError, NotImplementedError) as error:  # Arrow's own errors are among them
+        raise CorpusError(
+            f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
+        ) from error
+
+
+def dataset_documents(
+    name: str, config: str | None, split: str, text_field: str
+) -> Iterator[bytes]:
+    """The text column of a Hugging Face dataset, streamed.
+
+    :raises CorpusError: when the extra is missing, or the dataset cannot be loaded or read.
+    """
+    where = f"hf:{name}{'@' + config if config else ''}:{split}"
+    for number, record in enumerate(_dataset_records(name, config, split, where), start=1):
+        if text_field not in record:
+            raise _no_field(where, text_field, record)
+        yield from _text(record[text_field], f"{where} record {number}", text_field)
+
+
+def _dataset_records(
+    name: str, config: str | None, split: str, where: str
+) -> Iterator[dict[str, Any]]:
+    try:
+        import datasets  # noqa: PLC0415  an extra
+    except ImportError as error:
+        raise CorpusError(
+            f"loading {where} needs the datasets library; "
+            "run: pip install 'autoresearch[huggingface]'"
+        ) from error
+    try:
+        yield from datasets.load_dataset(name, config, split=split, streaming=True)
+    except Exception as error:  # the hub's HTTP client, and its errors, change with its version
+        raise CorpusError(
+            f"cannot read {where} ({_one_line(error)}); check the name, the configuration, the "
+            "split and the network"
+        ) from error
+
+
+def _text(value: Any, where: str, text_field: str) -> Iterable[bytes]:
+    """The value of a text field as UTF-8; nothing for null."""
+    if value is None:
+        return ()
+    if not isinstance(value, str):
+        raise CorpusError(
+            f"{where}: the field {text_field!r} is a {_json_type(value)}, not a string; name "
+            "another with --text-field"
+        )
+    try:
+        return (value.encode(),)
+    except UnicodeEncodeError as error:
+        raise CorpusError(
+            f"{where}: the field {text_field!r} holds half a surrogate pair at character "
+            f"{error.start}, which is no UTF-8; mend or remove the record"
+        ) from error
+
+
+def _no_field(where: str, text_field: str, fields: Iterable[str]) -> CorpusError:
+    there = ", ".join(sorted(map(str, fields))) or "none"
+    return CorpusError(
+        f"{where} has no field {text_field!r}, only {there}; "
+        "name the one that holds the text with --text-field"
+    )
+
+
+def _json_type(value: Any) -> str:
+    names = {dict: "object", list: "list", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number" if isinstance(value, int | float) else "value")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

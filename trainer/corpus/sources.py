@@ -1,0 +1,252 @@
+"""Where text comes from: the standard library, files and folders, Hugging Face datasets.
+
+A source is one string:
+
+- ``stdlib``: the Python standard library's own ``.py`` files, without its test suites;
+- a path to a file, or to a folder, which is walked: text files by suffix, JSONL, Parquet; hidden
+  entries, ``__pycache__`` and other suffixes are left out, and the latter counted; a symbolic
+  link is followed, and a folder it leads back to is read once. A file that is named itself is read
+  whatever its suffix, as text;
+- ``hf:NAME[@CONFIG][:SPLIT]``: a Hugging Face dataset (``train`` by default), streamed, where NAME
+  may be a local folder.
+
+Text must be UTF-8; a byte order mark is dropped. Whatever cannot be read as meant is a CorpusError
+that names the file and, in JSONL, the line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from trainer.corpus.records import dataset_documents, jsonl_documents, parquet_documents
+from trainer.corpus.text import cut
+from trainer.errors import CorpusError
+
+TEXT_SUFFIXES = frozenset(
+    ".txt .text .md .markdown .rst .adoc .tex .org .py .pyi .c .h .cc .cpp .hpp .cu .cuh .rs .go "
+    ".java .kt .scala .js .mjs .ts .tsx .jsx .rb .php .pl .lua .r .jl .hs .ml .swift .sh .sql .css "
+    ".html .htm .xml .toml .yaml .yml .ini .cfg .srt .vtt".split()
+)
+JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
+PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
+READ_SUFFIXES = TEXT_SUFFIXES | JSONL_SUFFIXES | PARQUET_SUFFIXES
+
+TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
+BLOCK_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_HUB_SOURCE = re.compile(r"hf:(?P<name>[^:@]+)(@(?P<config>[^:]+))?(:(?P<split>.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HubDataset:
+    name: str
+    config: str | None
+    split: str
+
+
+class SourceReader:
+    """The documents of several sources, each text cut into documents as :mod:`text` says.
+
+    :raises CorpusError: at construction, for a source that is missing or holds nothing to read;
+        from :meth:`documents`, for a file that cannot be read as meant.
+    """
+
+    def __init__(self, sources: Sequence[str], text_field: str) -> None:
+        if not sources:
+            raise CorpusError("no source was given; name stdlib, a file, a folder or hf:NAME")
+        self._text_field = text_field
+        self._parts: list[SourceFile | HubDataset] = []
+        self.skipped_files = 0
+        self.read_bytes = 0
+        """Bytes of the sources read so far."""
+        for source in sources:
+            self._parts += self._expand(source)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes to read; None where a dataset does not say."""
+        sizes = [part.size for part in self._parts if isinstance(part, SourceFile)]
+        return sum(sizes) if len(sizes) == len(self._parts) else None
+
+    def documents(self) -> Iterator[bytes]:
+        """Every document as UTF-8, blank ones and duplicates included."""
+        for part in self._parts:
+            if isinstance(part, SourceFile):
+                end = self.read_bytes + part.size
+                yield from self._file_documents(part.path)
+                self.read_bytes = end
+            else:
+                for text in dataset_documents(part.name, part.config, part.split, self._text_field):
+                    self._advance(len(text))
+                    yield from cut([text])
+
+    def _advance(self, size: int) -> None:
+        self.read_bytes += size
+
+    def _file_documents(self, path: Path) -> Iterator[bytes]:
+        try:
+            with _open_regular(path) as file:
+                if path.suffix.lower() in PARQUET_SUFFIXES:
+                    texts = parquet_documents(file, path, self._text_field, self._advance)
+                elif path.suffix.lower() in JSONL_SUFFIXES:
+                    texts = jsonl_documents(file, path, self._text_field, self._advance)
+                else:
+                    yield from _checked(cut(_blocks(file, self._advance)), path)
+                    return
+                for text in texts:
+                    yield from cut([text])
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    # --- which files ---
+
+    def _expand(self, source: str) -> list[SourceFile | HubDataset]:
+        if source == "stdlib":
+            return list(_stdlib_files())
+        if source.startswith("hf:"):
+            return [_hub_dataset(source)]
+        path = Path(source).expanduser()
+        try:
+            return self._expand_path(path)
+        except OSError as error:
+            raise _unreadable(Path(error.filename or path), error) from error
+
+    def _expand_path(self, path: Path) -> list[SourceFile | HubDataset]:
+        status = path.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            if status.st_size == 0 and stat.S_ISREG(status.st_mode):
+                raise CorpusError(f"{path} is empty; name a file that holds text")
+            return [SourceFile(path, status.st_size)]
+        files = sorted(self._folder_files(path), key=lambda file: file.path)
+        if not files:
+            raise CorpusError(
+                f"the folder {path} holds no text, JSONL or Parquet file "
+                f"({self.skipped_files} of other suffixes); name another, or a file in it"
+            )
+        return list(files)
+
+    def _folder_files(self, folder: Path) -> Iterator[SourceFile]:
+        for path in _walk(folder):
+            if path.suffix.lower() not in READ_SUFFIXES:
+                self.skipped_files += 1
+                continue
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield SourceFile(path, status.st_size)
+            else:
+                self.skipped_files += 1  # a pipe, socket or device
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file below, hidden ones left out, each folder once however many links lead to it."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    seen: set[tuple[int, int]] = set()
+    for current, subfolders, names in os.walk(folder, followlinks=True, onerror=fail):
+        status = Path(current).stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in seen:
+            subfolders.clear()
+            continue
+        seen.add(identity)
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and name != "__pycache__"
+        )
+        yield from (Path(current, name) for name in names if not name.startswith("."))
+
+
+def _stdlib_files() -> Iterator[SourceFile]:
+    """The standard library by the names of its modules: nothing a distribution put beside it."""
+    root = Path(sysconfig.get_path("stdlib"))
+    found = False
+    for name in sorted(sys.stdlib_module_names):
+        module = root / f"{name}.py"
+        paths = [module] if module.is_file() else []
+        if (root / name).is_dir():
+            paths += [
+                path
+                for path in _walk(root / name)
+                if path.suffix == ".py" and TEST_FOLDERS.isdisjoint(path.relative_to(root).parts)
+            ]
+        for path in paths:
+            found = True
+            yield SourceFile(path, path.stat().st_size)
+    if not found:
+        raise CorpusError(
+            f"this Python has no standard library source in {root}; name a folder of text instead"
+        )
+
+
+def _hub_dataset(source: str) -> HubDataset:
+    match = _HUB_SOURCE.fullmatch(source)
+    if match is None:
+        raise CorpusError(
+            f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT"
+        )
+    return HubDataset(match["name"], match["config"], match["split"] or "train")
+
+
+# --- reading ---
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise CorpusError(f"{path} is not a regular file; name a file or folder of text")
+    return file
+
+
+def _blocks(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
+    first = True
+    while block := file.read(BLOCK_BYTES):
+        advance(len(block))
+        yield block.removeprefix(BYTE_ORDER_MARK) if first else block
+        first = False
+
+
+def _checked(documents: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """The same documents, all seen to be text."""
+    offset = 0
+    for document in documents:
+        if (at := document.find(b"\0")) >= 0:
+            raise CorpusError(
+                f"{path} is binary: byte {offset + at:,} is NUL; leave it out, or save its text "
+                "as UTF-8"
+            )
+        if not document.isascii():
+            try:
+                document.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{path} is not UTF-8 text: byte {offset + error.start:,} is "
+                    f"0x{document[error.start]:02x}; leave it out, or save it as UTF-8"
+                ) from error
+        offset += len(document)
+        yield document
+
+
+def _unreadable(path: Path, error: OSError) -> CorpusError:
+    if path.is_symlink() and isinstance(error, FileNotFoundError):
+        return CorpusError(f"{path} is a symbolic link to nothing; mend the link or remove it")
+    return CorpusError(
+        f"cannot read {path}: {error.strerror or error}; check the path and its permissions"
+    )

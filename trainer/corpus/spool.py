@@ -1,0 +1,104 @@
+"""Every document of a preparation, on disk in the order read, with its fingerprint in memory.
+
+Sources are read once, so what is hashed is what is tokenized even where a file changes meanwhile
+or a stream cannot be rewound. Memory holds 40 bytes a document; the text is in an unnamed
+temporary file that vanishes with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.corpus.disk import writing_to
+from trainer.corpus.text import DIGEST_BYTES, fingerprint
+
+Indices = npt.NDArray[np.int64]
+
+
+class Spool:
+    """Documents by index, in the order they were added.
+
+    :raises MachineryError: from any method, where the disk refuses.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        with writing_to(directory):
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)  # noqa: SIM115
+        self._fingerprints = bytearray()
+        self._ends = array("q", [0])
+        self.blank_documents = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes held, duplicates included."""
+        return self._ends[-1]
+
+    def add(self, text: bytes) -> None:
+        """Append one document of UTF-8 text; a blank one is only counted."""
+        marks = fingerprint(text)
+        if marks is None:
+            self.blank_documents += 1
+            return
+        with writing_to(self._directory):
+            self._file.write(text)
+        self._fingerprints += marks
+        self._ends.append(self._ends[-1] + len(text))
+
+    def seal(self) -> None:
+        """Make everything added readable; nothing may be added afterwards."""
+        with writing_to(self._directory):
+            self._file.flush()
+
+    def sizes(self) -> Indices:
+        """UTF-8 bytes of each document."""
+        ends: Indices = np.array(self._ends, dtype=np.int64)
+        return ends[1:] - ends[:-1]
+
+    def distinct(self) -> Indices:
+        """One document of each normal form, in the order of their hashes.
+
+        Of several with one normal form, the one whose exact bytes hash lowest: so neither the
+        choice nor the order depends on where a document came from.
+        """
+        words = np.frombuffer(self._fingerprints, dtype=">u8").reshape(-1, 4)
+        order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0]))
+        normal = words[order, : DIGEST_BYTES // 8]
+        is_first = np.ones(len(order), dtype=np.bool_)
+        is_first[1:] = (normal[1:] != normal[:-1]).any(axis=1)
+        return order[is_first]
+
+    def exact_digests(self, indices: Indices) -> bytes:
+        """The digests of these documents' exact bytes, joined."""
+        marks = np.frombuffer(self._fingerprints, dtype=np.uint8)
+        return marks.reshape(-1, 2 * DIGEST_BYTES)[indices, DIGEST_BYTES:].tobytes()
+
+    def read(self, indices: Iterable[int]) -> Iterator[bytes]:
+        """These documents, in this order."""
+        descriptor = self._file.fileno()
+        for index in indices:
+            start, end = self._ends[index], self._ends[index + 1]
+            yield os.pread(descriptor, end - start, start)

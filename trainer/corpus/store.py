@@ -1,0 +1,180 @@
+"""Prepared corpora on disk: what they are, opening and finding them.
+
+CACHE/
+  NAME-KEY/                 KEY is a hash of the text and the settings
+    meta.json               CorpusInfo
+    train.bin heldout.bin   little-endian tokens, a separator before each document
+    tokenizer.json          but for bytes
+  .building-…/              one in the making: see :mod:`trainer.corpus.workspace`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from trainer.corpus.tokenization import Tokenizer, load_tokenizer, token_dtype
+from trainer.errors import CorpusError
+from trainer.spec import CorpusInfo, explain
+
+META = "meta.json"
+TRAIN = "train.bin"
+HELDOUT = "heldout.bin"
+TOKENIZER = "tokenizer.json"
+
+_CORPUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A prepared corpus, its tokens mapped from disk and read only.
+
+    ``train`` and ``heldout`` are 1-D; each document in them is preceded by
+    ``info.separator_id``, and they run in the order of their content's hashes.
+    """
+
+    info: CorpusInfo
+    train: np.memmap[tuple[int], np.dtype[Any]]
+    heldout: np.memmap[tuple[int], np.dtype[Any]]
+    directory: Path
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer it was made with."""
+        if self.info.tokenizer == "bytes":
+            return load_tokenizer(None)
+        return load_tokenizer((self.directory / TOKENIZER).read_bytes())
+
+    def documents(self, part: Literal["train", "heldout"]) -> Iterator[str]:
+        """The text of each document, decoded from its tokens."""
+        tokenizer = self.tokenizer()
+        tokens = self.train if part == "train" else self.heldout
+        starts = np.flatnonzero(tokens == self.info.separator_id)
+        for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+            yield tokenizer.decode(np.asarray(tokens[start + 1 : end])).decode()
+
+
+def open_corpus(directory: Path) -> Corpus:
+    """Open a prepared corpus; nothing is hashed, the files' sizes are checked.
+
+    :raises CorpusError: when the folder is missing, incomplete or does not match its meta.json.
+    """
+    try:
+        info = CorpusInfo.model_validate_json((directory / META).read_bytes())
+    except ValidationError as error:
+        raise CorpusError(
+            f"{directory / META} does not describe a corpus: {explain(error)}; prepare it again"
+        ) from error
+    except OSError as error:
+        raise CorpusError(
+            f"{directory} is not a prepared corpus ({META}: {error.strerror}); "
+            "make one with: autoresearch data prepare"
+        ) from error
+    if info.tokenizer != "bytes" and not (directory / TOKENIZER).is_file():
+        raise CorpusError(f"{directory} lacks its {TOKENIZER}; prepare it again")
+    return Corpus(
+        info=info,
+        train=_map_tokens(directory / TRAIN, info.dtype, info.train_tokens),
+        heldout=_map_tokens(directory / HELDOUT, info.dtype, info.heldout_tokens),
+        directory=directory.absolute(),
+    )
+
+
+def _map_tokens(path: Path, dtype: str, tokens: int) -> np.memmap[tuple[int], np.dtype[Any]]:
+    token = token_dtype(dtype)
+    expected = tokens * token.itemsize
+    try:
+        size = path.stat().st_size
+        if size != expected:
+            raise CorpusError(
+                f"{path} holds {size:,} bytes where its meta.json says {expected:,}; "
+                "prepare the corpus again"
+            )
+        return np.memmap(path, dtype=token, mode="r", shape=(tokens,))
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
+
+
+def heldout_sha256(path: Path) -> str:
+    """SHA-256 of the held-out token file: ``path`` is it, or the corpus directory it is in.
+
+    :raises CorpusError: when it cannot be read.
+    """
+    return _file_sha256(path / HELDOUT if path.is_dir() else path)
+
+
+def is_intact(corpus: Corpus) -> bool:
+    """Whether every file of the corpus still hashes to what its meta.json says.
+
+    :raises CorpusError: when one cannot be read.
+    """
+    heldout_sha = heldout_sha256(corpus.directory)
+    tokenizer_json = None
+    if corpus.info.tokenizer != "bytes":
+        tokenizer_json = (corpus.directory / TOKENIZER).read_bytes()
+    sha = corpus_sha256(_file_sha256(corpus.directory / TRAIN), heldout_sha, tokenizer_json)
+    return heldout_sha == corpus.info.heldout_sha256 and sha == corpus.info.sha256
+
+
+def corpus_sha256(train_sha: str, heldout_sha: str, tokenizer_json: bytes | None) -> str:
+    """The identity of a corpus, from those of its parts; no tokenizer.json means bytes."""
+    tokenizer_sha = hashlib.sha256(tokenizer_json or b"bytes").hexdigest()
+    identity = f"train {train_sha} heldout {heldout_sha} tokenizer {tokenizer_sha}"
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
+
+
+def corpus_directories(cache_dir: Path) -> list[Path]:
+    """The folders of a cache that hold a corpus, sorted by name; none when there is no cache."""
+    return sorted(path.parent for path in cache_dir.glob(f"[!.]*/{META}"))
+
+
+def find_corpus(name: str, cache_dir: Path) -> Corpus:
+    """The corpus in the directory ``name``, or the one in the cache of that name.
+
+    A cached corpus is named by its folder, the beginning of its folder's name, or its own name.
+
+    :raises CorpusError: when there is none, or more than one.
+    """
+    if (Path(name) / META).is_file():
+        return open_corpus(Path(name).absolute())
+    matches = [path for path in corpus_directories(cache_dir) if path.name.startswith(name)]
+    exact = [path for path in matches if path.name == name or _name_in(path) == name]
+    matches = exact or matches
+    if len(matches) == 1:
+        return open_corpus(matches[0])
+    if not matches:
+        raise CorpusError(
+            f"there is no corpus {name!r} in {cache_dir}; see: autoresearch data list"
+        )
+    folders = ", ".join(path.name for path in matches)
+    raise CorpusError(f"{name!r} names {len(matches)} corpora; say which: {folders}")
+
+
+def _name_in(directory: Path) -> str:
+    return directory.name.rpartition("-")[0]
+
+
+def check_name(name: str) -> str:
+    """The name, if a folder can be called so.
+
+    :raises CorpusError: otherwise.
+    """
+    if not _CORPUS_NAME.fullmatch(name):
+        raise CorpusError(
+            f"a corpus cannot be named {name!r}; use up to 64 letters, digits and . _ + -"
+        )
+    return name

@@ -1,0 +1,234 @@
+"""Text to tokens and back, without losing a byte.
+
+Whatever the tokenizer, the separator before each document is one id past its own: no text can
+spell it. For ``bytes`` that is 256, for ``bpe:1024`` 1023 (the vocabulary of 1024 includes it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from trainer.errors import CorpusError
+
+Tokens = npt.NDArray[np.unsignedinteger]
+
+SMALLEST_BPE = 257
+LARGEST_BPE = 1 << 20
+BPE_SAMPLE_BYTES = 16 << 20
+"""A BPE is trained on this much of the train split: the first documents in the order of their
+hashes, which is a uniform sample."""
+
+
+class Tokenizer(Protocol):
+    """A lossless map between text and ids below ``separator_id``."""
+
+    @property
+    def separator_id(self) -> int:
+        """One past the tokenizer's own ids."""
+
+    @property
+    def json(self) -> bytes | None:
+        """The ``tokenizer.json``; None for bytes."""
+
+    def encode(self, documents: Sequence[bytes]) -> Tokens:
+        """The tokens of these UTF-8 documents in one array, each after a separator."""
+
+    def decode(self, tokens: Tokens) -> bytes:
+        """The text of one document's tokens, given without separators."""
+
+
+class TokenizerRecipe(Protocol):
+    """A tokenizer as it is asked for, which may have to be trained first."""
+
+    @property
+    def label(self) -> str:
+        """As recorded: ``bytes``, ``bpe:1024`` or ``file:NAME``."""
+
+    @property
+    def identity(self) -> str:
+        """Two recipes with one identity build one tokenizer from one sample."""
+
+    def build(self, sample: Iterable[bytes]) -> Tokenizer:
+        """The tokenizer; ``sample`` is read only by one that is trained."""
+
+
+def vocab_size(tokenizer: Tokenizer) -> int:
+    """Ids in use, the separator included."""
+    return tokenizer.separator_id + 1
+
+
+def dtype_name(size: int) -> Literal["uint8", "uint16", "uint32"]:
+    """The smallest unsigned type for a vocabulary of this size."""
+    if size <= 1 << 8:
+        return "uint8"
+    return "uint16" if size <= 1 << 16 else "uint32"
+
+
+def token_dtype(name: str) -> np.dtype[np.unsignedinteger]:
+    """The type of tokens on disk: little-endian."""
+    return np.dtype(name).newbyteorder("<")
+
+
+def parse_tokenizer(spec: str) -> TokenizerRecipe:
+    """The recipe that ``bytes``, ``bpe:VOCAB`` or ``file:PATH`` names.
+
+    :raises CorpusError: on anything else, and on a file that is not a tokenizer.
+    """
+    kind, _, argument = spec.partition(":")
+    if spec == "bytes":
+        return BytesRecipe()
+    if kind == "bpe" and argument.isascii() and argument.isdigit():
+        vocab = int(argument)
+        if not SMALLEST_BPE <= vocab <= LARGEST_BPE:
+            raise CorpusError(
+                f"a BPE of {vocab} tokens cannot be trained; ask for {SMALLEST_BPE} "
+                f"(256 bytes and a separator) to {LARGEST_BPE}"
+            )
+        return BpeRecipe(vocab)
+    if kind == "file" and argument:
+        return FileRecipe(Path(argument))
+    raise CorpusError(
+        f"there is no tokenizer {spec!r}; choose bytes, bpe:VOCAB such as bpe:1024, or file:PATH "
+        "of a tokenizer.json"
+    )
+
+
+def load_tokenizer(json: bytes | None) -> Tokenizer:
+    """The tokenizer whose ``json`` this is."""
+    return ByteTokenizer() if json is None else JsonTokenizer(json)
+
+
+@dataclass(frozen=True, slots=True)
+class BytesRecipe:
+    label: str = "bytes"
+    identity: str = "bytes"
+
+    def build(self, sample: Iterable[bytes]) -> Tokenizer:
+        return ByteTokenizer()
+
+
+class BpeRecipe:
+    """A byte-level BPE (GPT-2's pre-tokenization), trained on the sample.
+
+    A small text can yield fewer merges than asked for; the vocabulary is then smaller.
+    """
+
+    def __init__(self, vocab: int) -> None:
+        self._vocab = vocab
+        self.label = self.identity = f"bpe:{vocab}"
+
+    def build(self, sample: Iterable[bytes]) -> Tokenizer:
+        bpe = HfTokenizer(models.BPE())
+        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        bpe.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self._vocab - 1,
+            min_frequency=2,
+            show_progress=False,
+            special_tokens=[],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        )
+        bpe.train_from_iterator((text.decode() for text in sample), trainer)
+        return JsonTokenizer(bpe.to_str().encode())
+
+
+class FileRecipe:
+    """A tokenizer file as the ``tokenizers`` library writes it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._json = path.read_bytes()
+        except OSError as error:
+            raise CorpusError(
+                f"cannot read the tokenizer {path}: {error.strerror}; name a readable "
+                "tokenizer.json"
+            ) from error
+        self._tokenizer = _checked_tokenizer(self._json, path)
+        self.label = f"file:{path.name}"
+        self.identity = "json:" + hashlib.sha256(self._json).hexdigest()
+
+    def build(self, sample: Iterable[bytes]) -> Tokenizer:
+        return self._tokenizer
+
+
+def _checked_tokenizer(json: bytes, path: Path) -> JsonTokenizer:
+    try:
+        return JsonTokenizer(json)
+    except Exception as error:  # the library raises Exception itself, nothing narrower
+        raise CorpusError(
+            f"{path} is not a tokenizer file ({error}); name a tokenizer.json written by the "
+            "tokenizers library"
+        ) from error
+
+
+class ByteTokenizer:
+    """Ids 0 to 255 are the bytes of UTF-8."""
+
+    separator_id = 256
+    json = None
+
+    def encode(self, documents: Sequence[bytes]) -> Tokens:
+        joined = np.frombuffer(b"\0" + b"\0".join(documents), dtype=np.uint8)
+        tokens = joined.astype("<u2")
+        lengths = np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
+        tokens[np.cumsum(lengths + 1) - lengths - 1] = self.separator_id
+        return tokens
+
+    def decode(self, tokens: Tokens) -> bytes:
+        return tokens.astype(np.uint8).tobytes()
+
+
+class JsonTokenizer:
+    """A tokenizer of the ``tokenizers`` library, without anything that would lose text."""
+
+    def __init__(self, json: bytes) -> None:
+        self.json = json
+        self._hf = HfTokenizer.from_str(json.decode())
+        self._hf.no_truncation()
+        self._hf.no_padding()
+        if isinstance(self._hf.model, models.BPE):
+            self._hf.model.dropout = None  # a random tokenization would measure nothing twice
+        # Ids may have gaps, so the size of the vocabulary is not the id past its last.
+        self.separator_id = 1 + max(self._hf.get_vocab(with_added_tokens=True).values())
+        self._dtype = token_dtype(dtype_name(vocab_size(self)))
+
+    def encode(self, documents: Sequence[bytes]) -> Tokens:
+        texts = [document.decode() for document in documents]
+        separator = np.array([self.separator_id], dtype=self._dtype)
+        parts = []
+        for encoding in self._hf.encode_batch_fast(texts, add_special_tokens=False):
+            parts += [separator, np.array(encoding.ids, dtype=self._dtype)]
+        return np.concatenate(parts)
+
+    def decode(self, tokens: Tokens) -> bytes:
+        text: str = self._hf.decode(tokens.tolist(), skip_special_tokens=False)
+        return text.encode()
+
+
+def check_lossless(tokenizer: Tokenizer, label: str, documents: Iterable[bytes]) -> None:
+    """See that every one of these documents comes back from its tokens.
+
+    :raises CorpusError: when one does not: bits per byte of other text would be a lie.
+    """
+    for text in documents:
+        returned = tokenizer.decode(tokenizer.encode([text])[1:])
+        if returned != text:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(text, returned, strict=False)) if a != b),
+                min(len(text), len(returned)),
+            )
+            raise CorpusError(
+                f"the tokenizer {label} does not give back the text it was given "
+                f"({text[at : at + 20].decode(errors='replace')!r} came back as "
+                f"{returned[at : at + 20].decode(errors='replace')!r}), so bits per byte would be "
+                "false; use a byte-level tokenizer"
+            )

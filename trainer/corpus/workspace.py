@@ -1,0 +1,174 @@
+"""The atomic way a corpus comes to be.
+
+It is built in a ``.building-`` folder of the cache and renamed when it is whole and on the disk.
+The owner holds a lock on the ``.lock`` in it, which the kernel drops with its owner: a
+``.building-`` folder that nobody locks was left by a preparation that died, and the next one
+removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import numpy as np
+
+from trainer.corpus.disk import writing_to
+from trainer.corpus.store import Corpus, is_intact, open_corpus
+from trainer.corpus.tokenization import Tokens
+from trainer.errors import CorpusError
+
+BUILDING = ".building-"
+LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTokens:
+    """A token file that is whole and on the disk."""
+
+    sha256: str
+    tokens: int
+    """Separators included."""
+    documents: int
+    text_bytes: int
+    """UTF-8 bytes of the documents."""
+
+
+class TokenFile:
+    """A token file being written: counts and hashes what goes in.
+
+    :raises MachineryError: from any method, where the disk refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._directory = path.parent
+        with writing_to(self._directory):
+            self._file = path.open("xb")
+        self._sha256 = hashlib.sha256()
+        self._tokens = self._documents = self._text_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with writing_to(self._directory):
+            self._file.close()
+
+    def append(self, tokens: Tokens, *, documents: int, text_bytes: int) -> None:
+        """Add these documents' tokens, separators included."""
+        data = tokens.view(np.uint8).data
+        with writing_to(self._directory):
+            self._file.write(data)
+        self._sha256.update(data)
+        self._tokens += len(tokens)
+        self._documents += documents
+        self._text_bytes += text_bytes
+
+    def finish(self) -> WrittenTokens:
+        """Put everything on the disk."""
+        with writing_to(self._directory):
+            _sync(self._file)
+        return WrittenTokens(
+            sha256=self._sha256.hexdigest(),
+            tokens=self._tokens,
+            documents=self._documents,
+            text_bytes=self._text_bytes,
+        )
+
+
+class Workspace:
+    """A folder of a cache to build a corpus in, gone when the ``with`` block ends.
+
+    :raises MachineryError: from any method and from the block, where the disk refuses.
+    """
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._cache_dir = cache_dir.absolute()
+        self._cleanup = contextlib.ExitStack()
+        self.directory = self._cache_dir
+
+    def __enter__(self) -> Self:
+        with writing_to(self._cache_dir):
+            self._cache_dir.mkdir(parents=True, exist_ok=True)
+            with self._cache_lock():
+                _remove_abandoned(self._cache_dir)
+                self.directory = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self._cache_dir))
+                self._cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
+                lock = self._cleanup.enter_context((self.directory / LOCK).open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    def existing(self, folder: str) -> Corpus | None:
+        """The corpus of that folder name, if there is one and not a byte of it has changed."""
+        try:
+            corpus = open_corpus(self._cache_dir / folder)
+            return corpus if is_intact(corpus) else None
+        except CorpusError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a whole file on the disk."""
+        with writing_to(self.directory), (self.directory / name).open("xb") as file:
+            file.write(data)
+            _sync(file)
+
+    def publish(self, folder: str) -> Corpus:
+        """Rename what was built to ``folder``, unless somebody has put a sound corpus there."""
+        target = self._cache_dir / folder
+        with writing_to(self._cache_dir), self._cache_lock():
+            corpus = self.existing(folder)
+            if corpus is not None:
+                return corpus
+            if target.exists():  # damaged
+                aside = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self._cache_dir))
+                target.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
+            _sync_directory(self.directory)
+            (self.directory / LOCK).unlink()
+            self.directory.chmod(0o755)
+            self.directory.rename(target)
+            _sync_directory(self._cache_dir)
+        return open_corpus(target)
+
+    @contextlib.contextmanager
+    def _cache_lock(self) -> Iterator[None]:
+        """Held for moments only: while a folder appears under either kind of name."""
+        with (self._cache_dir / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _remove_abandoned(cache_dir: Path) -> None:
+    for directory in cache_dir.glob(f"{BUILDING}*"):
+        try:
+            with (directory / LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            pass  # died before it locked, or while a damaged corpus was put aside
+        except (BlockingIOError, PermissionError):
+            continue  # being built, or somebody else's
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
