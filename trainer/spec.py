@@ -106,7 +106,22 @@ class Budget(Frozen):
         return self
 
     def __str__(self) -> str:
-        return f"{self.amount:g} {self.unit}"
+        return f"{self.amount:.15g} {self.unit}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The budget that ``60 steps``, ``2e6 tokens`` or ``30 seconds`` names.
+
+        :raises SpecError: on anything else.
+        """
+        try:
+            amount, unit = text.split()
+            return cls.model_validate({"unit": unit, "amount": float(amount)})
+        except ValueError as error:
+            raise SpecError(
+                f"a budget of {text!r} cannot be read; write it like '60 steps', "
+                "'2000000 tokens' or '30 seconds'"
+            ) from error
 
     def steps(self, tokens_per_step: int) -> int | None:
         """Optimizer steps this buys, rounded up; None where only a clock can tell."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainer.errors import AutoresearchError
 from agent.menu import ProxyMenu
+from trainer.errors import AutoresearchError
 from trainer.spec import Config
 from trajectory.evidence import Evidence
 from trajectory.rows import Attempt, ProposerRecord
@@ -41,11 +41,20 @@ class Offer:
 
 
 class ProposerError(AutoresearchError):
-    """No usable proposal came; ``attempts`` holds what did."""
+    """No usable proposal came; ``attempts`` holds what did, in answer to which prompt."""
 
-    def __init__(self, message: str, attempts: tuple[Attempt, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        attempts: tuple[Attempt, ...] = (),
+        *,
+        model: str | None = None,
+        prompt_sha256: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.attempts = attempts
+        self.model = model
+        self.prompt_sha256 = prompt_sha256
 
 
 class Proposer(Protocol):
