@@ -1,0 +1,109 @@
+"""What running a trial costs beside the trial: its start, warm and cold, and its end."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench import trivial_trial
+from bench.figure import Figure
+from trainer.spec import Config, TrialFailed, TrialSpec
+from trainer.supervisor import LocalExecutor
+
+WARM_TRIALS = 40
+COLD_TRIALS = 3
+
+_CONFIG = Config(
+    n_layer=1,
+    n_head=1,
+    d_model=16,
+    d_ff=16,
+    activation="gelu",
+    norm="layernorm",
+    positions="learned",
+    tie_embeddings=True,
+    lr=1e-3,
+    lr_warmup=0,
+    lr_min_ratio=0.1,
+    grad_clip=1.0,
+    weight_decay=0.0,
+    beta1=0.9,
+    beta2=0.95,
+    batch_size=1,
+    seq_len=16,
+    precision="fp32",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """Seconds of one trivial trial."""
+
+    start_s: float
+    """From the request to the trial's first instruction, spec.json synced to the disk between."""
+    whole_s: float
+    """From the request to the result in hand."""
+
+
+def run() -> list[Figure]:
+    """Trivial trials, warm and cold."""
+    with tempfile.TemporaryDirectory() as directory:
+        warm, how = _time_trials(Path(directory, "warm"), WARM_TRIALS, fork_server=True)
+        cold, _ = _time_trials(Path(directory, "cold"), COLD_TRIALS, fork_server=False)
+    start_ms, whole_ms, cold_ms = (
+        1e3 * median(seconds)
+        for seconds in (
+            [timing.start_s for timing in warm],
+            [timing.whole_s for timing in warm],
+            [timing.start_s for timing in cold],
+        )
+    )
+    return [
+        Figure(
+            "trial start, fork server",
+            start_ms,
+            "ms",
+            goal="<= 10",
+            met=start_ms <= 10,
+            note=f"request to first instruction, median of {len(warm)}; {how}",
+        ),
+        Figure(
+            "trial start, cold",
+            cold_ms,
+            "ms",
+            note=f"the same without a fork server, median of {len(cold)}",
+        ),
+        Figure(
+            "trial overhead",
+            whole_ms,
+            "ms",
+            goal="<= 40",
+            met=whole_ms <= 40,
+            note="request to result in hand for a trial that does nothing",
+        ),
+    ]
+
+
+def _time_trials(directory: Path, count: int, *, fork_server: bool) -> tuple[list[_Timing], str]:
+    timings = []
+    with LocalExecutor(
+        entry=trivial_trial.ENTRY, allow_unsandboxed=True, fork_server=fork_server
+    ) as executor:
+        for number in range(count + 1):
+            spec = TrialSpec(
+                trial_id=str(number),
+                config=_CONFIG,
+                seed=0,
+                corpus_dir=str(directory / "corpus"),
+                corpus_sha256="",
+            )
+            asked_at = time.monotonic()
+            finished = executor.run(spec, directory / "trials" / str(number))
+            assert isinstance(finished.result, TrialFailed)
+            started_at = float(finished.result.message)
+            timings.append(_Timing(started_at - asked_at, finished.wall_s))
+        how = executor.describe()
+    return timings[1:], how  # the first waits for the server to get ready

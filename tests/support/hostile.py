@@ -1,0 +1,430 @@
+"""Trials that misbehave, for the supervisor to survive and the sandbox to contain.
+
+A test writes the name of an attack and its arguments into the trial's directory (:func:`arm`); the
+trial's process runs it (:func:`run`, the executor's entry) and leaves what it got (:func:`loot`).
+An attack returns the good it got, or raises what stopped it. None can hurt the machine it runs on:
+each bounds itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import CorpusError, MachineryError, SpecError
+from trainer.spec import TrialSpec
+
+ENTRY = "tests.support.hostile:run"
+
+_ATTACK, _LOOT = "attack.json", "loot.json"
+
+
+def arm(trial_dir: Path, attack: Callable[..., Any], **arguments: object) -> Path:
+    """Have the trial of this directory run ``attack(trial_dir, **arguments)``."""
+    trial_dir.mkdir(parents=True, exist_ok=True)
+    order = {"attack": attack.__name__, "arguments": arguments}
+    (trial_dir / _ATTACK).write_text(json.dumps(order))
+    return trial_dir
+
+
+def loot(trial_dir: Path) -> Any:
+    """What the attack returned, or what stopped it: ``{"stopped", "errno", "why"}``."""
+    return json.loads((trial_dir / _LOOT).read_text())
+
+
+def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
+    """The trial. Its result is for the attack to write."""
+    order = json.loads((trial_dir / _ATTACK).read_text())
+    attack = globals()[order["attack"]]
+    try:
+        got = attack(trial_dir, **order["arguments"])
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        got = {"stopped": type(error).__name__, "errno": error.errno, "why": str(error)}
+    (trial_dir / _LOOT).write_text(json.dumps(got))
+
+
+# --- secrets and files ---------------------------------------------------------------------------
+
+
+def tell_environment(trial_dir: Path) -> dict[str, Any]:
+    of_exec = Path("/proc/self/environ").read_bytes().decode()
+    return {"now": dict(os.environ), "of_exec": of_exec, "cwd": str(Path.cwd())}
+
+
+def read(trial_dir: Path, path: str) -> str:
+    return Path(path).read_bytes().decode(errors="replace")
+
+
+def list_directory(trial_dir: Path, path: str) -> list[str]:
+    return [entry.name for entry in Path(path).iterdir()]
+
+
+def write(trial_dir: Path, path: str) -> str:
+    Path(path).write_text("overwritten")
+    return "written"
+
+
+def truncate(trial_dir: Path, path: str) -> str:
+    os.truncate(path, 0)
+    return "truncated"
+
+
+def write_through_symlink(trial_dir: Path, path: str) -> str:
+    link = trial_dir / "link"
+    link.symlink_to(path)
+    link.write_text("overwritten")
+    return "written"
+
+
+def write_through_hardlink(trial_dir: Path, path: str) -> str:
+    (trial_dir / "link").hardlink_to(path)
+    (trial_dir / "link").write_text("overwritten")
+    return "written"
+
+
+def move_out(trial_dir: Path, path: str) -> str:
+    (trial_dir / "mine").write_text("overwritten")
+    (trial_dir / "mine").replace(path)
+    return "moved"
+
+
+def move_in(trial_dir: Path, path: str) -> str:
+    Path(path).replace(trial_dir / "mine")
+    return "moved"
+
+
+def remove(trial_dir: Path, path: str) -> str:
+    Path(path).unlink()
+    return "removed"
+
+
+def change_mode(trial_dir: Path, path: str) -> str:
+    Path(path).chmod(0o777)
+    return "changed"
+
+
+def change_owner(trial_dir: Path, path: str) -> str:
+    os.chown(path, os.getuid(), os.getgid())  # what an owner may do, root or not
+    return "changed"
+
+
+def set_attribute(trial_dir: Path, path: str) -> str:
+    os.setxattr(path, "user.mine", b"1")
+    return "changed"
+
+
+def execute_own_file(trial_dir: Path) -> str:
+    """Through a copy of a real program; mode bits cannot be changed, but open can give them."""
+    program = trial_dir / "program"
+    fd = os.open(program, os.O_WRONLY | os.O_CREAT, 0o755)
+    os.write(fd, Path("/bin/true").read_bytes())
+    os.close(fd)
+    return str(subprocess.run([program], check=True).returncode)
+
+
+def use_own_directory(trial_dir: Path) -> str:
+    """All that an honest trial does there."""
+    (trial_dir / "a" / "b").mkdir(parents=True)
+    (trial_dir / "a" / "file").write_text("text")
+    (trial_dir / "a" / "file").replace(trial_dir / "a" / "b" / "file")
+    os.truncate(trial_dir / "a" / "b" / "file", 2)
+    content = (trial_dir / "a" / "b" / "file").read_text()
+    (trial_dir / "a" / "b" / "file").unlink()
+    (trial_dir / "a" / "b").rmdir()
+    Path(os.environ["TMPDIR"], "scratch").write_text("x")
+    Path("~/cache").expanduser().mkdir()
+    Path(os.devnull).write_text("x")
+    subprocess.run([sys.executable, "-c", "import math"], check=True)
+    return content
+
+
+# --- network -------------------------------------------------------------------------------------
+
+
+def connect_tcp(trial_dir: Path, port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        return "connected"
+
+
+def bind_tcp(trial_dir: Path) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+    return "bound"
+
+
+def send_udp(trial_dir: Path, port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"secret", ("127.0.0.1", port))
+    return "sent"
+
+
+def open_socket(trial_dir: Path, family: int, kind: int) -> str:
+    socket.socket(family, kind).close()
+    return "opened"
+
+
+def connect_unix(trial_dir: Path, address: str) -> str:
+    """``@name`` is an abstract address, anything else a path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(address.replace("@", "\0") if address.startswith("@") else address)
+    return "connected"
+
+
+def pair_sockets(trial_dir: Path) -> str:
+    """What CUDA and multiprocessing need is left."""
+    left, right = socket.socketpair()
+    with left, right, socket.socket(socket.AF_UNIX) as server:
+        left.send(b"x")
+        server.bind(f"\0autoresearch-test-{os.getpid()}")
+        return right.recv(1).decode()
+
+
+# --- other processes, the kernel -----------------------------------------------------------------
+
+
+def send_signal(trial_dir: Path, pid: int) -> str:
+    os.kill(pid, signal.SIGUSR2)
+    return "sent"
+
+
+def call_kernel(trial_dir: Path, x86_64: int, aarch64: int) -> str:
+    """One system call with arguments that do nothing; EPERM must come before they are looked at."""
+    number = {"x86_64": x86_64, "aarch64": aarch64}[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(number, 0, 0, 0, 0, 0, 0) == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "called"
+
+
+def call_x32(trial_dir: Path) -> str:
+    """getpid by the x32 numbers, under which a filter on x86_64's would not know a call again."""
+    ctypes.CDLL(None, use_errno=True).syscall(0x40000000 | 39)
+    return "called"
+
+
+def tell_capabilities(trial_dir: Path) -> dict[str, str]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return dict(
+        line.split(":\t") for line in lines if line.startswith(("Cap", "NoNew", "Seccomp:"))
+    )
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def write_huge_file(trial_dir: Path, size_bytes: int) -> int:
+    with (trial_dir / "huge").open("wb") as file:
+        for _ in range(size_bytes >> 20):
+            file.write(bytes(1 << 20))
+            file.flush()
+    return (trial_dir / "huge").stat().st_size
+
+
+def open_many_files(trial_dir: Path, many: int) -> int:
+    with contextlib.ExitStack() as stack:
+        for _ in range(many):
+            stack.enter_context(Path(os.devnull).open())
+    return many
+
+
+def raise_open_files_limit(trial_dir: Path) -> str:
+    import resource
+
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 15, 1 << 15))
+    except ValueError as error:  # how Python tells EPERM here
+        raise PermissionError(1, str(error)) from error
+    return "raised"
+
+
+def dump_core(trial_dir: Path) -> None:
+    os.abort()
+
+
+def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:
+    """Touch ``mib`` MiB, and then fork so that all share them, and wait."""
+    hoard = mmap.mmap(-1, mib << 20)
+    for offset in range(0, mib << 20, mmap.PAGESIZE):
+        hoard[offset] = 1
+    for _ in range(forks):
+        if os.fork() == 0:
+            time.sleep(60)
+    time.sleep(1 if forks else 60)
+
+
+def fork_many(trial_dir: Path, many: int) -> None:
+    """A bomb with a fuse: at most ``many`` processes, each for at most ten seconds."""
+    for _ in range(many):
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(10)
+            os._exit(0)
+        time.sleep(0.001)
+    time.sleep(10)
+
+
+def flood_log(trial_dir: Path, size_bytes: int) -> None:
+    print("the first line")
+    for _ in range(size_bytes >> 16):
+        sys.stdout.write("x" * ((1 << 16) - 1) + "\n")
+    print("the last line")
+    sys.exit(3)
+
+
+# --- lifetime ------------------------------------------------------------------------------------
+
+
+def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
+    """Leave a child, a grandchild in another session, and an orphan; tell their ids in ``pids``."""
+    if deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _fork_and(trial_dir, lambda: None)
+    _fork_and(trial_dir, os.setsid)
+    middle = os.fork()
+    if middle == 0:  # dies at once, so that what it forks is an orphan
+        os.setsid()
+        _fork_and(trial_dir, os.setsid)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    _note(trial_dir)
+    while len((trial_dir / "pids").read_text().split()) < 4:
+        time.sleep(0.01)
+    if stay:
+        time.sleep(60)
+
+
+def hop(trial_dir: Path) -> None:
+    """Leave a process that replaces itself by its child every few milliseconds, for ten seconds."""
+    if os.fork() == 0:
+        stop_at = time.monotonic() + 10
+        while time.monotonic() < stop_at:
+            os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
+            time.sleep(0.002)
+        os._exit(0)
+    time.sleep(0.2)
+
+
+def freeze(trial_dir: Path) -> None:
+    """Stop oneself: no signal but SIGKILL and SIGCONT will be acted on."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _fork_and(trial_dir: Path, then: Callable[[], object]) -> None:
+    if os.fork() == 0:
+        then()
+        _note(trial_dir)
+        time.sleep(60)
+        os._exit(0)
+
+
+def _note(trial_dir: Path) -> None:
+    with (trial_dir / "pids").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+# --- endings -------------------------------------------------------------------------------------
+
+
+def leave_result(trial_dir: Path, text: str) -> None:
+    (trial_dir / "result.json").write_text(text)
+
+
+def leave_result_and_hang(trial_dir: Path, text: str) -> None:
+    leave_result(trial_dir, text)
+    time.sleep(60)
+
+
+def leave_huge_result(trial_dir: Path) -> None:
+    with (trial_dir / "result.json").open("wb") as file:
+        file.truncate(64 << 20)
+
+
+def leave_symlinked_result(trial_dir: Path, path: str) -> None:
+    (trial_dir / "result.json").symlink_to(path)
+
+
+def leave_directory_as_result(trial_dir: Path) -> None:
+    (trial_dir / "result.json").mkdir()
+
+
+def replace_log_by_symlink(trial_dir: Path, path: str) -> None:
+    (trial_dir / "trainer.log").unlink()
+    (trial_dir / "trainer.log").symlink_to(path)
+    time.sleep(0.3)
+
+
+def write_curve(trial_dir: Path, lines: list[str], pause_s: float = 0.0) -> None:
+    with (trial_dir / "curve.jsonl").open("a") as curve:
+        for line in lines:
+            curve.write(line + "\n")
+            curve.flush()
+            time.sleep(pause_s)
+
+
+def exit_with(trial_dir: Path, code: int, last_words: str = "") -> None:
+    if last_words:
+        print(last_words)
+    sys.exit(code)
+
+
+def die_by(trial_dir: Path, number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(10)
+
+
+def divide_by_zero(trial_dir: Path) -> float:
+    return 1 / 0
+
+
+def report_error(trial_dir: Path, kind: str) -> None:
+    kinds = {"SpecError": SpecError, "CorpusError": CorpusError, "MachineryError": MachineryError}
+    raise kinds[kind](f"a {kind}, seen by the trainer; mend it")
+
+
+def run_out_of_disk(trial_dir: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(trial_dir / "curve.jsonl"))
+
+
+def nap(trial_dir: Path, s: float) -> None:
+    time.sleep(s)
+
+
+def tell_first_instruction(trial_dir: Path) -> float:
+    return time.monotonic()
+
+
+def tell_torch(trial_dir: Path) -> dict[str, Any]:
+    """What a fresh trial finds of itself and of torch."""
+    imported_before = "torch" in sys.modules
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    open_files = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())[:-1]
+    import torch
+
+    product = torch.ones(512, 512) @ torch.full((512, 512), 2.0)
+    return {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "session": os.getsid(0),
+        "torch_imported_before": imported_before,
+        "cuda_untouched": not torch.cuda._is_in_bad_fork(),
+        "threads": threads,
+        "open_files": open_files,
+        "matmul": product[0, 0].item(),
+    }

@@ -1,0 +1,9 @@
+"""The entry of a trial that has torch, as the real one."""
+
+from __future__ import annotations
+
+import torch  # noqa: F401 (so that the fork server imports it)
+
+from tests.support.hostile import run
+
+__all__ = ["run"]

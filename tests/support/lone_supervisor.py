@@ -1,0 +1,24 @@
+"""A supervisor in a process of its own, to be killed: ``lone_supervisor TRIAL_DIR``.
+
+Prints the process id of its fork server, then runs the trial that the directory is armed with.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.support import hostile
+from tests.support.trials import trial_spec
+from trainer.supervisor import LocalExecutor
+
+
+def main() -> None:
+    with LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor:
+        assert executor._server is not None
+        print(executor._server.pid, flush=True)
+        executor.run(trial_spec(), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Specs and results of trials that train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.configs import config
+from trainer.spec import Limits, TrialOk, TrialSpec
+
+
+def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
+    """A spec for the executor, with any field changed; fields of its limits go by their names."""
+    limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
+    fields: dict[str, Any] = {
+        "trial_id": "0001-s1",
+        "config": config(),
+        "seed": 1,
+        "corpus_dir": str(corpus_dir),
+        "corpus_sha256": "0" * 64,
+        "limits": Limits(**{"wall_s": 30, **limits}),
+        **changes,
+    }
+    return TrialSpec(**fields)
+
+
+def trial_ok(spec: TrialSpec, **changes: Any) -> TrialOk:
+    """A result that a trial of ``spec`` could have, with any field changed."""
+    steps = spec.budget.steps(spec.config.tokens_per_step) or 1
+    fields: dict[str, Any] = {
+        "val_bpb": 4.25,
+        "val_bits_per_token": 4.25,
+        "val_bytes": 1000,
+        "val_tokens": 1000,
+        "train_loss_first": 5.5,
+        "train_loss_last": 3.0,
+        "steps": steps,
+        "tokens": steps * spec.config.tokens_per_step,
+        "params": 1_000_000,
+        "step_ms": 50.0,
+        "tokens_per_s": 20_000.0,
+        "train_s": 3.0,
+        "eval_s": 1.0,
+        "setup_s": 0.1,
+        "peak_mem_gib": 0.5,
+        "backend": spec.backend,
+        "device": "a processor",
+        "precision": spec.config.precision,
+        **changes,
+    }
+    return TrialOk(**fields)

@@ -1,0 +1,220 @@
+"""What a trial may touch, enforced by the kernel in the trial's own process before it trains.
+
+Covered, each with a test that attacks it (tests/trainer/test_sandbox.py):
+
+* **Secrets.** The environment is built from :data:`PASSED_VARIABLES`; a name that speaks of a key,
+  token, secret, password or credential never passes. The environment and memory of the processes
+  outside cannot be read through /proc.
+* **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
+  home, the campaign and other trials are closed (directories of Python itself, where they lie in
+  the home, are opened one by one). Writes only the trial's own directory, whatever links or
+  renames it makes there. Nothing in that directory can be executed as a program. Mode, owner and
+  extended attributes of files cannot be changed at all.
+* **Network.** No socket but Unix ones, and no ``connect()`` on those (:mod:`trainer.seccomp`); TCP
+  a second time through Landlock (ABI 4); abstract Unix sockets outside (ABI 6).
+* **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*.
+* **Privileges.** no_new_privs; of root's capabilities only those that ignore file modes are kept,
+  so that root's limits hold too; no mounts, namespaces, modules, BPF, io_uring, keyrings.
+* **Limits.** Size of a file, open files, no core dump: by rlimit. Wall clock, resident memory,
+  number of processes, size of the log: by the supervisor, which looks ten times a second.
+* **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
+  even one killed by SIGKILL (:mod:`trainer.forkserver`).
+
+Not covered:
+
+* A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 4, 5 and 6 what
+  those versions brought is missing: TCP (seccomp still refuses it), ioctl on devices, and signals
+  and abstract sockets. On processors other than x86_64 and AArch64 there is no seccomp filter, so
+  UDP, Unix sockets and file metadata stay open. The campaign records which of the two it had.
+* Datagrams through ``sendmsg`` to a Unix socket's path, before Landlock ABI 9.
+* Existence, size and times of files (stat), and setting the times of files the user owns; System V
+  shared memory and semaphores; all of /usr and /opt is readable.
+* The sum of file sizes: many files below the limit can still fill the disk. Processor time within
+  the wall clock. GPU memory: only resident memory of processes is watched (on a machine whose GPU
+  shares it, what CUDA allocates does not count as resident).
+* Bursts between two looks of the supervisor, a tenth of a second: of memory, processes and log.
+  RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
+* The GPU driver: a CUDA trial may open and ioctl its device nodes, and read all of /sys.
+* A trial that lies about its own score: result.json is checked for form, not for truth.
+* Descendants that fled the session when the fork server itself is killed by SIGKILL: the
+  supervisor ends those it had seen at its last look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from trainer import landlock, seccomp
+from trainer.errors import SandboxError
+from trainer.landlock import SystemPaths
+from trainer.libc import check, libc
+from trainer.spec import Limits, TrialSpec
+
+if sys.platform == "linux":
+    from landlockpy import abi_version
+
+# --- environment -------------------------------------------------------------------------------
+
+PASSED_VARIABLES = frozenset(
+    "PATH LANG LANGUAGE TZ LD_LIBRARY_PATH PYTHONPATH PYTHONHOME PYTHONUSERBASE".split()
+)
+"""Handed on to the trial's process, by name."""
+PASSED_PREFIXES = tuple(
+    "LC_ CUDA_ CUDNN_ CUBLAS_ NVIDIA_ NVTE_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ PYTORCH_ TORCH_".split()
+)
+"""Handed on to the trial's process, by the beginning of the name."""
+SECRET_WORDS = tuple("KEY TOKEN SECRET PASS CRED AUTH".split())
+"""Never handed on when the name contains one (NVIDIA_API_KEY begins like a device setting)."""
+
+
+def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The part of ``environ``, by default this process's, that trials may see; with string hashing
+    made reproducible."""
+    kept = {
+        name: value
+        for name, value in (os.environ if environ is None else environ).items()
+        if (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES))
+        and not any(word in name.upper() for word in SECRET_WORDS)
+    }
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "PYTHONHASHSEED": "0"}
+
+
+def move_home(scratch: Path) -> None:
+    """Point this process's home and temporary files, caches included, at ``scratch``."""
+    os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+
+
+# --- what the kernel offers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The kernel's means of confinement on this machine."""
+
+    landlock_abi: int
+    """0: none."""
+    seccomp: bool
+
+    @classmethod
+    def detect(cls) -> Layers:
+        """What this kernel has."""
+        if sys.platform != "linux":
+            return cls(0, False)
+        try:
+            abi = abi_version()
+        except OSError:  # a container that forbids the system call itself
+            abi = 0
+        return cls(abi, seccomp.available())
+
+    @property
+    def confine(self) -> bool:
+        """Whether the promises about files hold."""
+        return self.landlock_abi > 0
+
+    def describe(self) -> str:
+        """``landlock abi 7, seccomp``; begins with UNSANDBOXED where that is so."""
+        first = f"landlock abi {self.landlock_abi}" if self.confine else "UNSANDBOXED"
+        return f"{first}, {'seccomp' if self.seccomp else 'no seccomp'}"
+
+
+# --- in the trial's process --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What is the same for every trial, found out once so that a trial's start costs little."""
+
+    layers: Layers
+    user_tasks: int
+    """Threads that this user runs already; RLIMIT_NPROC counts them too."""
+    paths: SystemPaths
+
+    @classmethod
+    def prepare(cls, layers: Layers) -> Sandbox:
+        """Look at this process and this machine."""
+        paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""))
+        return cls(layers, _tasks_of_this_user(), paths)
+
+    def confine(self, spec: TrialSpec, trial_dir: Path) -> None:
+        """Give up, for good, all that this trial does not need. This process has one thread.
+
+        :raises SandboxError: where that is not possible.
+        """
+        try:
+            _limit_resources(spec.limits, self.user_tasks)
+            if sys.platform == "linux":
+                check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+                if self.layers.confine:
+                    landlock.restrict(self.paths, spec, trial_dir)
+                _drop_capabilities()
+            if self.layers.seccomp:
+                seccomp.install()
+        except OSError as error:
+            raise SandboxError(
+                f"the trial could not be confined ({error}); see what this machine offers with"
+                " `autoresearch doctor`, or run with --allow-unsandboxed"
+            ) from error
+
+
+_PR_SET_NO_NEW_PRIVS = 38
+_SPARE_TASKS = 4096
+
+
+def _limit_resources(limits: Limits, user_tasks: int) -> None:
+    wanted = {
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_NPROC: user_tasks + _SPARE_TASKS,
+        # Not 0: the kernel takes 1 to mean no dump even where core_pattern pipes to a collector.
+        resource.RLIMIT_CORE: 1,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (capped, capped))
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+_CAPABILITY_VERSION_3 = 0x20080522
+_KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+
+
+def _drop_capabilities() -> None:
+    """Keep what lets root read a user's files (Landlock says which); capabilities(7)."""
+    header, data = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapData * 2)()
+    check(libc().capget(ctypes.byref(header), data), "capget")
+    kept = data[0].permitted & _KEPT_CAPABILITIES
+    data[0].effective = data[0].permitted = kept
+    data[1].effective = data[1].permitted = 0
+    data[0].inheritable = data[1].inheritable = 0
+    check(libc().capset(ctypes.byref(header), data), "capset")
+
+
+def _tasks_of_this_user() -> int:
+    tasks = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == os.getuid():
+                tasks += process.num_threads()
+    return tasks
