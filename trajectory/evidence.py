@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Self
 
-from trainer.spec import Config, Scalar, TrialFailed
-from trajectory.rows import BaselineRow, IterationRow, Row, TrialRecord
+from pydantic import Field
+
+from trainer.spec import Config, Frozen, Scalar, TrialFailed, TrialOk
+from trajectory.errors import JournalError
+from trajectory.exact import ExactSum
+from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
 
 
 @dataclass(slots=True)
@@ -24,14 +29,19 @@ class ConfigEvidence:
     config_hash: str
     iter: int
     """The iteration that first proposed it; 0 for the baseline."""
-    changes: Mapping[str, Scalar] = field(default_factory=dict)
+    changes: dict[str, Scalar] = field(default_factory=dict)
     """Against the reference of that iteration."""
     reason: str = ""
     action: str = "none"
     """The latest decision on it as a candidate: keep, discard or none."""
     scores: dict[int, float] = field(default_factory=dict)
     """Seed to val_bpb. A seed counts once: training it again measures nothing new."""
+    trial_ids: dict[int, str] = field(default_factory=dict)
+    """Seed to the trial behind its score."""
     failures: list[TrialFailed] = field(default_factory=list)
+    train_s: float = 0.0
+    """Seconds spent training it, over every run that ended in a measurement."""
+    params: int | None = None
 
     @property
     def n(self) -> int:
@@ -52,6 +62,35 @@ class ConfigEvidence:
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
+@dataclass(slots=True)
+class Pooled:
+    """A sum of squares about means, and its degrees of freedom."""
+
+    sum_of_squares: float = 0.0
+    dof: int = 0
+
+
+class Tally(Frozen):
+    """What :class:`Evidence` knows beside its configs: small, however long the campaign."""
+
+    iterations: int = 0
+    baseline_hash: str | None = None
+    incumbent_hash: str | None = None
+    last_trial_id: str = ""
+    interrupted: tuple[str, ...] = ()
+    refusals: dict[str, int] = Field(default_factory=dict)
+    races_ss: float = 0.0
+    races_dof: int = 0
+    within_ss: tuple[float, ...] = ()
+    """Parts of the exact sum of squares within configs."""
+    within_dof: int = 0
+
+    @property
+    def sigma(self) -> float | None:
+        """Pooled sd of one run within a config; None before any config was replicated."""
+        return math.sqrt(math.fsum(self.within_ss) / self.within_dof) if self.within_dof else None
+
+
 class Evidence:
     """Every config with its results, and the noise they share."""
 
@@ -60,34 +99,87 @@ class Evidence:
         """By config_hash, in the order first seen."""
         self.iterations = 0
         """Finished ones."""
+        self.baseline_hash: str | None = None
+        self.incumbent_hash: str | None = None
+        """The config last kept; the baseline's before any was."""
+        self.last_trial_id = ""
+        """The greatest id of any trial in a row, in the order of strings."""
+        self.interrupted: set[str] = set()
+        """Trials that events say were cut short and count for nothing."""
         self.refusals: Counter[str] = Counter()
         """By rail, of proposals that reached no trial and of an LLM's refused attempts."""
-        self._sum_of_squares = 0.0
+        self.races = Pooled()
+        """The paired differences of every race of two seeds or more."""
+        self._within = ExactSum()
         self._dof = 0
         for row in rows:
             self.add(row)
+
+    @classmethod
+    def restore(cls, tally: Tally, configs: Iterable[ConfigEvidence]) -> Self:
+        """The evidence that had this tally and these configs, in this order.
+
+        With some of the configs only, it takes in rows about those as the whole would.
+        """
+        evidence = cls()
+        evidence.configs = {entry.config_hash: entry for entry in configs}
+        evidence.iterations = tally.iterations
+        evidence.baseline_hash = tally.baseline_hash
+        evidence.incumbent_hash = tally.incumbent_hash
+        evidence.last_trial_id = tally.last_trial_id
+        evidence.interrupted = set(tally.interrupted)
+        evidence.refusals = Counter(tally.refusals)
+        evidence.races = Pooled(tally.races_ss, tally.races_dof)
+        evidence._within = ExactSum(tally.within_ss)
+        evidence._dof = tally.within_dof
+        return evidence
+
+    @property
+    def tally(self) -> Tally:
+        """All of it but the configs."""
+        return Tally(
+            iterations=self.iterations,
+            baseline_hash=self.baseline_hash,
+            incumbent_hash=self.incumbent_hash,
+            last_trial_id=self.last_trial_id,
+            interrupted=tuple(sorted(self.interrupted)),
+            refusals=dict(sorted(self.refusals.items())),
+            races_ss=self.races.sum_of_squares,
+            races_dof=self.races.dof,
+            within_ss=self._within.parts,
+            within_dof=self._dof,
+        )
 
     def add(self, row: Row) -> None:
         """Take in one row, in the journal's order."""
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
+            self.baseline_hash = row.config_hash
+            self.incumbent_hash = self.incumbent_hash or row.config_hash
             self._record(row.trial)
+        elif isinstance(row, EventRow):
+            self.interrupted.update(row.trial_ids)
         elif isinstance(row, IterationRow):
             self.iterations += 1
             self._count_refusals(row)
-            if row.config is None or row.config_hash is None:
+            if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
             entry = self._at(row.config, row.config_hash, row.iter)
             if row.proposal is not None and not entry.changes and entry.iter == row.iter:
                 entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
             entry.action = row.decision.action
+            if row.decision.action == "keep":
+                self.incumbent_hash = row.config_hash
+            if row.decision.pairs > 1:
+                self.races.sum_of_squares += row.decision.pairs_ss
+                self.races.dof += row.decision.pairs - 1
             for trial in row.trials:
                 self._record(trial)
 
     @property
     def sigma(self) -> float | None:
         """Pooled sd of one run within a config; None before any config was replicated."""
-        return math.sqrt(self._sum_of_squares / self._dof) if self._dof else None
+        return math.sqrt(self._within.value / self._dof) if self._dof else None
 
     @property
     def dof(self) -> int:
@@ -102,20 +194,37 @@ class Evidence:
         return entry
 
     def _record(self, trial: TrialRecord) -> None:
-        entry = self.configs[trial.config_hash]
+        entry = self.configs.get(trial.config_hash)
+        if entry is None:
+            raise JournalError(
+                f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row up to "
+                "its own describes; the journal was edited, so restore it from a copy"
+            )
+        self.last_trial_id = max(self.last_trial_id, trial.trial_id)
         if isinstance(trial.result, TrialFailed):
             entry.failures.append(trial.result)
             return
-        if trial.seed in entry.scores:
-            return
-        self._sum_of_squares -= entry.sum_of_squares
-        entry.scores[trial.seed] = trial.result.val_bpb
-        self._sum_of_squares += entry.sum_of_squares
+        entry.train_s += trial.result.train_s
+        entry.params = trial.result.params
+        if trial.seed not in entry.scores:
+            self._measured(entry, trial.seed, trial.trial_id, trial.result)
+
+    def _measured(self, entry: ConfigEvidence, seed: int, trial_id: str, result: TrialOk) -> None:
+        self._within.add(-entry.sum_of_squares)
+        entry.scores[seed] = result.val_bpb
+        entry.trial_ids[seed] = trial_id
+        self._within.add(entry.sum_of_squares)
         self._dof += entry.n > 1
 
     def _count_refusals(self, row: IterationRow) -> None:
         for attempt in row.proposer.attempts:
             if attempt.verdict is not None and attempt.verdict.rail is not None:
                 self.refusals[attempt.verdict.rail] += 1
-        if row.verdict.rail is not None:
+        if row.verdict.rail is not None and not _is_last_attempt(row):
             self.refusals[row.verdict.rail] += 1
+
+
+def _is_last_attempt(row: IterationRow) -> bool:
+    """Whether the row's refusal is of the proposal that the last attempt already counts."""
+    attempts = row.proposer.attempts
+    return bool(attempts) and not row.proposer.fallback and attempts[-1].verdict == row.verdict

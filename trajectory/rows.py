@@ -6,9 +6,10 @@ outlives the code that decided: whoever reads a journal needs these and nothing 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+import math
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from trainer.spec import (
     Budget,
@@ -27,6 +28,31 @@ from trainer.spec import (
 SCHEMA = 1
 """Version of the row format, in the first row of every journal. Readers accept all older ones."""
 
+
+def _encodable(value: Any) -> Any:
+    """Lone surrogates, which a model can spell in JSON and UTF-8 cannot, become U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def _recordable(changes: Any) -> Any:
+    """NaN and infinities become the words for them: JSON has no such numbers."""
+    if not isinstance(changes, dict):
+        return changes
+    return {
+        _encodable(knob): str(value)
+        if isinstance(value, float) and not math.isfinite(value)
+        else _encodable(value)
+        for knob, value in changes.items()
+    }
+
+
+Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
+"""Text from anywhere, made fit to be written down."""
+Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
+"""Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
+
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
 Role: TypeAlias = Literal["baseline", "candidate", "reference"]
 
@@ -34,8 +60,8 @@ Role: TypeAlias = Literal["baseline", "candidate", "reference"]
 class Proposal(Frozen):
     """What a proposer wants: a few knobs of the reference set to other values, and why."""
 
-    changes: dict[str, Scalar]
-    reason: str
+    changes: Changes
+    reason: Text
 
 
 class Verdict(Frozen):
@@ -43,20 +69,20 @@ class Verdict(Frozen):
 
     allowed: bool
     rail: RailName | None = None
-    why: str = ""
+    why: Text = ""
 
 
 class Attempt(Frozen):
     """One exchange with an LLM, raw, whatever it was worth."""
 
-    raw: str
+    raw: Text
     """The reply's text as received (cut at 20,000 characters, and then ``truncated`` is true)."""
     truncated: bool = False
     mode: str = ""
     """How the schema was asked for: ``json_schema``, ``guided_json``, … or ``none``."""
-    finish_reason: str | None = None
+    finish_reason: Text | None = None
     verdict: Verdict | None = None
-    error: str | None = None
+    error: Text | None = None
     """Transport or protocol failure, one sentence; then there is no verdict."""
     latency_s: NonNegative = 0
     prompt_tokens: NonNegativeInt | None = None
@@ -68,13 +94,13 @@ class ProposerRecord(Frozen):
 
     kind: str
     """Who made the proposal that was used: ``sampler``, ``random``, ``llm``, ``scripted``."""
-    model: str | None = None
+    model: Text | None = None
     prompt_sha256: str | None = None
     attempts: tuple[Attempt, ...] = ()
     latency_s: NonNegative = 0
-    overrode: dict[str, Scalar] | None = None
+    overrode: Changes | None = None
     """The sampler's suggestion that the LLM saw and was free to override."""
-    fallback: str | None = None
+    fallback: Text | None = None
     """Why another proposer than the one whose turn it was made this proposal."""
 
 
@@ -108,13 +134,16 @@ class Decision(Frozen):
     delta: Finite | None = None
     stderr: NonNegative | None = None
     sigma: NonNegative | None = None
-    """Noise sd of one run that ``stderr`` was computed from."""
+    """Sd of one paired difference: ``stderr = sigma / sqrt(pairs)``."""
     pairs: NonNegativeInt = 0
     """Common seeds on which both configs were measured."""
+    pairs_ss: NonNegative = 0
+    """Sum of squares of the paired differences about ``delta``: the noise of a race, pooled over
+    races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
     """``-delta / stderr``, to be compared with ``z_keep``."""
     z_keep: Finite | None = None
-    explanation: str = ""
+    explanation: Text = ""
 
 
 class CampaignRow(Frozen):
@@ -181,7 +210,7 @@ class EventRow(Frozen):
     kind: Literal["event"] = "event"
     at: str
     event: Literal["paused", "resumed", "interrupted", "fallback", "note"]
-    why: str
+    why: Text
     trial_ids: tuple[str, ...] = ()
     """``interrupted``: the trials that were in flight and count for nothing."""
 

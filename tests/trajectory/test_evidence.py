@@ -1,0 +1,199 @@
+"""Evidence grown a row at a time is the evidence of all the rows."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.configs import config
+from tests.support.rows import (
+    Simulator,
+    baseline_row,
+    campaign_row,
+    failed,
+    iteration_row,
+    ok,
+    trial,
+)
+from trainer.spec import Config
+from trajectory.errors import JournalError
+from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.exact import ExactSum
+from trajectory.rows import Attempt, Decision, EventRow, ProposerRecord, Row, TrialRecord, Verdict
+
+CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
+
+Measurement: TypeAlias = tuple[Config, int, float | None]
+"""A config, a seed, and its val_bpb or None for a failure."""
+
+measurement = st.tuples(
+    st.sampled_from(CONFIGS), st.integers(0, 4), st.one_of(st.none(), st.floats(0.5, 9.0))
+)
+
+
+def rows_of(measurements: list[Measurement]) -> list[Row]:
+    rows: list[Row] = [campaign_row(), baseline_row(1, 4.27, 0)]
+    for number, (candidate, seed, score) in enumerate(measurements, start=1):
+        result = failed() if score is None else ok(score)
+        rows.append(iteration_row(number, candidate, (trial(number, candidate, seed, result),)))
+    return rows
+
+
+def assert_equal(one: Evidence, other: Evidence) -> None:
+    assert list(one.configs.items()) == list(other.configs.items())
+    assert one.tally == other.tally
+    assert one.sigma == other.sigma
+
+
+@given(st.lists(measurement, max_size=40))
+def test_sigma_is_the_pooled_sd_of_the_first_score_of_each_seed(
+    measurements: list[Measurement],
+) -> None:
+    evidence = Evidence(rows_of(measurements))
+    scores: dict[int, dict[int, float]] = {}
+    for of, seed, score in measurements:
+        if score is not None:
+            scores.setdefault(CONFIGS.index(of), {}).setdefault(seed, score)
+    groups = [np.array(list(group.values())) for group in scores.values()]
+    dof = sum(len(group) - 1 for group in groups)
+    assert evidence.dof == dof
+    if dof:
+        squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
+        assert evidence.sigma == pytest.approx(math.sqrt(squares / dof), rel=1e-12, abs=1e-12)
+    else:
+        assert evidence.sigma is None
+
+
+@given(st.lists(measurement, max_size=30), st.integers(0, 30))
+def test_restored_midway_it_goes_on_as_if_never_stopped(
+    measurements: list[Measurement], cut: int
+) -> None:
+    rows = rows_of(measurements)
+    before = Evidence(rows[:cut])
+    restored = Evidence.restore(before.tally, before.configs.values())
+    for row in rows[cut:]:
+        restored.add(row)
+    assert_equal(restored, Evidence(rows))
+
+
+def test_a_simulated_campaign_restored_equals_itself() -> None:
+    whole = Evidence(Simulator(5).rows(300))
+    assert whole.iterations == 300
+    assert whole.interrupted
+    assert whole.refusals["range"] > 0
+    assert_equal(Evidence.restore(whole.tally, whole.configs.values()), whole)
+
+
+def test_sigma_does_not_drift_over_many_updates() -> None:
+    """Every update takes one config's sum of squares out and puts another in."""
+    rng = random.Random(0)
+    evidence = Evidence([campaign_row()])
+    for number in range(1, 4001):
+        candidate = config(lr=1e-4 + 1e-8 * (number % 400))
+        score = rng.gauss(4.27, 1e3 if number <= 400 else 1e-6) if number % 400 else 1e7
+        result = ok(max(score, 1e-6))
+        evidence.add(iteration_row(number, candidate, (trial(number, candidate, number, result),)))
+    squares = sum(Fraction(entry.sum_of_squares) for entry in evidence.configs.values())
+    assert evidence.sigma == math.sqrt(float(squares) / evidence.dof)
+
+
+@given(st.lists(st.floats(-1e200, 1e200), max_size=60))
+def test_an_exact_sum_is_exact_and_forgets_what_is_taken_back(terms: list[float]) -> None:
+    total = ExactSum()
+    for term in terms:
+        total.add(term)
+    assert total.value == math.fsum(terms)
+    assert sum(map(Fraction, total.parts)) == sum(map(Fraction, terms))
+    for term in random.Random(0).sample(terms, len(terms)):
+        total.add(-term)
+    assert total.value == 0
+    assert total.parts == ()
+
+
+def test_a_seed_trained_twice_counts_once() -> None:
+    first, again = trial(2, CONFIGS[0], 7, ok(4.2)), trial(3, CONFIGS[0], 7, ok(4.1, train_s=1.0))
+    evidence = Evidence([iteration_row(1, CONFIGS[0], (first, again))])
+    entry = evidence.configs[CONFIGS[0].config_hash]
+    assert entry.scores == {7: 4.2}
+    assert entry.trial_ids == {7: "t000002"}
+    assert entry.train_s == pytest.approx(2.659 + 1.0)
+    assert evidence.sigma is None
+
+
+def test_a_failure_is_kept_as_a_failure_and_never_as_a_number() -> None:
+    evidence = Evidence([iteration_row(1, CONFIGS[0], (trial(1, CONFIGS[0], 0, failed()),))])
+    entry = evidence.configs[CONFIGS[0].config_hash]
+    assert (entry.n, entry.failures) == (0, [failed()])
+
+
+def test_a_refused_repeat_does_not_undo_a_keep() -> None:
+    kept = iteration_row(
+        1, CONFIGS[0], (trial(1, CONFIGS[0], 0, ok(4.0)),), decision=Decision(action="keep")
+    )
+    refused = iteration_row(
+        2, CONFIGS[0], verdict=Verdict(allowed=False, rail="novelty", why="already tried")
+    )
+    evidence = Evidence([kept, refused])
+    assert evidence.configs[CONFIGS[0].config_hash].action == "keep"
+    assert evidence.incumbent_hash == CONFIGS[0].config_hash
+    assert evidence.iterations == 2
+
+
+def test_a_config_refused_by_the_rails_is_no_evidence() -> None:
+    refused = iteration_row(
+        1, CONFIGS[1], verdict=Verdict(allowed=False, rail="memory", why="8 GiB")
+    )
+    assert Evidence([refused]).configs == {}
+
+
+def test_refusals_count_each_refused_proposal_once() -> None:
+    no = Verdict(allowed=False, rail="range", why="lr 3 is too high")
+    attempts = (Attempt(raw="a", verdict=no), Attempt(raw="b", verdict=no))
+    record = ProposerRecord(kind="llm", attempts=attempts)
+    fell_back = ProposerRecord(kind="sampler", attempts=attempts, fallback="two refusals")
+    both = [
+        iteration_row(1, None, verdict=no, proposer=record),
+        iteration_row(2, None, verdict=no, proposer=fell_back),
+    ]
+    assert Evidence(both).refusals == {"range": 2 + 3}
+
+
+def test_events_name_the_trials_that_count_for_nothing() -> None:
+    event = EventRow(at="now", event="interrupted", why="power cut", trial_ids=("t000009",))
+    assert Evidence([event]).interrupted == {"t000009"}
+
+
+def test_races_pool_their_paired_differences() -> None:
+    races = [
+        Decision(action="discard", pairs=3, pairs_ss=0.02),
+        Decision(action="discard", pairs=1, pairs_ss=0.0),
+        Decision(action="keep", pairs=4, pairs_ss=0.03),
+    ]
+    evidence = Evidence(
+        iteration_row(i, CONFIGS[0], (trial(i, CONFIGS[0], i, ok(4.2)),), decision=decision)
+        for i, decision in enumerate(races, start=1)
+    )
+    assert (evidence.races.sum_of_squares, evidence.races.dof) == (0.05, 5)
+
+
+def test_a_trial_of_a_config_nobody_described_names_the_trial() -> None:
+    stranger: TrialRecord = trial(8, CONFIGS[2], 0, ok(4.1), "reference")
+    with pytest.raises(JournalError, match="t000008"):
+        Evidence([iteration_row(1, CONFIGS[0], (stranger,))])
+
+
+def test_changes_and_reason_are_those_that_first_proposed_it() -> None:
+    entry: ConfigEvidence = Evidence(
+        [
+            iteration_row(1, CONFIGS[0], (trial(1, CONFIGS[0], 0, ok(4.2)),), reason="first"),
+            iteration_row(2, CONFIGS[0], (trial(2, CONFIGS[0], 1, ok(4.1)),), reason="again"),
+        ]
+    ).configs[CONFIGS[0].config_hash]
+    assert (entry.iter, entry.reason, entry.changes) == (1, "first", {"lr": 0.002})

@@ -1,0 +1,367 @@
+"""The journal keeps what it was given, whatever happens to the process, the power or the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.rows import Simulator, campaign_row, iteration_row, write_journal
+from trainer.errors import MachineryError
+from trajectory.errors import JournalError
+from trajectory.journal import Journal, read_records, read_rows
+from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
+
+ROOT = Path(__file__).parent.parent.parent
+ROWS = list(Simulator(2).rows(8))
+RECORD = (dump_row(ROWS[-1]) + "\n").encode()
+BEFORE = "".join(dump_row(row) + "\n" for row in ROWS[:-1]).encode()
+
+APPENDER = """
+import sys
+from pathlib import Path
+from tests.support.rows import campaign_row, iteration_row
+from trajectory.journal import Journal, read_rows
+path = Path(sys.argv[1])
+done = sum(1 for row in read_rows(path))
+with Journal(path) as journal:
+    if not done:
+        journal.append(campaign_row())
+        done = 1
+    for iteration in range(done, 100_000):
+        journal.append(iteration_row(iteration, None, reason="x" * 20_000))
+        print(iteration, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trajectory.jsonl"
+
+
+def note(why: str = "lunch") -> EventRow:
+    return EventRow(at="2026-01-05T22:00:00.000+00:00", event="note", why=why)
+
+
+def test_rows_come_back_in_order(path: Path) -> None:
+    with Journal(path) as journal:
+        for row in ROWS:
+            journal.append(row)
+        assert list(journal.rows()) == ROWS
+        assert journal.repaired is None
+    assert list(read_rows(path)) == ROWS
+    assert path.read_bytes() == BEFORE + RECORD
+
+
+def test_append_tells_the_size_and_a_second_opening_goes_on(path: Path) -> None:
+    with Journal(path) as journal:
+        assert journal.append(ROWS[0]) == path.stat().st_size
+    with Journal(path) as journal:
+        assert journal.append(ROWS[1]) == path.stat().st_size == journal.end
+    assert [record.end for record in read_records(path)] == [
+        len(dump_row(ROWS[0])) + 1,
+        path.stat().st_size,
+    ]
+
+
+def test_records_can_be_read_from_the_middle(path: Path) -> None:
+    write_journal(path, iter(ROWS))
+    records = list(read_records(path))
+    rest = list(read_records(path, offset=records[2].end, line=3))
+    assert rest == records[3:]
+
+
+def test_no_file_and_an_empty_one_have_no_rows(path: Path) -> None:
+    assert list(read_rows(path)) == []
+    with Journal(path) as journal:
+        assert journal.repaired is None
+    assert path.read_bytes() == b""
+    assert list(read_rows(path)) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, len(RECORD) - 2))
+def test_a_torn_last_line_is_passed_over_then_cut_away_and_kept(cut: int) -> None:
+    check_torn(RECORD[:cut])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 15, len(RECORD) - 2])
+@pytest.mark.parametrize("rest", [b"\0" * 40, b"\0" * 40 + b"\n"], ids=["zeros", "zeros-newline"])
+def test_a_last_line_of_zeros_is_torn_too(cut: int, rest: bytes) -> None:
+    """File systems extend a file before its data are on the disk."""
+    check_torn(RECORD[:cut] + rest)
+
+
+def check_torn(torn: bytes) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "trajectory.jsonl"
+        path.write_bytes(BEFORE + torn)
+        assert list(read_rows(path)) == ROWS[:-1]
+        with Journal(path) as journal:
+            assert path.read_bytes() == BEFORE
+            assert journal.repaired is not None
+            assert f"{len(torn)} bytes" in journal.repaired
+            journal.append(ROWS[-1])
+        assert list(read_rows(path)) == ROWS
+        assert (Path(scratch) / "trajectory.jsonl.torn-1").read_bytes() == torn
+
+
+def test_a_whole_last_line_that_only_lacks_its_newline_is_kept(path: Path) -> None:
+    path.write_bytes(BEFORE + RECORD[:-1])
+    assert list(read_rows(path)) == ROWS
+    with Journal(path) as journal:
+        assert journal.repaired is None
+        journal.append(note())
+    assert list(read_rows(path)) == [*ROWS, note()]
+
+
+def test_a_torn_line_is_all_there_is(path: Path) -> None:
+    path.write_bytes(b'{"kind":"camp')
+    assert list(read_rows(path)) == []
+    with Journal(path) as journal:
+        journal.append(ROWS[0])
+    assert list(read_rows(path)) == ROWS[:1]
+
+
+def test_pieces_cut_away_never_overwrite_each_other(path: Path) -> None:
+    for piece in (b'{"a', b'{"b'):
+        with path.open("ab") as file:
+            file.write(piece)
+        Journal(path).close()
+    kept = sorted(path.parent.glob("*.torn-*"))
+    assert [file.read_bytes() for file in kept] == [b'{"a', b'{"b']
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line[: len(line) // 2],
+        lambda line: b"",
+        lambda line: b"\0" * len(line),
+        lambda line: line.replace(b'"seed"', b'"sede"'),
+        lambda line: line + line,
+        lambda line: b"[1, 2]",
+        lambda line: b"\xff\xfe" + line,
+    ],
+    ids=["torn", "blank", "zeros", "renamed", "twice", "list", "bytes"],
+)
+def test_damage_in_the_middle_names_the_file_and_the_line(path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    lines = (BEFORE + RECORD).splitlines()
+    lines[3] = damage(lines[3])
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(JournalError) as caught:
+        list(read_rows(path))
+    assert str(caught.value).startswith(f"line 4 of {path} is not a row (")
+    assert "\n" not in str(caught.value)
+    with Journal(path):
+        pass
+    assert path.read_bytes() == b"\n".join(lines) + b"\n"
+
+
+def test_a_last_line_that_is_json_but_no_row_is_damage_not_a_tear(path: Path) -> None:
+    path.write_bytes(BEFORE + b'{"kind":"iteration"}\n')
+    with pytest.raises(JournalError, match=f"line {len(ROWS)} of"):
+        list(read_rows(path))
+    Journal(path).close()
+    assert path.read_bytes().endswith(b'{"kind":"iteration"}\n')
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(path: Path) -> None:
+    newer = json.loads(dump_row(campaign_row())) | {"schema": 7, "galaxy": "new"}
+    path.write_text(json.dumps(newer) + "\n")
+    with pytest.raises(JournalError, match=r"format 7 .* reads up to 1; install"):
+        list(read_rows(path))
+
+
+def test_the_first_row_and_only_the_first_is_the_campaign(path: Path) -> None:
+    write_journal(path, iter(ROWS[1:]))
+    with pytest.raises(JournalError, match=r"line 1 .* not a campaign row"):
+        list(read_rows(path))
+    write_journal(path, iter([ROWS[0], ROWS[1], ROWS[0]]))
+    with pytest.raises(JournalError, match=r"line 3 .* second campaign row"):
+        list(read_rows(path))
+
+
+def test_long_and_foreign_reasons_survive(path: Path) -> None:
+    reasons = ["größer – 大きい – \U0001f600", "line\nbreak\u2028and\x00nul", "x" * (1 << 20)]
+    rows: list[Row] = [
+        campaign_row(),
+        *(iteration_row(i, None, reason=reason) for i, reason in enumerate(reasons, start=1)),
+    ]
+    with Journal(path) as journal:
+        for row in rows:
+            journal.append(row)
+    assert list(read_rows(path)) == rows
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1000)
+    with Journal(path) as journal:
+        journal.append(rows[-1])
+    assert list(read_rows(path)) == rows
+
+
+def test_writing_beside_another_writer_is_noticed(path: Path) -> None:
+    with Journal(path) as one, Journal(path) as other:
+        one.append(campaign_row())
+        with pytest.raises(JournalError, match="something else writes it"):
+            other.append(campaign_row())
+    assert list(read_rows(path)) == [campaign_row()]
+
+
+def test_a_reader_beside_the_writer_sees_whole_rows_only(path: Path) -> None:
+    row = iteration_row(1, None, reason="y" * 300_000)
+    stop = threading.Event()
+    with Journal(path) as journal:
+        journal.append(campaign_row())
+
+        def write() -> None:
+            while not stop.is_set():
+                journal.append(row)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            seen, deadline = 0, time.monotonic() + 60
+            while seen < 60 and time.monotonic() < deadline:
+                rows = list(read_rows(path))
+                assert rows[0] == campaign_row()
+                assert all(later == row for later in rows[1:])
+                seen = len(rows)
+        finally:
+            stop.set()
+            writer.join()
+    assert seen >= 60
+
+
+def start_appender(path: Path, *prefix: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", APPENDER, str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_at_random_moments_it_loses_nothing_it_reported(path: Path) -> None:
+    rng = random.Random(0)
+    reported = 0
+    for _ in range(6):
+        appender = start_appender(path)
+        assert appender.stdout is not None
+        assert appender.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.1))
+        os.kill(appender.pid, signal.SIGKILL)
+        rest, _ = appender.communicate()
+        reported = max([reported, *map(int, rest.split())])
+        Journal(path).close()
+        rows = list(read_rows(path))
+        assert isinstance(rows[0], CampaignRow)
+        iterations = [row.iter for row in rows if isinstance(row, IterationRow)]
+        assert iterations == list(range(1, len(rows)))
+        assert len(iterations) >= reported
+    assert reported > 6
+
+
+FILL_AND_GO_ON = """
+import os, resource, sys
+from pathlib import Path
+from tests.support.rows import campaign_row, iteration_row
+from trainer.errors import MachineryError
+from trajectory.journal import Journal, read_rows
+path, how = Path(sys.argv[1]), sys.argv[2]
+rows = [campaign_row()]
+with Journal(path) as journal:
+    journal.append(rows[0])
+    if how == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+    else:
+        ballast = path.with_name("ballast")
+        ballast.write_bytes(bytes(1 << 16))
+    try:
+        for iteration in range(1, 1000):
+            row = iteration_row(iteration, None, reason="z" * 7000)
+            journal.append(row)
+            rows.append(row)
+        sys.exit("it never filled up")
+    except MachineryError as error:
+        print(error)
+    assert path.stat().st_size == journal.end
+    assert list(read_rows(path)) == rows, "not as it was before"
+    if how == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    else:
+        ballast.unlink()
+    journal.append(row)
+    assert list(read_rows(path)) == [*rows, row], "not appendable"
+"""
+
+
+def test_a_file_that_may_not_grow_leaves_the_journal_whole_and_appendable(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILL_AND_GO_ON, str(path), "limit"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"cannot append to {path}" in done.stdout
+
+
+def test_a_full_disk_leaves_the_journal_whole_and_appendable(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(tmp_path)]
+    unshare = ["unshare", "--mount", "--map-root-user"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*unshare, *mount], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("this machine lets a test mount no file system of its own")
+    done = subprocess.run(
+        [
+            *unshare,
+            "sh",
+            "-c",
+            '"$@" && exec "$PYTHON" -c "$CODE" "$JOURNAL" disk',
+            "sh",
+            *mount,
+        ],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHON": sys.executable,
+            "CODE": FILL_AND_GO_ON,
+            "JOURNAL": str(tmp_path / "trajectory.jsonl"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device" in done.stdout
+
+
+def test_a_directory_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(MachineryError, match=r"cannot open .*No such file or directory"):
+        Journal(tmp_path / "nowhere" / "trajectory.jsonl")
+    with pytest.raises(MachineryError, match="cannot read"):
+        list(read_rows(tmp_path))
+
+
+def test_refusals_are_written_like_anything_else(path: Path) -> None:
+    refused = iteration_row(1, None, verdict=Verdict(allowed=False, rail="schema", why="prose"))
+    with Journal(path) as journal:
+        journal.append(campaign_row())
+        journal.append(refused)
+    assert list(read_rows(path))[1] == refused

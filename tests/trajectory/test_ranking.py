@@ -1,0 +1,315 @@
+"""What ``top`` promises, it keeps on average."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+import pytest
+
+from tests.support.configs import config
+from tests.support.rows import (
+    Simulator,
+    baseline_row,
+    campaign_row,
+    failed,
+    iteration_row,
+    ok,
+    trial,
+)
+from trainer.spec import Config
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.exact import ExactSum
+from trajectory.population import MIN_CONFIGS, Population
+from trajectory.ranking import Noise, Ranked, rank, student_t, top
+from trajectory.rows import Row
+
+SIGMA = 0.056
+ANY = config()
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A campaign's configs and what each would score over all seeds there are."""
+
+    evidence: Evidence
+    truth: dict[str, float]
+
+
+def simulate(
+    seed: int,
+    *,
+    good: int = 80,
+    bad: int = 20,
+    tau: float = 0.05,
+    shared: float = 0.5,
+) -> Simulated:
+    """Config 0 is replicated on five seeds; the others race it on the same ones.
+
+    :param shared: the part of a run's variance that is its seed's.
+    """
+    rng = random.Random(seed)
+    b = [rng.gauss(0, SIGMA * math.sqrt(shared)) for _ in range(5)]
+    truth: dict[str, float] = {}
+    within, dof = ExactSum(), 0
+    entries: list[ConfigEvidence] = []
+    for number in range(good + bad):
+        mu = rng.gauss(4.25, tau) if number < good else 4.45 + rng.expovariate(2)
+        entry = ConfigEvidence(ANY, f"{number}", number)
+        for s in range(5 if number == 0 else 4):
+            entry.scores[s] = mu + b[s] + rng.gauss(0, SIGMA * math.sqrt(1 - shared))
+            if number and _delta(entry, entries[0]) > -0.3 * SIGMA:
+                break
+        truth[entry.config_hash] = mu
+        entries.append(entry)
+        within.add(entry.sum_of_squares)
+        dof += entry.n - 1
+    tally = Tally(baseline_hash="0", within_ss=within.parts, within_dof=dof)
+    return Simulated(Evidence.restore(tally, entries), truth)
+
+
+def _delta(entry: ConfigEvidence, baseline: ConfigEvidence) -> float:
+    return fmean(score - baseline.scores[seed] for seed, score in entry.scores.items())
+
+
+CASES = {
+    "as usual": {},
+    "no bad ones": {"bad": 0},
+    "many bad ones": {"good": 60, "bad": 40},
+    "all nearly alike": {"tau": 0.02},
+    "far apart": {"tau": 0.15},
+    "a short night": {"good": 30, "bad": 8},
+    "seeds share nothing": {"shared": 0.0},
+    "seeds share most": {"shared": 0.9},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
+    promised, raw, covered = [], [], []
+    for seed in range(80):
+        simulated = simulate(seed, **CASES[case])  # type: ignore[arg-type]
+        winner = top(simulated.evidence, 1)[0]
+        lowest = min(simulated.evidence.configs.values(), key=lambda entry: entry.mean)
+        truth = simulated.truth[winner.config_hash]
+        promised.append(winner.posterior_bpb - truth)
+        raw.append(lowest.mean - simulated.truth[lowest.config_hash])
+        assert winner.lo_bpb is not None
+        assert winner.hi_bpb is not None
+        covered.append(winner.lo_bpb <= truth <= winner.hi_bpb)
+    assert abs(fmean(promised)) < 0.25 * SIGMA
+    assert abs(fmean(promised)) < abs(fmean(raw)) + 0.1 * SIGMA
+    assert fmean(covered) >= 0.85
+    if case in {"as usual", "all nearly alike", "a short night"}:
+        assert fmean(raw) < -0.25 * SIGMA  # what the minimum would have promised
+
+
+def test_the_best_ten_are_covered_as_promised() -> None:
+    covered = []
+    for seed in range(60):
+        simulated = simulate(seed)
+        for line in top(simulated.evidence, 10):
+            assert line.lo_bpb is not None
+            assert line.hi_bpb is not None
+            covered.append(line.lo_bpb <= simulated.truth[line.config_hash] <= line.hi_bpb)
+    assert 0.88 <= fmean(covered) <= 0.99
+
+
+def test_a_population_is_recovered_from_many_configs() -> None:
+    simulated = simulate(1, good=2000, bad=0, tau=0.07)
+    entries = list(simulated.evidence.configs.values())
+    sigma = simulated.evidence.sigma
+    assert sigma is not None
+    found = Population.fit(entries, sigma)
+    assert found is not None
+    assert found.sd == pytest.approx(0.07, rel=0.05)
+    assert found.sigma == pytest.approx(SIGMA / math.sqrt(2), rel=0.05)
+    assert found.configs >= 1990
+
+
+def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
+    """Were they of the population, its sd would be ten times as large and luck would win."""
+    calm, wild = simulate(3, bad=0), simulate(3, bad=0)
+    for number in range(30):
+        entry = ConfigEvidence(ANY, f"bad {number}", 100 + number, scores={0: 5.5 + number})
+        wild.evidence.configs[entry.config_hash] = entry
+    assert [line.config_hash for line in top(wild.evidence, 5)] == [
+        line.config_hash for line in top(calm.evidence, 5)
+    ]
+    for one, other in zip(top(wild.evidence, 5), top(calm.evidence, 5), strict=True):
+        assert one.posterior_bpb == pytest.approx(other.posterior_bpb, abs=1e-9)
+    last = top(wild.evidence, 1000)[-1]
+    assert last.posterior_bpb == pytest.approx(last.mean_bpb, abs=0.1)
+
+
+def test_one_lucky_run_does_not_beat_four_good_ones() -> None:
+    simulated = simulate(5)
+    lucky = ConfigEvidence(ANY, "lucky", 200, scores={0: 4.15})
+    steady = ConfigEvidence(ANY, "steady", 201, scores=dict.fromkeys(range(4), 4.16))
+    for entry in (lucky, steady):
+        simulated.evidence.configs[entry.config_hash] = entry
+    order = [line.config_hash for line in top(simulated.evidence, 1000)]
+    assert order.index("steady") < order.index("lucky")
+
+
+def test_an_easy_seed_is_no_merit() -> None:
+    """On seed 0 everything scores 0.2 lower: who ran on it alone gains nothing by it."""
+    entries = []
+    rng = random.Random(0)
+    for number in range(20):
+        scores = {s: 4.2 + rng.gauss(0, 0.02) - (0.2 if s == 0 else 0) for s in range(4)}
+        entries.append(ConfigEvidence(ANY, f"{number}", number, scores=scores))
+    easy = ConfigEvidence(ANY, "easy", 21, scores={0: 4.0})
+    within = ExactSum()
+    for entry in entries:
+        within.add(entry.sum_of_squares)
+    evidence = Evidence.restore(Tally(within_ss=within.parts, within_dof=60), [*entries, easy])
+    assert min(evidence.configs.values(), key=lambda entry: entry.mean) is easy
+    assert top(evidence, 1)[0].config_hash != "easy"
+
+
+def rows(scores: dict[Config, list[float | None]]) -> Iterator[Row]:
+    yield campaign_row()
+    number = 0
+    for position, (of, values) in enumerate(scores.items()):
+        trials = []
+        for seed, value in enumerate(values):
+            number += 1
+            if position == 0 and value is not None:
+                yield baseline_row(number, value, seed, of)
+            trials.append(trial(number, of, seed, failed() if value is None else ok(value)))
+        if position:
+            yield iteration_row(position, of, tuple(trials))
+
+
+A, B, C, D = (config(lr=lr) for lr in (1e-3, 2e-3, 3e-3, 4e-3))
+
+
+def ranked(scores: dict[Config, list[float | None]]) -> dict[Config, Ranked]:
+    return {line.config: line for line in top(Evidence(rows(scores)), 10)}
+
+
+def test_what_never_measured_is_not_ranked() -> None:
+    lines = ranked({A: [4.3, 4.2], B: [None], C: [4.25, None]})
+    assert set(lines) == {A, C}
+    assert lines[C].n == 1
+
+
+def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:
+    lines = ranked({A: [4.3], B: [4.0]})
+    assert list(lines) == [B, A]
+    assert (lines[B].lo_bpb, lines[B].hi_bpb, lines[B].delta_stderr) == (None, None, None)
+    assert lines[B].delta_vs_baseline == pytest.approx(-0.3)
+    assert not lines[B].meets_strict_z
+    assert lines[B].posterior_bpb == lines[B].mean_bpb == 4.0
+
+
+def test_few_configs_are_not_shrunk_and_have_a_t_interval() -> None:
+    lines = ranked({A: [4.30, 4.20, 4.25], B: [4.0]})
+    sigma = 0.05
+    assert lines[B].posterior_bpb == 4.0
+    assert lines[B].lo_bpb == pytest.approx(4.0 - 4.30265 * sigma, abs=1e-4)
+    assert lines[A].hi_bpb == pytest.approx(4.25 + 4.30265 * sigma / math.sqrt(3), abs=1e-4)
+
+
+def test_common_seeds_are_compared_in_pairs() -> None:
+    lines = ranked({A: [4.30, 4.20, 4.25], B: [4.25, 4.15], C: [4.0, 3.9, 3.95]})
+    assert lines[B].pairs == 2
+    assert lines[B].delta_vs_baseline == pytest.approx(-0.05)  # of plain means: -0.0500 + 0.0500
+    assert lines[C].pairs == 3
+    assert lines[C].delta_vs_baseline == pytest.approx(-0.3)
+    sigma_d = math.sqrt(2) * math.sqrt((0.005 + 0.005 + 0.005) / 5)
+    assert lines[C].delta_stderr == pytest.approx(sigma_d / math.sqrt(3))
+    assert lines[C].meets_strict_z
+    assert not lines[B].meets_strict_z
+
+
+def test_without_a_common_seed_plain_means_are_compared() -> None:
+    noise = Noise(sigma=0.05, dof=10, sigma_d=0.01)
+    baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.3, 1: 4.2})
+    other = ConfigEvidence(B, B.config_hash, 1, scores={7: 4.1})
+    line = rank([other], 1, noise=noise, population=None, baseline=baseline)[0]
+    assert line.pairs == 0
+    assert line.delta_vs_baseline == pytest.approx(-0.15)
+    assert line.delta_stderr == pytest.approx(0.05 * math.sqrt(1 + 1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("score", "meets"), [(4.25 - 0.1001, True), (4.25 - 0.0999, False), (4.25 + 0.2, False)]
+)
+def test_the_strict_z_is_two_and_on_the_better_side(score: float, meets: bool) -> None:
+    noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
+    baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
+    other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
+    line = rank([other], 1, noise=noise, population=None, baseline=baseline)[0]
+    assert line.meets_strict_z is meets
+
+
+def test_the_baseline_is_not_compared_with_itself() -> None:
+    line = ranked({A: [4.30, 4.20], B: [4.25]})[A]
+    assert (line.iter, line.delta_vs_baseline, line.meets_strict_z) == (0, None, False)
+
+
+def test_runs_without_any_noise_are_not_shrunk() -> None:
+    scores: dict[Config, list[float | None]] = {
+        config(lr=1e-3 + 1e-5 * i): [4.0 + i / 100] * 2 for i in range(MIN_CONFIGS + 2)
+    }
+    lines = ranked(scores)
+    for line in lines.values():
+        assert line.posterior_bpb == line.lo_bpb == line.hi_bpb == line.mean_bpb
+
+
+def test_equal_configs_do_not_break_the_fit() -> None:
+    scores: dict[Config, list[float | None]] = {
+        config(lr=1e-3 + 1e-5 * i): [4.1, 4.2] for i in range(20)
+    }
+    for line in ranked(scores).values():
+        assert line.posterior_bpb == pytest.approx(4.15, abs=1e-3)
+        assert line.lo_bpb is not None
+        assert line.lo_bpb < line.posterior_bpb
+
+
+def test_a_line_is_plain_json() -> None:
+    line = json.loads(top(Evidence(Simulator(1).rows(40)), 1)[0].model_dump_json())
+    assert line["config"]["n_layer"] == 4
+    assert line["n"] == len(line["seeds"])
+    assert line["train_s"] == pytest.approx(2.659 * line["n"])
+
+
+def test_costs_are_those_of_every_run() -> None:
+    line = ranked({A: [4.30, 4.20], B: [4.25, 4.2, 4.1]})[B]
+    assert line.train_s == pytest.approx(3 * 2.659)
+    assert line.params == 918_528
+
+
+@pytest.mark.parametrize(
+    ("dof", "expected"),
+    [
+        (1, 12.706205),
+        (2, 4.302653),
+        (3, 3.182446),
+        (4, 2.776445),
+        (5, 2.570582),
+        (10, 2.228139),
+        (29, 2.045230),
+        (30, 2.042272),
+        (120, 1.979930),
+        (1000, 1.962339),
+        (10**9, 1.959964),
+    ],
+)
+def test_student_t_is_that_of_the_tables(dof: int, expected: float) -> None:
+    assert student_t(0.975, dof) == pytest.approx(expected, abs=1e-6)
+
+
+def test_noise_counts_races_once_there_are_any() -> None:
+    tally = Tally(within_ss=(0.04,), within_dof=4, races_ss=0.06, races_dof=6)
+    noise = Noise.of(tally)
+    assert noise is not None
+    assert noise.sigma == pytest.approx(0.1)
+    assert noise.sigma_d == pytest.approx(math.sqrt((4 * 2 * 0.01 + 0.06) / 10))
+    assert Noise.of(Tally()) is None

@@ -1,0 +1,105 @@
+"""A row says what happened, and reads back as what was said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tests.support.configs import config
+from tests.support.rows import Simulator, campaign_row, iteration_row
+from trajectory.journal import read_rows
+from trajectory.rows import (
+    SCHEMA,
+    Attempt,
+    Decision,
+    EventRow,
+    IterationRow,
+    Proposal,
+    Verdict,
+    dump_row,
+    parse_row,
+)
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+anything = st.text(st.characters(codec=None, exclude_categories=()))  # lone surrogates too
+values = st.one_of(st.booleans(), st.integers(), st.floats(), anything)
+
+
+def test_every_kind_of_row_reads_back_equal() -> None:
+    rows = list(Simulator(3).rows(120))
+    assert {row.kind for row in rows} == {"campaign", "baseline", "iteration", "event"}
+    for row in rows:
+        assert parse_row(dump_row(row)) == row
+
+
+def test_kind_comes_first_and_the_campaign_row_says_its_schema() -> None:
+    for row in Simulator(0).rows(1):
+        assert next(iter(json.loads(dump_row(row)))) == "kind"
+    assert json.loads(dump_row(campaign_row()))["schema"] == SCHEMA
+
+
+@given(st.dictionaries(anything, values, max_size=4), anything)
+def test_whatever_was_proposed_can_be_written_and_read(
+    changes: dict[str, bool | int | float | str], reason: str
+) -> None:
+    row = iteration_row(1, None, verdict=Verdict(allowed=False, rail="range", why=reason))
+    row = row.model_copy(update={"proposal": Proposal(changes=changes, reason=reason)})
+    line = dump_row(row)
+    assert "\n" not in line
+    assert parse_row(line.encode()) == row
+
+
+def test_numbers_that_json_lacks_become_words() -> None:
+    proposal = Proposal(changes={"lr": math.nan, "d_ff": -math.inf, "beta2": 0.95}, reason="")
+    assert proposal.changes == {"lr": "nan", "d_ff": "-inf", "beta2": 0.95}
+
+
+def test_a_lone_surrogate_from_a_model_is_replaced() -> None:
+    attempt = Attempt(raw="fine \ud83d but not whole, \U0001f600 is")
+    assert attempt.raw == "fine � but not whole, \U0001f600 is"
+
+
+def test_types_of_values_survive() -> None:
+    changes = {"flag": True, "count": 1, "lr": 1.0, "norm": "1"}
+    read = Proposal.model_validate_json(Proposal(changes=changes, reason="").model_dump_json())
+    assert [type(value) for value in read.changes.values()] == [bool, int, float, str]
+
+
+def test_an_unknown_field_is_refused() -> None:
+    row = EventRow(at="2026-01-05T22:00:00+00:00", event="paused", why="lunch")
+    damaged = json.loads(dump_row(row)) | {"colour": "blue"}
+    with pytest.raises(ValidationError, match="colour"):
+        parse_row(json.dumps(damaged))
+
+
+def test_a_decision_cannot_hold_a_number_that_is_none() -> None:
+    with pytest.raises(ValidationError):
+        Decision(action="keep", delta=math.nan)
+
+
+def test_a_failed_trial_has_no_score() -> None:
+    rows = [row for row in Simulator(1).rows(200) if isinstance(row, IterationRow)]
+    failures = [t for row in rows for t in row.trials if t.result.status != "ok"]
+    assert failures
+    assert all(trial.val_bpb is None for trial in failures)
+    assert "val_bpb" not in dump_row(iteration_row(1, config(), (failures[0],)))
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("journal_v*.jsonl")), ids=lambda p: p.stem)
+def test_journals_of_every_schema_so_far_are_read(path: Path) -> None:
+    rows = list(read_rows(path))
+    assert [row.kind for row in rows[:3]] == ["campaign", "baseline", "baseline"]
+    assert sum(isinstance(row, IterationRow) for row in rows) == 25
+    assert any(isinstance(row, EventRow) for row in rows)
+
+
+def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:
+    lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
+    assert [dump_row(parse_row(line)) for line in lines] == lines

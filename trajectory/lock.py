@@ -1,0 +1,121 @@
+"""One writer per campaign."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from trainer.errors import MachineryError
+from trainer.spec import Frozen
+from trajectory.errors import CampaignLockedError
+
+LOCK_NAME = "campaign.lock"
+
+
+class Holder(Frozen):
+    """Who holds a lock, as that process described itself."""
+
+    pid: int
+    host: str
+    started: str
+    """ISO 8601, UTC."""
+    command: str
+
+
+class CampaignLock:
+    """``campaign.lock`` in the campaign's directory, held with flock(2).
+
+    The kernel releases it when its holder dies, however it dies; what the file then still says is
+    stale and harmless, because only the lock counts. The descriptor is closed on exec, so trials do
+    not inherit it; a bare fork would. On NFS, Linux turns flock into a lock at the server, which
+    other machines respect unless the share is mounted with ``nolock`` or ``local_lock``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, without waiting.
+
+        :raises CampaignLockedError: naming who holds it.
+        :raises MachineryError: where the directory cannot be written or locked.
+        """
+        path = self._directory / LOCK_NAME
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise MachineryError(
+                f"cannot open {path} ({error.strerror}); "
+                "make the campaign's directory exist and be writable"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _describe(descriptor)
+        except OSError as error:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise CampaignLockedError(_locked(self._directory, holder)) from error
+            raise MachineryError(
+                f"cannot lock {path} ({error.strerror}); "
+                "keep the campaign on a file system that supports flock and has space left"
+            ) from error
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _describe(descriptor: int) -> None:
+    holder = Holder(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=" ".join(sys.argv).encode("utf-8", "replace").decode()[:500],
+    )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+
+
+def _read_holder(descriptor: int) -> Holder | None:
+    try:
+        return Holder.model_validate_json(os.pread(descriptor, 65536, 0))
+    except (OSError, ValidationError):
+        return None
+
+
+def _locked(directory: Path, holder: Holder | None) -> str:
+    if holder is None:
+        return (
+            f"campaign {directory} is being written by another process, which is only just "
+            "starting; wait for it to end or stop it"
+        )
+    return (
+        f"campaign {directory} is being written by process {holder.pid} on {holder.host} since "
+        f"{holder.started} ({holder.command or 'no command line'}); wait for it to end or stop it"
+    )
