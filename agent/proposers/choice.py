@@ -1,0 +1,92 @@
+"""The one place that chooses who proposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import SettingsError
+from agent.proposers.base import Proposer
+from agent.proposers.endpoint import Endpoint
+from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.llm import LlmProposer
+from agent.proposers.prompt import Prompter
+from agent.proposers.sampler import SamplerProposer
+from agent.proposers.uniform import RandomProposer
+from agent.rails import Rails
+from agent.settings import CampaignSettings, Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A proposer, and in a few words who it is."""
+
+    proposer: Proposer
+    description: str
+
+
+def choose_proposer(
+    settings: CampaignSettings,
+    environment: Environment,
+    rails: Rails,
+    *,
+    directory: Path,
+    prompts: Path | None = None,
+    program: Path | None = None,
+) -> Choice:
+    """The proposer that the settings name, with the endpoint that the environment names.
+
+    :param directory: the campaign's, where the endpoint's schema mode is remembered.
+    :param prompts: a folder whose templates replace the shipped ones.
+    :param program: a file of research directions for the LLM.
+    :raises SettingsError: where what is named is not there.
+    """
+    sampler = SamplerProposer(rails)
+    if settings.proposer == "sampler":
+        return Choice(sampler, "the sampler (Optuna's TPE)")
+    if settings.proposer == "random":
+        return Choice(RandomProposer(rails), "uniformly random")
+    prompter = Prompter(
+        settings.budget,
+        tokens=settings.prompt_tokens,
+        directory=prompts,
+        program=_text(program),
+    )
+    if not environment.llm_base_url:
+        if settings.proposer == "llm":
+            raise SettingsError(
+                "--proposer llm needs an endpoint, and AUTORESEARCH_LLM_BASE_URL is not set; "
+                "set it, for example to http://localhost:8000/v1"
+            )
+        return Choice(
+            HybridProposer(sampler, None),
+            "hybrid, on the sampler alone: AUTORESEARCH_LLM_BASE_URL is not set",
+        )
+    key = environment.llm_api_key
+    endpoint = Endpoint(
+        environment.llm_base_url,
+        environment.llm_model,
+        key.get_secret_value() if key else None,
+        modes_path=directory / "endpoint.json",
+    )
+    llm = LlmProposer(endpoint, rails, prompter)
+    model = environment.llm_model or "its first model"
+    where = f"{model} at {endpoint.base_url}"
+    if settings.proposer == "llm":
+        return Choice(FallbackProposer(llm, sampler), f"{where}, the sampler standing in")
+    return Choice(
+        HybridProposer(sampler, llm, share=settings.llm_share, warmup=settings.llm_warmup),
+        f"hybrid: the sampler, overridden by {where} on {settings.llm_share:.0%} of iterations "
+        f"after {settings.llm_warmup}",
+    )
+
+
+def _text(program: Path | None) -> str:
+    if program is None:
+        return ""
+    try:
+        return program.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"the program file {program} cannot be read: {error}; name a UTF-8 text file"
+        ) from error

@@ -1,0 +1,99 @@
+"""What came back from a chat endpoint, read from its raw bytes.
+
+Local servers deviate from the protocol in small ways, so only what is needed is read, and whatever
+is not there makes the reply unusable rather than raising.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply. Where ``error`` is set it is no answer, though ``text`` shows what there was."""
+
+    text: str
+    mode: str
+    latency_s: float
+    error: str | None = None
+    """One sentence."""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
+    completion_tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+    usage: _Usage | None = None
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: list[_Model]
+
+
+def read_completion(
+    body: bytes, mode: str, latency_s: float, redact: Callable[[str], str]
+) -> Reply:
+    """The reply in the body of a ``/chat/completions`` response.
+
+    :param redact: takes secrets out of whatever text is kept.
+    """
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError:
+        shown = redact(body.decode("utf-8", "replace"))
+        return Reply(shown, mode, latency_s, "the reply is not a chat completion")
+    choice, usage = completion.choices[0], completion.usage or _Usage()
+    message = choice.message
+    content = message.content or ""
+    # Where a server sorts all of a model's output into its thoughts, the answer is in there.
+    text = content if content.strip() else message.reasoning_content or ""
+    error = None
+    if choice.finish_reason == "length":
+        error = "the reply was cut off at the token limit"
+    elif not content.strip() and message.tool_calls:
+        error = "the reply is a tool call and there are no tools"
+    elif not text.strip():
+        error = "the reply is empty"
+    return Reply(
+        redact(text),
+        mode,
+        latency_s,
+        error,
+        choice.finish_reason,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+    )
+
+
+def read_models(body: bytes) -> list[str]:
+    """The ids in the body of a ``/models`` response; empty where it holds none."""
+    try:
+        return [model.id for model in _Models.model_validate_json(body).data]
+    except ValidationError:
+        return []

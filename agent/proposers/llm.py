@@ -1,0 +1,111 @@
+"""The language model: shown everything, believed in nothing.
+
+A turn is one prompt and, where the rails refuse the answer, up to two rounds more in which the
+model sees its own reply and the verdict on it. Every exchange is kept raw.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.completions import Reply
+from agent.proposers.endpoint import Endpoint, EndpointError, Message
+from agent.proposers.prompt import Prompt, Prompter
+from agent.rails import Rails
+from trainer.spec import Scalar
+from trajectory.rows import Attempt, ProposerRecord, Verdict
+
+REPAIRS = 2
+"""Rounds after the first."""
+KEPT_CHARACTERS = 20_000
+"""Of a raw reply."""
+
+
+class SuggestibleProposer(Protocol):
+    """A proposer that can be shown another's idea, to repeat or to override."""
+
+    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer: ...
+
+
+class LlmProposer:
+    """A model behind an endpoint, asked until the rails pass what it says."""
+
+    def __init__(self, endpoint: Endpoint, rails: Rails, prompter: Prompter) -> None:
+        self._endpoint = endpoint
+        self._rails = rails
+        self._prompter = prompter
+
+    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`.
+
+        :param suggestion: changes that the model is shown and may override.
+        :raises ProposerError: where the endpoint gives no reply or no reply passes the rails; it
+            holds every attempt.
+        """
+        began = time.monotonic()
+        prompt = self._prompter.prompt(memory, suggestion)
+        messages = list(prompt.messages)
+        attempts: list[Attempt] = []
+        while len(attempts) <= REPAIRS:
+            reply = self._ask(messages, prompt, attempts)
+            attempt = self._judged(reply, memory)
+            attempts.append(attempt)
+            if attempt.verdict is not None and attempt.verdict.allowed:
+                record = ProposerRecord(
+                    kind="llm",
+                    model=self._endpoint.model,
+                    prompt_sha256=prompt.sha256,
+                    attempts=tuple(attempts),
+                    latency_s=time.monotonic() - began,
+                    overrode=dict(suggestion) if suggestion is not None else None,
+                )
+                return Offer(reply.text, record)
+            messages += self._prompter.repair(memory, reply.text, _why(attempt))
+        raise self._error(
+            f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
+            f"last because {_why(attempts[-1])}; it is asked again at its next turn",
+            prompt,
+            attempts,
+        )
+
+    def _ask(self, messages: list[Message], prompt: Prompt, attempts: list[Attempt]) -> Reply:
+        began = time.monotonic()
+        try:
+            return self._endpoint.ask(messages, self._rails.schema_for())
+        except EndpointError as error:
+            failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
+            raise self._error(str(error), prompt, [*attempts, failed]) from error
+
+    def _judged(self, reply: Reply, memory: Memory) -> Attempt:
+        verdict: Verdict | None = None
+        if reply.error is None:
+            tried = memory.evidence.configs
+            verdict = self._rails.check(reply.text, memory.reference, tried).verdict
+        return Attempt(
+            raw=reply.text[:KEPT_CHARACTERS],
+            truncated=len(reply.text) > KEPT_CHARACTERS,
+            mode=reply.mode,
+            finish_reason=reply.finish_reason,
+            verdict=verdict,
+            error=reply.error,
+            latency_s=reply.latency_s,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+        )
+
+    def _error(self, message: str, prompt: Prompt, attempts: list[Attempt]) -> ProposerError:
+        return ProposerError(
+            message,
+            tuple(attempts),
+            model=self._endpoint.known_model,
+            prompt_sha256=prompt.sha256,
+        )
+
+
+def _why(attempt: Attempt) -> str:
+    if attempt.verdict is not None:
+        return attempt.verdict.why
+    return attempt.error or "nothing came"

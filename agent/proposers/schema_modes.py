@@ -1,0 +1,116 @@
+"""How a server can be made to answer in JSON, found out by asking it.
+
+Servers that accept a schema with HTTP 200 and ignore it are common, so acceptance proves nothing.
+A probe asks for one thing in the prompt and forces another by the schema: only a server that
+really constrains its output answers with what the schema says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+Json: TypeAlias = dict[str, Any]
+
+
+class SchemaMode(StrEnum):
+    """Where in the request the schema goes, in the order they are tried."""
+
+    JSON_SCHEMA = "json_schema"
+    """OpenAI's own ``response_format``."""
+    NVEXT_GUIDED_JSON = "nvext.guided_json"
+    """NIM's extension."""
+    GUIDED_JSON = "guided_json"
+    """Older vLLM and NIM."""
+    JSON_OBJECT = "json_object"
+    """Some JSON object, whatever the schema."""
+    NONE = "none"
+    """The prompt alone asks for JSON."""
+
+    def request(self, schema: Json) -> Json:
+        """What this mode adds to the body of a chat request."""
+        # Not "strict": hosted servers take that only for schemas in which every property is
+        # required, and a proposal changes some knobs of many.
+        wrapped = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+        additions: dict[SchemaMode, Json] = {
+            SchemaMode.JSON_SCHEMA: {"response_format": wrapped},
+            SchemaMode.NVEXT_GUIDED_JSON: {"nvext": {"guided_json": schema}},
+            SchemaMode.GUIDED_JSON: {"guided_json": schema},
+            SchemaMode.JSON_OBJECT: {"response_format": {"type": "json_object"}},
+            SchemaMode.NONE: {},
+        }
+        return additions[self]
+
+
+_FORCED = "quartz-7041"
+_PROBE_SCHEMA: Json = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "enum": [_FORCED]}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+_PROBE_PROMPT = 'Reply with exactly this and nothing else: {"word": "banana"}'
+_OBJECT_PROBE_PROMPT = (
+    "Reply with exactly this and nothing else, as plain text without JSON: banana"
+)
+
+
+def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> SchemaMode:
+    """The first mode that the server honours; ``NONE`` where it honours none.
+
+    :param answer: sends (mode, prompt, schema) and returns the reply's text, or None where the
+        server refused the mode or answered nothing usable. What it raises ends the probing.
+    """
+    for mode in SchemaMode:
+        if mode is SchemaMode.NONE:
+            break
+        prompt = _OBJECT_PROBE_PROMPT if mode is SchemaMode.JSON_OBJECT else _PROBE_PROMPT
+        if _honours(mode, answer(mode, prompt, _PROBE_SCHEMA)):
+            return mode
+    return SchemaMode.NONE
+
+
+def _honours(mode: SchemaMode, text: str | None) -> bool:
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    if mode is SchemaMode.JSON_OBJECT:
+        return isinstance(value, dict)
+    return bool(value == {"word": _FORCED})
+
+
+_MODES: TypeAdapter[dict[str, SchemaMode]] = TypeAdapter(dict[str, SchemaMode])
+
+
+class ModeMemory:
+    """Modes by endpoint and model, in a small JSON file so that a campaign probes once.
+
+    A file that is missing, damaged or cannot be written costs a probe and nothing else.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._modes: dict[str, SchemaMode] = {}
+        if path is not None:
+            with contextlib.suppress(OSError, ValidationError):
+                self._modes = _MODES.validate_json(path.read_bytes())
+
+    def recall(self, key: str) -> SchemaMode | None:
+        """None: not known yet."""
+        return self._modes.get(key)
+
+    def remember(self, key: str, mode: SchemaMode) -> None:
+        self._modes[key] = mode
+        if self._path is None:
+            return
+        part = self._path.with_name(self._path.name + ".part")
+        with contextlib.suppress(OSError):
+            part.write_text(json.dumps(self._modes, indent=2) + "\n", "utf-8")
+            part.replace(self._path)

@@ -1,0 +1,27 @@
+"""The proposer of the tests: it says what it was told to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.proposers.base import Memory, Offer, ProposerError
+from trajectory.rows import ProposerRecord
+
+
+class ScriptedProposer:
+    """Offers ``raws[iter - 1]``, whatever was offered before, so that a campaign can resume."""
+
+    def __init__(self, raws: Sequence[str]) -> None:
+        self._raws = tuple(raws)
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`.
+
+        :raises ProposerError: past the end of the script.
+        """
+        if memory.iter > len(self._raws):
+            raise ProposerError(
+                f"the script ends after {len(self._raws)} proposals and iteration {memory.iter} "
+                "asks for one more; write a longer script"
+            )
+        return Offer(self._raws[memory.iter - 1], ProposerRecord(kind="scripted"))

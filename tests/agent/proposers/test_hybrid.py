@@ -1,0 +1,145 @@
+"""Who proposes when, and who stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.endpoint import Endpoint
+from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.llm import LlmProposer
+from agent.proposers.patience import Patience
+from agent.proposers.prompt import Prompter
+from agent.proposers.sampler import SamplerProposer
+from agent.proposers.scripted import ScriptedProposer
+from tests.support.memories import RAILS, fresh_memory, memory_of, raw
+from tests.support.openai_server import OpenAIServer, refuses, says
+from trainer.spec import Budget, Scalar
+from trajectory.rows import Attempt, ProposerRecord
+
+QUICK = Patience(timeout_s=0.5, deadline_s=0.5, probation_s=0.2, wait=lambda _: 0.01)
+SUGGESTED = raw({"norm": "rmsnorm"})
+OWN = raw({"lr": 0.0041})
+
+
+class Model:
+    """A model that always has the same idea, or none."""
+
+    def __init__(self, error: ProposerError | None = None) -> None:
+        self.error = error
+        self.asked: list[tuple[int, Mapping[str, Scalar] | None]] = []
+
+    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
+        self.asked.append((memory.iter, suggestion))
+        if self.error is not None:
+            raise self.error
+        return Offer(OWN, ProposerRecord(kind="llm", overrode=dict(suggestion or {})))
+
+
+def at(iteration: int, seed: int = 7) -> Memory:
+    return replace(fresh_memory(), iter=iteration, seed=seed)
+
+
+def sampler() -> Proposer:
+    return ScriptedProposer([SUGGESTED] * 1000)
+
+
+def llm_at(server: OpenAIServer) -> LlmProposer:
+    endpoint = Endpoint(server.url, "tiny", patience=QUICK)
+    return LlmProposer(endpoint, RAILS, Prompter(Budget()))
+
+
+def test_the_model_has_no_turn_during_warm_up_and_a_share_of_the_rest() -> None:
+    model = Model()
+    hybrid = HybridProposer(sampler(), model, share=0.3, warmup=10)
+    for iteration in range(1, 1001):
+        hybrid.propose(at(iteration))
+    turns = [iteration for iteration, _ in model.asked]
+    assert min(turns) > 10
+    assert 0.25 < len(turns) / 990 < 0.35
+
+
+def test_turns_follow_from_seed_and_iteration_alone() -> None:
+    def turns(seed: int) -> list[bool]:
+        return [HybridProposer(sampler(), Model()).llm_turn(at(n, seed)) for n in range(1, 200)]
+
+    assert turns(1) == turns(1)
+    assert turns(1) != turns(2)
+
+
+@pytest.mark.parametrize(("share", "asked"), [(0.0, 0), (1.0, 40)])
+def test_shares_of_nothing_and_everything(share: float, asked: int) -> None:
+    model = Model()
+    hybrid = HybridProposer(sampler(), model, share=share, warmup=10)
+    for iteration in range(1, 51):
+        hybrid.propose(at(iteration))
+    assert len(model.asked) == asked
+
+
+def test_the_model_sees_the_suggestion_and_may_override_it() -> None:
+    model = Model()
+    offer = HybridProposer(sampler(), model, share=1, warmup=0).propose(at(1))
+    assert model.asked == [(1, {"norm": "rmsnorm"})]
+    assert offer.raw == OWN
+    assert offer.record.kind == "llm"
+    assert offer.record.overrode == {"norm": "rmsnorm"}
+
+
+def test_without_a_model_it_is_the_sampler() -> None:
+    hybrid = HybridProposer(SamplerProposer(RAILS), None, share=1, warmup=0)
+    memory = memory_of(30)
+    offer = hybrid.propose(memory)
+    assert offer.raw == SamplerProposer(RAILS).propose(memory).raw
+    assert offer.record.fallback is None
+
+
+def test_a_failing_model_leaves_the_samplers_own_offer_and_is_asked_again() -> None:
+    attempts = (Attempt(raw="prose", latency_s=2.5),)
+    model = Model(ProposerError("it rambles", attempts, model="tiny", prompt_sha256="abc"))
+    hybrid = HybridProposer(sampler(), model, share=1, warmup=0)
+    record = hybrid.propose(at(1)).record
+    assert (record.kind, record.fallback, record.attempts) == ("scripted", "it rambles", attempts)
+    assert (record.model, record.prompt_sha256) == ("tiny", "abc")
+    assert record.latency_s >= 2.5
+    assert record.overrode is None
+    hybrid.propose(at(2))
+    assert [iteration for iteration, _ in model.asked] == [1, 2]
+
+
+def test_a_night_with_a_dead_endpoint_is_the_samplers_night() -> None:
+    with OpenAIServer([refuses(401, "bad key")]) as server:
+        hybrid = HybridProposer(SamplerProposer(RAILS), llm_at(server), share=1, warmup=0)
+        memory = memory_of(30)
+        offer = hybrid.propose(memory)
+    assert offer.raw == SamplerProposer(RAILS).propose(memory).raw
+    assert offer.record.kind == "sampler"
+    assert offer.record.fallback is not None
+    assert "HTTP 401" in offer.record.fallback
+    assert offer.record.attempts[0].error == offer.record.fallback
+
+
+def test_rails_that_fail_thrice_fall_back_and_the_model_recovers() -> None:
+    bad = says(raw({"lr": 99}))
+    with OpenAIServer([bad, bad, bad, says(OWN)]) as server:
+        proposer = FallbackProposer(llm_at(server), SamplerProposer(RAILS))
+        first = proposer.propose(at(1))
+        second = proposer.propose(at(2))
+    assert first.record.kind == "sampler"
+    assert len(first.record.attempts) == 3
+    assert first.record.fallback is not None
+    assert RAILS.check(first.raw, fresh_memory().reference).verdict.allowed
+    assert (second.raw, second.record.kind, second.record.fallback) == (OWN, "llm", None)
+
+
+def test_a_fallback_that_fails_too_is_an_error() -> None:
+    proposer = FallbackProposer(Model(ProposerError("down")), ScriptedProposer([]))
+    with pytest.raises(ProposerError, match="script ends"):
+        proposer.propose(at(1))
+
+
+def test_a_script_is_followed_by_iteration_not_by_call() -> None:
+    scripted = ScriptedProposer(["a", "b"])
+    assert [scripted.propose(at(n)).raw for n in (2, 1, 2)] == ["b", "a", "b"]

@@ -1,0 +1,122 @@
+"""What every proposer promises, whoever it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agent.proposers.base import Memory, Proposer, ProposerError
+from agent.proposers.endpoint import Endpoint
+from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.llm import LlmProposer
+from agent.proposers.patience import Patience
+from agent.proposers.prompt import Prompter
+from agent.proposers.sampler import SamplerProposer
+from agent.proposers.scripted import ScriptedProposer
+from agent.proposers.uniform import RandomProposer
+from tests.support.memories import RAILS, fresh_memory, memory_of, raw
+from tests.support.openai_server import OpenAIServer, refuses, says
+from tests.support.rows import iteration_row
+from trainer.spec import Budget
+from trajectory.rows import Proposal, ProposerRecord, dump_row, parse_row
+
+QUICK = Patience(timeout_s=2, deadline_s=2, probation_s=1, wait=lambda _: 0.01)
+REPLY = raw({"lr": 0.00413}, "a higher rate")
+
+
+def llm(url: str) -> LlmProposer:
+    return LlmProposer(Endpoint(url, "tiny", patience=QUICK), RAILS, Prompter(Budget()))
+
+
+MAKERS: dict[str, Callable[[str], Proposer]] = {
+    "random": lambda _: RandomProposer(RAILS),
+    "sampler": lambda _: SamplerProposer(RAILS),
+    "scripted": lambda _: ScriptedProposer([REPLY] * 100),
+    "llm": llm,
+    "hybrid": lambda url: HybridProposer(SamplerProposer(RAILS), llm(url), share=1, warmup=0),
+    "hybrid without a model": lambda _: HybridProposer(SamplerProposer(RAILS), None),
+    "llm with a fallback": lambda url: FallbackProposer(llm(url), SamplerProposer(RAILS)),
+}
+KINDS = {"random", "sampler", "scripted", "llm"}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with OpenAIServer([says(REPLY)]) as server:
+        yield server.url
+
+
+@pytest.fixture(params=list(MAKERS))
+def make(request: pytest.FixtureRequest, url: str) -> Callable[[], Proposer]:
+    maker = MAKERS[request.param]
+    return lambda: maker(url)
+
+
+MEMORIES = {"first": fresh_memory, "mid-campaign": lambda: memory_of(40)}
+
+
+@pytest.fixture(params=list(MEMORIES))
+def memory(request: pytest.FixtureRequest) -> Memory:
+    return MEMORIES[request.param]()
+
+
+def test_an_offer_passes_the_rails(make: Callable[[], Proposer], memory: Memory) -> None:
+    checked = RAILS.check(make().propose(memory).raw, memory.reference, memory.evidence.configs)
+    assert checked.verdict.allowed, checked.verdict.why
+
+
+def test_an_offer_follows_from_the_memory_alone(
+    make: Callable[[], Proposer], memory: Memory
+) -> None:
+    proposer = make()
+    first = proposer.propose(memory).raw
+    assert proposer.propose(memory).raw == first
+    assert make().propose(memory).raw == first
+
+
+def test_the_memory_is_left_as_it_was(make: Callable[[], Proposer], memory: Memory) -> None:
+    def state() -> object:
+        evidence = memory.evidence
+        return (
+            memory.reference,
+            memory.iter,
+            evidence.iterations,
+            [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()],
+        )
+
+    before = state()
+    make().propose(memory)
+    assert state() == before
+
+
+def test_the_record_says_who_and_survives_the_journal(
+    make: Callable[[], Proposer], memory: Memory
+) -> None:
+    record = make().propose(memory).record
+    assert isinstance(record, ProposerRecord)
+    assert record.kind in KINDS
+    assert record.latency_s >= 0
+    row = iteration_row(memory.iter, None, proposer=record)
+    assert parse_row(dump_row(row)) == row
+
+
+def test_a_proposal_is_read_from_the_offer(make: Callable[[], Proposer], memory: Memory) -> None:
+    proposal = Proposal.model_validate(json.loads(make().propose(memory).raw))
+    assert 1 <= len(proposal.changes) <= memory.max_changes
+    assert 0 < len(proposal.reason) <= 500
+
+
+def test_what_ends_a_turn_is_a_proposer_error() -> None:
+    with OpenAIServer([refuses(401)]) as server:
+        failing: list[Proposer] = [
+            llm(server.url),
+            ScriptedProposer([]),
+            FallbackProposer(llm(server.url), ScriptedProposer([])),
+            HybridProposer(ScriptedProposer([]), llm(server.url)),
+        ]
+        for proposer in failing:
+            with pytest.raises(ProposerError) as raised:
+                proposer.propose(fresh_memory())
+            assert "\n" not in str(raised.value)

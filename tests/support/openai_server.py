@@ -1,0 +1,257 @@
+"""A small server that speaks the OpenAI protocol on loopback and misbehaves on request.
+
+It stands for a model that does as its prompt says: a probe ("Reply with exactly this …") gets what
+it asks for, unless the schema is honoured and forces something else. Any other chat gets the next
+scripted turn; when the script has run out, the last turn again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+Turn: TypeAlias = "Callable[[Handler], None]"
+
+PROBE = "Reply with exactly this and nothing else"
+
+
+# --- turns: what the server does with one chat request ------------------------------------------
+
+
+def says(
+    content: str | None,
+    *,
+    finish_reason: str = "stop",
+    reasoning_content: str | None = None,
+    tool_calls: list[Json] | None = None,
+) -> Turn:
+    """A well-formed completion."""
+    message: Json = {"role": "assistant", "content": content}
+    if reasoning_content is not None:
+        message["reasoning_content"] = reasoning_content
+    if tool_calls is not None:
+        message["tool_calls"] = tool_calls
+    return sends_json(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "model": "tiny",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+            "usage": {"prompt_tokens": 101, "completion_tokens": 7, "total_tokens": 108},
+        }
+    )
+
+
+def sends_json(value: Json, status: int = 200, headers: Json | None = None) -> Turn:
+    return sends(json.dumps(value).encode(), status, headers)
+
+
+def sends(body: bytes, status: int = 200, headers: Json | None = None) -> Turn:
+    """These very bytes, called JSON."""
+
+    def turn(handler: Handler) -> None:
+        handler.answer(status, body, headers or {})
+
+    return turn
+
+
+def refuses(status: int, message: str = "no", *, param: str = "", **headers: str) -> Turn:
+    """An error in the protocol's own form; ``headers`` with ``_`` for ``-``."""
+    error = {"message": message, "type": "error", "param": param or None, "code": None}
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return sends_json({"error": error}, status, named)
+
+
+def hangs(seconds: float) -> Turn:
+    """No byte for this long (or until the server stops), then a dropped connection."""
+
+    def turn(handler: Handler) -> None:
+        handler.server.stopping.wait(seconds)
+        handler.close_connection = True
+
+    return turn
+
+
+def drips(seconds: float, every_s: float = 0.02) -> Turn:
+    """A byte of white space now and then: no read ever times out, no reply ever ends."""
+
+    def turn(handler: Handler) -> None:
+        handler.start(200, {"Connection": "close"})
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and not handler.server.stopping.wait(every_s):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+    return turn
+
+
+def white_space(size: int) -> Turn:
+    """A body of nothing but spaces, as long as the client goes on reading."""
+
+    def turn(handler: Handler) -> None:
+        handler.start(200, {"Content-Length": str(size)})
+        for _ in range(size // 65536):
+            handler.wfile.write(b" " * 65536)
+            handler.server.bytes_sent += 65536
+
+    return turn
+
+
+def drops_mid_body() -> Turn:
+    """Promises a hundred bytes, sends ten, hangs up."""
+
+    def turn(handler: Handler) -> None:
+        handler.start(200, {"Content-Length": "100"})
+        handler.wfile.write(b'{"choices"')
+        handler.close_connection = True
+
+    return turn
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+class OpenAIServer:
+    """``with OpenAIServer([says("…")]) as server: … server.url``.
+
+    :param honours: schema modes that really constrain the output.
+    :param rejects: schema modes answered with HTTP 400; every other mode is accepted and ignored.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Turn] = (),
+        *,
+        honours: Sequence[str] = ("json_schema",),
+        rejects: Sequence[str] = (),
+        models: Sequence[str] = ("tiny",),
+    ) -> None:
+        self.script = list(script)
+        self.honours = tuple(honours)
+        self.rejects = tuple(rejects)
+        self.models = tuple(models)
+        self.chats: list[Json] = []
+        """Bodies of the chat requests other than probes."""
+        self.probes: list[str] = []
+        """Schema modes probed."""
+        self.models_asked = 0
+        self.authorizations: list[str | None] = []
+        self._http = _Server(("127.0.0.1", 0), Handler)
+        self._http.owner = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def bytes_sent(self) -> int:
+        """By :func:`white_space`."""
+        return self._http.bytes_sent
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.stopping.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join(5)
+
+    def turn_for(self, body: Json) -> Turn:
+        mode = mode_of(body)
+        prompt = body["messages"][-1]["content"]
+        is_probe = prompt.startswith(PROBE)
+        if is_probe:
+            self.probes.append(mode)
+        else:
+            self.chats.append(body)
+        if mode in self.rejects:
+            return refuses(400, f"unknown field: {mode}")
+        if is_probe:
+            return says(_obeyed(prompt, body, mode if mode in self.honours else "none"))
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+
+def mode_of(body: Json) -> str:
+    """The schema mode that a chat request asks for."""
+    if "response_format" in body:
+        return str(body["response_format"]["type"])
+    if "nvext" in body:
+        return "nvext.guided_json"
+    return "guided_json" if "guided_json" in body else "none"
+
+
+def schema_of(body: Json) -> Json | None:
+    """The schema in a chat request, wherever it is."""
+    wrapped = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    found: Json | None = wrapped or body.get("nvext", body).get("guided_json")
+    return found
+
+
+def _obeyed(prompt: str, body: Json, honoured: str) -> str:
+    wanted = prompt.split(": ", 1)[1]
+    if honoured == "none":
+        return wanted
+    if honoured == "json_object":
+        return wanted if wanted.startswith("{") else json.dumps({"answer": wanted})
+    properties = (schema_of(body) or {})["properties"]
+    return json.dumps({name: rule["enum"][0] for name, rule in properties.items()})
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    owner: OpenAIServer
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.stopping = threading.Event()
+        self.bytes_sent = 0
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is part of the test, not news."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+    def do_GET(self) -> None:
+        owner = self.server.owner
+        owner.models_asked += 1
+        data = [{"id": name, "object": "model"} for name in owner.models]
+        sends_json({"object": "list", "data": data})(self)
+
+    def do_POST(self) -> None:
+        owner = self.server.owner
+        owner.authorizations.append(self.headers.get("Authorization"))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        owner.turn_for(body)(self)
+
+    def start(self, status: int, headers: Json) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def answer(self, status: int, body: bytes, headers: Json) -> None:
+        self.start(status, {"Content-Length": str(len(body)), **headers})
+        self.wfile.write(body)
