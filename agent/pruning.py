@@ -1,0 +1,57 @@
+"""Stopping the hopeless a third of the way: a rule, from the reference's own learning curves.
+
+At a third of the budget the reference's training loss, averaged over a short window, is known on
+several seeds. A candidate whose loss there exceeds the reference's mean by ``MARGIN_SDS`` standard
+deviations, and by ``MARGIN_NATS`` at least, is stopped. The margin is deliberately wide: at one
+third of 60 steps, learning rates and warm-ups that end level may still be tenths of a nat apart,
+and a wrongly pruned idea is lost while a spared one costs two thirds of a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from trainer.spec import Budget, Config, CurvePoint, PruneRule
+
+FRACTION = 1 / 3
+MARGIN_SDS = 8.0
+MARGIN_NATS = 0.3
+
+
+def prune_rule(
+    reference_curves: Sequence[Sequence[CurvePoint]],
+    reference: Config,
+    candidate: Config,
+    budget: Budget,
+) -> PruneRule | None:
+    """The rule for a candidate; None where nothing fair can be said.
+
+    Nothing fair can be said with fewer than two of the reference's curves, with a budget by the
+    clock, or with one too short to have a third.
+
+    :param reference_curves: one per seed, in steps ascending.
+    """
+    reference_steps = budget.steps(reference.tokens_per_step)
+    candidate_steps = budget.steps(candidate.tokens_per_step)
+    if reference_steps is None or candidate_steps is None:
+        return None
+    at_step, window = _place(candidate_steps)
+    reference_at, reference_window = _place(reference_steps)
+    if min(at_step, reference_at) < 3:
+        return None
+    losses = []
+    for curve in reference_curves:
+        seen = [p.loss for p in curve if reference_at - reference_window < p.step <= reference_at]
+        if seen:
+            losses.append(fmean(seen))
+    if len(losses) < 2:
+        return None
+    margin = max(MARGIN_SDS * stdev(losses), MARGIN_NATS)
+    return PruneRule(at_step=at_step, window=window, max_loss=fmean(losses) + margin)
+
+
+def _place(steps: int) -> tuple[int, int]:
+    """The step to look at, and how many steps up to it to average."""
+    at_step = round(steps * FRACTION)
+    return at_step, max(1, min(at_step, steps // 12))

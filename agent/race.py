@@ -1,0 +1,99 @@
+"""A candidate against its reference, seed by seed, until the judge has seen enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.judge import Assessment, Rules, assess
+from agent.trials import TrialRunner
+from trainer.spec import Config, PruneRule, TrialFailed
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise
+from trajectory.rows import Decision, Role, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Every trial that was run, and what was decided from them."""
+
+    trials: tuple[TrialRecord, ...]
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Race:
+    """One race. Make one per candidate and call :meth:`run` once."""
+
+    runner: TrialRunner
+    evidence: Evidence
+    noise: Noise
+    rules: Rules
+    reference: Config
+    candidate: Config
+    first_seed: int
+    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
+    prune: PruneRule | None
+    on_assessment: Callable[[Assessment], None] = lambda _assessment: None
+    _trials: list[TrialRecord] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        """Race to a decision.
+
+        A seed on which the reference itself fails is skipped: it says nothing about the candidate.
+        A candidate that fails on any seed is discarded, whatever its other seeds said: a recipe
+        that cannot be relied on to train is no recipe.
+        """
+        reference_hash = self.reference.config_hash
+        reference_scores = dict(self.evidence.configs[reference_hash].scores)
+        candidate_scores: dict[int, float] = {}
+        assessment: Assessment | None = None
+        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+            if seed not in reference_scores:
+                score = self._measure(self.reference, seed, "reference")
+                if score is None:
+                    continue
+                reference_scores[seed] = score
+            score = self._measure(self.candidate, seed, "candidate")
+            if score is None:
+                return self._failed(reference_hash, seed)
+            candidate_scores[seed] = score
+            assessment = assess(
+                candidate_scores,
+                reference_scores,
+                self.noise,
+                self.rules,
+                reference_hash=reference_hash,
+            )
+            self.on_assessment(assessment)
+            if assessment.action != "race":
+                break
+        if assessment is None:
+            return Outcome(
+                tuple(self._trials),
+                Decision(
+                    action="discard",
+                    reference_hash=reference_hash,
+                    explanation="the reference itself failed on every seed: nothing to judge by",
+                ),
+            )
+        return Outcome(tuple(self._trials), assessment.decision)
+
+    def _measure(self, config: Config, seed: int, role: Role) -> float | None:
+        prune = self.prune if role == "candidate" else None
+        record = self.runner.run(config, seed, role, prune)
+        self._trials.append(record)
+        return record.val_bpb
+
+    def _failed(self, reference_hash: str, seed: int) -> Outcome:
+        result = self._trials[-1].result
+        why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
+        return Outcome(
+            tuple(self._trials),
+            Decision(
+                action="discard",
+                reference_hash=reference_hash,
+                z_keep=self.rules.z_keep,
+                explanation=f"failed on seed {seed}: {why}",
+            ),
+        )
