@@ -1,0 +1,40 @@
+"""The ``autoresearch`` command: parse, call a library function, print.
+
+Exit codes: 0 done, 1 a domain error in one plain sentence, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from agent.commands import check, data, doctor, loop, menu, reindex, top
+from trainer.errors import AutoresearchError
+
+app = typer.Typer(
+    name="autoresearch",
+    help="The overnight recipe lab for pretraining.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(loop.loop)
+app.command()(top.top)
+app.command()(loop.calibrate)
+app.command()(check.check)
+app.command()(reindex.reindex)
+app.command()(doctor.doctor)
+app.add_typer(data.app, name="data")
+app.add_typer(menu.app, name="menu")
+
+
+def main() -> None:
+    """The console command."""
+    try:
+        app()
+    except AutoresearchError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,278 @@
+"""A campaign on disk: created once, resumed at will, written by one process at a time."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from pydantic import ValidationError
+
+from agent.errors import CampaignError, SettingsError
+from agent.menu import ProxyMenu, load_menu, parse_menu
+from agent.settings import CampaignSettings, parse_values
+from trainer.corpus import Corpus
+from trainer.errors import MachineryError
+from trainer.spec import Config, Limits, TrialSpec, explain
+from trajectory.errors import HistoryError
+from trajectory.evidence import Evidence
+from trajectory.history import History
+from trajectory.journal import Journal, read_rows
+from trajectory.lock import CampaignLock
+from trajectory.rows import CampaignRow, Row
+
+SETTINGS_FILE = "campaign.toml"
+JOURNAL_FILE = "trajectory.jsonl"
+HISTORY_FILE = "history.sqlite"
+
+
+def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:
+    """The settings of a new campaign: what the person chose, else the menu's defaults.
+
+    :raises SettingsError: naming the setting that makes no sense.
+    """
+    defaults = menu.campaign
+    values: dict[str, Any] = {
+        "corpus": defaults.corpus,
+        "tokenizer": defaults.tokenizer,
+        "heldout_bytes": defaults.heldout_bytes,
+        "budget": defaults.budget,
+        "horizon_steps": defaults.horizon_steps,
+        "threads": defaults.threads,
+        "trial_wall_s": defaults.wall_s,
+        "trial_memory_gib": defaults.memory_gib,
+    }
+    values = {name: value for name, value in values.items() if value is not None}
+    values.setdefault("horizon_steps", None)
+    return _validated(values | parse_values(dict(chosen)) | {"menu": menu_source})
+
+
+def _validated(values: Mapping[str, Any]) -> CampaignSettings:
+    try:
+        return CampaignSettings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(f"these settings cannot be used: {explain(error)}") from error
+
+
+def read_campaign_row(directory: Path) -> CampaignRow | None:
+    """The first row of the campaign in this directory, or None where there is no campaign."""
+    journal = directory / JOURNAL_FILE
+    if not journal.exists():
+        return None
+    for row in read_rows(journal):
+        if isinstance(row, CampaignRow):
+            return row
+        raise CampaignError(
+            f"{journal} does not begin with a campaign row (its first is {row.kind!r}); "
+            "it is not a trajectory of ours"
+        )
+    return None
+
+
+def resumed_settings(
+    directory: Path, row: CampaignRow, chosen: Mapping[str, Any]
+) -> CampaignSettings:
+    """The campaign's own settings, with what steers (and only that) as chosen anew.
+
+    :raises CampaignError: when the choice would change the ruler, with the difference.
+    """
+    kept = CampaignSettings.from_toml(directory / SETTINGS_FILE)
+    asked = _validated(kept.model_dump() | parse_values(dict(chosen)))
+    differences = [
+        f"{name} is {getattr(kept, name)} there and {getattr(asked, name)} here"
+        for name in sorted(CampaignSettings.RULER)
+        if name != "menu" and getattr(kept, name) != getattr(asked, name)
+    ]
+    if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
+        differences.append(f"the menu {chosen['menu']} is not the one it was measured with")
+    for name in ("budget", "horizon_steps", "backend", "device", "reference", "seed"):
+        if getattr(kept, name) != getattr(row, name):
+            differences.append(
+                f"{SETTINGS_FILE} says {name} {getattr(kept, name)}, "
+                f"its first row {getattr(row, name)}"
+            )
+    if differences:
+        raise CampaignError(
+            f"{directory} cannot be resumed like this: {'; '.join(differences)}. "
+            "A campaign does not change its ruler; name another directory with --campaign"
+        )
+    return asked.model_copy(update={"menu": kept.menu})
+
+
+class Campaign:
+    """One search, opened for writing. A context manager; closing releases the lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: CampaignSettings,
+        menu: ProxyMenu,
+        corpus: Corpus,
+        *,
+        sandbox: str,
+        history_url: str | None = None,
+    ) -> None:
+        """Create the campaign in ``directory``, or resume the one it holds.
+
+        :param sandbox: how trials are confined, for the record.
+        :raises CampaignLockedError: while another process writes it.
+        :raises CampaignError: when the corpus is not the one it was measured with.
+        """
+        self.directory = directory
+        self.settings = settings
+        self.menu = menu
+        self.corpus = corpus
+        with ExitStack() as resources:
+            directory.mkdir(parents=True, exist_ok=True)
+            resources.enter_context(CampaignLock(directory))
+            self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
+            row = read_campaign_row(directory)
+            if row is None:
+                (directory / SETTINGS_FILE).write_text(settings.to_toml(), "utf-8")
+                row = self._first_row(sandbox)
+                self.journal.append(row)
+            elif row.corpus != corpus.info:
+                raise CampaignError(
+                    f"{directory} was measured on the corpus {row.corpus.name} "
+                    f"({row.corpus.sha256[:12]}), and {settings.corpus} is now "
+                    f"{corpus.info.name} ({corpus.info.sha256[:12]}); "
+                    "bring that corpus back, or start another campaign"
+                )
+            self.row = row
+            self.history = resources.enter_context(
+                History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
+            )
+            self.evidence: Evidence = self.history.evidence()
+            self._resources = resources.pop_all()
+
+    def record(self, row: Row) -> str | None:
+        """Write one row: the journal first, on disk before anything else happens.
+
+        An index that cannot be written (a database server gone, say) does not stop a night whose
+        truth is in the journal: the trouble is returned, and the next row that can be indexed
+        brings the missing ones along.
+
+        :raises MachineryError: when the journal cannot be written.
+        """
+        end = self.journal.append(row)
+        self.evidence.add(row)
+        try:
+            self.history.add(row, end)
+        except (HistoryError, MachineryError) as error:
+            return f"the history lags behind the journal: {error}"
+        return None
+
+    @property
+    def baseline_seeds(self) -> range:
+        """The seeds the baseline is trained with, which every race reuses from the first on."""
+        first = self.settings.seed * 1000
+        return range(first, first + self.settings.baseline_seeds)
+
+    @property
+    def reference(self) -> Config:
+        """What a proposal edits and is judged against."""
+        baseline = self.menu.baseline
+        if self.settings.reference == "baseline" or self.evidence.incumbent_hash is None:
+            return baseline
+        return self.evidence.configs[self.evidence.incumbent_hash].config
+
+    def trial_spec(self, config: Config, seed: int) -> TrialSpec:
+        """The spec of one trial, its id yet to be given."""
+        settings = self.settings
+        return TrialSpec(
+            trial_id="",
+            config=config,
+            seed=seed,
+            corpus_dir=str(self.corpus.directory),
+            corpus_sha256=self.corpus.info.sha256,
+            budget=settings.budget,
+            horizon_steps=settings.horizon_steps,
+            backend=settings.backend,
+            device=settings.device,
+            threads=settings.threads,
+            log_every=1 if settings.device == "cpu" else 10,
+            limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
+        )
+
+    def close(self) -> None:
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _first_row(self, sandbox: str) -> CampaignRow:
+        settings = self.settings
+        return CampaignRow(
+            id=secrets.token_hex(8),
+            created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            menu_name=self.menu.name,
+            menu_sha256=self.menu.sha256,
+            menu_toml=self.menu.toml,
+            corpus=self.corpus.info,
+            budget=settings.budget,
+            horizon_steps=settings.horizon_steps,
+            backend=settings.backend,
+            device=settings.device,
+            reference=settings.reference,
+            baseline_seeds=settings.baseline_seeds,
+            seed=settings.seed,
+            z_keep=settings.z_keep,
+            max_runs=settings.max_runs,
+            max_changes=settings.max_changes,
+            sandbox=sandbox,
+            versions=versions(),
+            hardware=hardware(),
+        )
+
+
+def menu_of(row: CampaignRow) -> ProxyMenu:
+    """The menu a campaign was created with, from its own first row."""
+    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
+
+
+def versions() -> dict[str, str]:
+    """Of what measures and decides."""
+    found = {"python": platform.python_version()}
+    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def hardware() -> dict[str, str]:
+    """Of the machine, in words."""
+    return {
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu_name(),
+        "cpus": str(psutil.cpu_count() or 0),
+        "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

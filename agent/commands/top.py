@@ -1,0 +1,116 @@
+"""``autoresearch top``: the morning's cull."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.campaign import HISTORY_FILE, JOURNAL_FILE, menu_of
+from agent.commands.loop import CampaignOption, MenuOption
+from agent.commands.reindex import existing_campaign
+from agent.settings import read_environment
+from agent.wording import changes_text, duration_text
+from trainer.spec import Config, Scalar
+from trajectory.history import History
+from trajectory.ranking import STRICT_Z, Noise, Ranked
+
+
+def top(
+    k: Annotated[int, typer.Option("--k", min=1, help="How many.")] = 10,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """The K best distinct configs, by posterior mean shrunk by the noise.
+
+    A mark shows whether a config beats the baseline by two standard errors.
+    """
+    directory = existing_campaign(campaign, menu)
+    url = read_environment().history_url
+    with History.open(
+        url or directory / HISTORY_FILE, directory / JOURNAL_FILE, readonly=True
+    ) as history:
+        ranked = history.top(k)
+        noise = Noise.of(history.position.tally)
+        row = history.campaign()
+        baseline = menu_of(row).baseline if row else None
+        note = history.note
+    if as_json:
+        typer.echo(json.dumps(_as_json(ranked, noise, baseline, note)))
+        return
+    console = Console()
+    if note:
+        console.print(note, style="yellow", highlight=False, soft_wrap=True)
+    if not ranked:
+        console.print("nothing measured yet", highlight=False)
+        return
+    for line in _lines(ranked, baseline):
+        console.print(line, soft_wrap=True)
+    console.print(Text(_legend(noise), style="dim"))
+
+
+def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
+    """The fields of a config that are not the baseline's."""
+    base = baseline.canonical() if baseline else {}
+    return {name: value for name, value in config.canonical().items() if value != base.get(name)}
+
+
+def _as_json(
+    ranked: list[Ranked], noise: Noise | None, baseline: Config | None, note: str | None
+) -> dict[str, Any]:
+    return {
+        "sigma_bpb": noise.sigma if noise else None,
+        "sigma_dof": noise.dof if noise else None,
+        "note": note,
+        "configs": [
+            entry.model_dump(mode="json")
+            | {"rank": place, "vs_baseline": difference(entry.config, baseline)}
+            for place, entry in enumerate(ranked, start=1)
+        ],
+    }
+
+
+def _lines(ranked: list[Ranked], baseline: Config | None) -> Iterator[Text]:
+    """Two lines a config, so that neither a narrow terminal nor a long difference breaks them."""
+    yield Text(
+        f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<17} {'mean':>8}   "
+        f"{'against the baseline':<22} {'cost':>7}",
+        style="bold",
+    )
+    for place, entry in enumerate(ranked, start=1):
+        yield Text.assemble(
+            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior_bpb:>10.4f}   "
+            f"{_interval(entry):<17} {entry.mean_bpb:>8.4f}   ",
+            (f"{_versus(entry):<22}", "green" if entry.meets_strict_z else ""),
+            f" {duration_text(entry.train_s):>7}",
+        )
+        said = changes_text(difference(entry.config, baseline))
+        yield Text(f"{'':>14}{said or 'the baseline itself'}", style="cyan")
+
+
+def _interval(entry: Ranked) -> str:
+    if entry.lo_bpb is None or entry.hi_bpb is None:
+        return "unknown"
+    return f"{entry.lo_bpb:.4f} … {entry.hi_bpb:.4f}"
+
+
+def _versus(entry: Ranked) -> str:
+    if entry.delta_vs_baseline is None:
+        return ""
+    error = "" if entry.delta_stderr is None else f" ± {entry.delta_stderr:.4f}"
+    return f"{entry.delta_vs_baseline:+.4f}{error}{' *' if entry.meets_strict_z else '  '}"
+
+
+def _legend(noise: Noise | None) -> str:
+    text = (
+        f"val_bpb, lower is better; * better than the baseline by {STRICT_Z:g} standard errors; "
+        "n seeds measured; cost is training time"
+    )
+    if noise is None:
+        return f"{text}; the noise is unknown: nothing was replicated"
+    return f"{text}; one run has sd {noise.sigma:.4f} ({noise.dof} degrees of freedom)"

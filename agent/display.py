@@ -1,0 +1,239 @@
+"""What a person sees while the loop runs: a live screen on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from agent.campaign import Campaign
+from agent.judge import Assessment
+from agent.wording import changes_text, duration_text
+from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+SHOWN_ITERATIONS = 10
+ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
+
+
+class Progress:
+    """How far the campaign is, how fast it goes, and when it will be there."""
+
+    def __init__(self, campaign: Campaign, iterations: int) -> None:
+        self.campaign = campaign
+        self.iterations = iterations
+        self._started = time.monotonic()
+        self._first = campaign.evidence.iterations
+
+    def line(self) -> str:
+        """Counts, pace and estimated end."""
+        done = self.campaign.evidence.iterations
+        here = done - self._first
+        text = f"{done} of {self.iterations} iterations"
+        if here:
+            seconds = (time.monotonic() - self._started) / here
+            left_s = seconds * (self.iterations - done)
+            end = datetime.now() + timedelta(seconds=left_s)
+            text += (
+                f" · {3600 / seconds:.0f} an hour · {duration_text(left_s)} left"
+                f" (about {end:%a %H:%M})"
+            )
+        return text
+
+    def best(self) -> str:
+        """The incumbent with its evidence, and what it gains over the baseline."""
+        evidence = self.campaign.evidence
+        if evidence.incumbent_hash is None or evidence.baseline_hash is None:
+            return "no baseline yet"
+        best = evidence.configs[evidence.incumbent_hash]
+        baseline = evidence.configs[evidence.baseline_hash]
+        text = f"{best.mean:.4f} bpb (n={best.n})"
+        if best is baseline:
+            return f"the baseline, {text}"
+        difference = changes_text(
+            {
+                name: value
+                for name, value in best.config.canonical().items()
+                if value != baseline.config.canonical().get(name)
+            }
+        )
+        return (
+            f"iteration {best.iter}, {text}, {best.mean - baseline.mean:+.4f} "
+            f"against the baseline: {difference}"
+        )
+
+
+def trial_line(spec: TrialSpec, role: Role, points: deque[CurvePoint]) -> str:
+    """The running trial: step, loss, tokens/s, time left."""
+    head = f"{role} on seed {spec.seed}"
+    if not points:
+        return f"{head}: starting"
+    point = points[-1]
+    rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
+    text = f"{head}: step {point.step}"
+    steps = spec.budget.steps(spec.config.tokens_per_step)
+    if steps is not None:
+        text += f" of {steps}"
+    text += f" · loss {point.loss:.3f} · {rate:,.0f} tokens/s"
+    if steps is not None:
+        left_s = point.elapsed_s / point.step * (steps - point.step)
+    else:
+        left_s = spec.budget.amount - point.elapsed_s
+    return f"{text} · {duration_text(max(0.0, left_s))} left"
+
+
+class PlainDisplay:
+    """One line for each thing that happened: for logs, pipes and ``nohup``."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+
+    @contextmanager
+    def showing(self) -> Iterator[PlainDisplay]:
+        yield self
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._print(
+            f"baseline  seed {row.trial.seed}  {row.trial.val_bpb:.4f} bpb  "
+            f"{row.trial.wall_s:.1f} s"
+        )
+
+    def proposing(self, iteration: int) -> None: ...
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+    def assessed(self, assessment: Assessment) -> None: ...
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        cells = IterationCells(row)
+        self._print(
+            f"{cells.number:>4}  {cells.proposer:<8} {cells.action:<8} {cells.bpb:>7}  "
+            f"{cells.delta:<17} {cells.changes}  [{duration_text(row.wall_s)}]"
+        )
+        if row.decision.action == "keep":
+            self._print(f"      best so far: {self._progress.best()}")
+        if row.iter % 10 == 0:
+            self._print(f"      {self._progress.line()}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True, highlight=False)
+
+
+class LiveDisplay:
+    """The last iterations, the best so far and the running trial, redrawn in place."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+        earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
+        self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
+        self._baselines: list[str] = []
+        self._points: deque[CurvePoint] = deque(maxlen=1)
+        self._spec: TrialSpec | None = None
+        self._role: Role = "candidate"
+        self._doing = "starting"
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+
+    @contextmanager
+    def showing(self) -> Iterator[LiveDisplay]:
+        with self._live:
+            yield self
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="yellow"))
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._baselines.append(f"{row.trial.val_bpb:.4f}")
+
+    def proposing(self, iteration: int) -> None:
+        self._spec = None
+        self._doing = f"iteration {iteration}: proposing"
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._points.clear()
+        self._spec, self._role = spec, role
+
+    def trial_point(self, point: CurvePoint) -> None:
+        self._points.append(point)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._spec = None
+        self._doing = "deciding"
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._doing = assessment.decision.explanation
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self._rows.append(row)
+
+    def _render(self) -> RenderableType:
+        doing = self._doing
+        if self._spec is not None:
+            doing = trial_line(self._spec, self._role, self._points)
+        parts: list[RenderableType] = []
+        if self._rows:
+            parts.append(iterations_table(list(self._rows)))
+        elif self._baselines:
+            parts.append(Text(f"baseline: {', '.join(self._baselines)} bpb"))
+        parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
+        parts.append(Text.assemble(("now   ", "bold"), doing))
+        parts.append(Text(self._progress.line(), style="dim"))
+        return Group(*parts)
+
+
+def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisplay:
+    """Live where there is a terminal to redraw."""
+    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, progress)
+
+
+class IterationCells:
+    """One iteration as words for a table."""
+
+    def __init__(self, row: IterationRow) -> None:
+        decision = row.decision
+        self.number = str(row.iter)
+        self.proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
+        self.action = decision.action
+        self.changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
+        self.bpb = "" if decision.estimate_bpb is None else f"{decision.estimate_bpb:.4f}"
+        self.delta = decision.explanation
+        if decision.delta is not None and decision.stderr is not None:
+            self.delta = f"{decision.delta:+.4f} ± {decision.stderr:.4f}"
+        elif row.trials and isinstance(row.trials[-1].result, TrialFailed):
+            self.delta = row.trials[-1].result.status
+        elif row.verdict.rail is not None:
+            self.delta = f"refused: {row.verdict.rail}"
+
+
+def iterations_table(rows: list[IterationRow]) -> Table:
+    """The last iterations: who proposed what, and what became of it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header, justify in (("iter", "right"), ("by", "left"), ("val_bpb", "right")):
+        table.add_column(header, justify=justify)  # type: ignore[arg-type]
+    table.add_column("delta ± stderr", no_wrap=True)
+    table.add_column("runs", justify="right")
+    table.add_column("decision")
+    table.add_column("changes", overflow="fold")
+    for row in rows:
+        cells = IterationCells(row)
+        table.add_row(
+            cells.number,
+            cells.proposer,
+            cells.bpb,
+            cells.delta,
+            str(len(row.trials)),
+            Text(cells.action, style=ACTION_STYLE[row.decision.action]),
+            Text(cells.changes),
+        )
+    return table

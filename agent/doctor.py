@@ -1,0 +1,150 @@
+"""Is this machine ready? Each check says what it found and, where it is bad, what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.proposers.endpoint import Endpoint
+from agent.settings import Environment, data_dir
+from trainer.errors import AutoresearchError
+from trainer.sandbox import Layers
+
+MIN_FREE_GIB = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. ``bad`` keeps a campaign from running, ``note`` does not."""
+
+    name: str
+    state: Literal["good", "note", "bad"]
+    found: str
+    """What there is, and what to do about it where that is not good."""
+
+
+def examine(environment: Environment, directory: Path) -> Iterator[Check]:
+    """Every check in turn, as each is done.
+
+    :param directory: where campaigns will be kept.
+    """
+    for look in (_python, _torch, _device, _sandbox, _journal_disk(directory), _corpus):
+        yield look()
+    yield _endpoint(environment)
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", "good", f"{found} at {sys.executable}")
+
+
+def _torch() -> Check:
+    try:
+        import torch  # noqa: PLC0415 (whether it imports is what is checked)
+    except (ImportError, OSError) as error:
+        return Check("torch", "bad", f"does not import ({error}); install torch 2.11 or newer")
+    began = time.perf_counter()
+    square = torch.ones(512, 512)
+    (square @ square).sum().item()
+    took_ms = 1e3 * (time.perf_counter() - began)
+    return Check(
+        "torch",
+        "good",
+        f"{torch.__version__}, {torch.get_num_threads()} threads, "
+        f"a 512 × 512 product in {took_ms:.1f} ms",
+    )
+
+
+def _device() -> Check:
+    try:
+        import torch  # noqa: PLC0415
+    except (ImportError, OSError):
+        return Check("device", "bad", "unknown without torch")
+    if torch.cuda.is_available():
+        return Check("device", "good", f"{torch.cuda.get_device_name()} (--device cuda)")
+    bf16 = "with" if _cpu_has_bf16() else "without"
+    return Check(
+        "device", "good", f"no GPU; trials run on the CPU, {bf16} bf16 matrix instructions"
+    )
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return False
+    return any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
+
+
+def _sandbox() -> Check:
+    layers = Layers.detect()
+    if not layers.confine:
+        return Check(
+            "sandbox",
+            "bad",
+            "this kernel has no Landlock, so trials cannot be confined; use Linux 5.13 or newer "
+            "with landlock among its LSMs, or accept it with --allow-unsandboxed",
+        )
+    state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
+    return Check("sandbox", state, layers.describe())
+
+
+def _journal_disk(directory: Path) -> Callable[[], Check]:
+    def look() -> Check:
+        place = directory.absolute()
+        while not place.exists():
+            place = place.parent
+        try:
+            with tempfile.NamedTemporaryFile(dir=place) as file:
+                began = time.perf_counter()
+                file.write(b"x")
+                file.flush()
+                os.fsync(file.fileno())
+                fsync_ms = 1e3 * (time.perf_counter() - began)
+        except OSError as error:
+            return Check("disk", "bad", f"{place} cannot be written: {error.strerror}")
+        free_gib = shutil.disk_usage(place).free / 2**30
+        found = f"{free_gib:.1f} GiB free at {place}, fsync in {fsync_ms:.1f} ms"
+        if free_gib < MIN_FREE_GIB:
+            return Check("disk", "bad", f"{found}; free some space first")
+        return Check("disk", "good", found)
+
+    return look
+
+
+def _corpus() -> Check:
+    folder = data_dir() / "corpora"
+    prepared = sorted(path.parent.name for path in folder.glob("*/meta.json"))
+    if prepared:
+        return Check("corpus", "good", f"{len(prepared)} prepared in {folder}")
+    return Check(
+        "corpus",
+        "note",
+        f"none prepared in {folder} yet; the first loop prepares the embedded default",
+    )
+
+
+def _endpoint(environment: Environment) -> Check:
+    if not environment.llm_base_url:
+        return Check(
+            "endpoint",
+            "note",
+            "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
+        )
+    key = environment.llm_api_key
+    try:
+        endpoint = Endpoint(
+            environment.llm_base_url,
+            environment.llm_model,
+            key.get_secret_value() if key else None,
+        )
+        return Check("endpoint", "good", f"{endpoint.base_url} serves {endpoint.model}")
+    except AutoresearchError as error:
+        return Check("endpoint", "note", f"{error}")

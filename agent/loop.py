@@ -1,0 +1,251 @@
+"""The loop: propose, check, race, decide, write down.
+
+:class:`Loop` reads as the sentence in the design. Everything it needs is handed to it, already
+chosen; it decides nothing about how a proposer thinks, a trial runs or a row is stored.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from agent.campaign import Campaign
+from agent.errors import CampaignError
+from agent.judge import Assessment, Rules
+from agent.pending import PendingFile, PendingIteration, pause_requested
+from agent.proposers.base import Memory, Proposer
+from agent.pruning import prune_rule
+from agent.race import Outcome, Race
+from agent.rails import Checked, Rails
+from agent.stopping import StopRequest
+from agent.trials import TrialRunner, TrialWatcher
+from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
+from trajectory.ranking import Noise
+from trajectory.rows import (
+    BaselineRow,
+    Decision,
+    EventRow,
+    IterationRow,
+    ProposerRecord,
+    Row,
+    TrialRecord,
+)
+
+PAUSE_POLL_S = 1.0
+
+
+class Watcher(TrialWatcher, Protocol):
+    """Whoever shows the loop to a person."""
+
+    def note(self, text: str) -> None: ...
+    def baseline_measured(self, row: BaselineRow) -> None: ...
+    def proposing(self, iteration: int) -> None: ...
+    def assessed(self, assessment: Assessment) -> None: ...
+    def iteration_ended(self, row: IterationRow) -> None: ...
+
+
+@dataclass(slots=True)
+class Loop:
+    """One campaign at work."""
+
+    campaign: Campaign
+    proposer: Proposer
+    rails: Rails
+    rules: Rules
+    runner: TrialRunner
+    watcher: Watcher
+    stop: StopRequest
+
+    def run(self, iterations: int) -> None:
+        """Go on until the campaign holds this many iterations.
+
+        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        """
+        self._report_interrupted()
+        self.measure_baseline()
+        while self.campaign.evidence.iterations < iterations:
+            self.stop.check()
+            self._wait_while_paused()
+            self.iterate()
+
+    def measure_baseline(self) -> None:
+        """Train the menu's defaults on every baseline seed that has no row yet."""
+        baseline = self.campaign.menu.baseline
+        known = self.campaign.evidence.configs.get(baseline.config_hash)
+        measured = set(known.scores) if known else set()
+        for seed in self.campaign.baseline_seeds:
+            if seed in measured:
+                continue
+            trial = self.runner.run(baseline, seed, "baseline")
+            if isinstance(trial.result, TrialFailed):
+                raise CampaignError(
+                    f"the baseline cannot be trained: seed {seed} ended as {trial.result.status} "
+                    f"({trial.result.message}); mend the menu's defaults or the machine first"
+                )
+            row = BaselineRow(
+                at=now(), config=baseline, config_hash=baseline.config_hash, trial=trial
+            )
+            self._record(row)
+            self.watcher.baseline_measured(row)
+            self._account_for_leftovers()
+
+    def iterate(self) -> IterationRow:
+        """One turn: proposal, verdict, trials, decision, one row."""
+        began = time.monotonic()
+        memory = self._memory()
+        files = PendingFile(self.campaign.directory)
+        pending = files.read(memory.iter)
+        if pending is None or pending.reference_hash != memory.reference.config_hash:
+            self.watcher.proposing(memory.iter)
+            offer = self.proposer.propose(memory)
+            checked = self.rails.check(offer.raw, memory.reference, self.campaign.evidence.configs)
+            if checked.config is None or checked.proposal is None:
+                return self._end(_refused(memory, offer.record, checked, began))
+            pending = PendingIteration(
+                iter=memory.iter,
+                reference_hash=memory.reference.config_hash,
+                proposer=offer.record,
+                proposal=checked.proposal,
+                verdict=checked.verdict,
+                config=checked.config,
+                wall_s=time.monotonic() - began,
+            )
+            files.write(pending)
+        race_began = time.monotonic()
+        outcome = self._race(memory.reference, pending.config)
+        row = self._end(_raced(pending, outcome, time.monotonic() - race_began))
+        files.clear()
+        return row
+
+    def _race(self, reference: Config, candidate: Config) -> Outcome:
+        noise = Noise.of(self.campaign.evidence.tally)
+        if noise is None:
+            raise CampaignError(
+                "the noise is unknown because no config was trained on two seeds; "
+                "start the campaign with --baseline-seeds 2 or more"
+            )
+        return Race(
+            runner=self.runner,
+            evidence=self.campaign.evidence,
+            noise=noise,
+            rules=self.rules,
+            reference=reference,
+            candidate=candidate,
+            first_seed=self.campaign.baseline_seeds[0],
+            prune=self._prune_rule(reference, candidate),
+            on_assessment=self.watcher.assessed,
+        ).run()
+
+    def _prune_rule(self, reference: Config, candidate: Config) -> PruneRule | None:
+        if not self.campaign.settings.prune:
+            return None
+        trial_ids = self.campaign.evidence.configs[reference.config_hash].trial_ids
+        curves: list[list[CurvePoint]] = [self.runner.curve(trial) for trial in trial_ids.values()]
+        return prune_rule(curves, reference, candidate, self.campaign.settings.budget)
+
+    def _memory(self) -> Memory:
+        evidence = self.campaign.evidence
+        return Memory(
+            menu=self.campaign.menu,
+            reference=self.campaign.reference,
+            evidence=evidence,
+            iter=evidence.iterations + 1,
+            seed=self.campaign.settings.seed,
+            max_changes=self.campaign.settings.max_changes,
+        )
+
+    def _end(self, row: IterationRow) -> IterationRow:
+        self._record(row)
+        self.watcher.iteration_ended(row)
+        self._account_for_leftovers()
+        return row
+
+    def _record(self, row: Row) -> None:
+        trouble = self.campaign.record(row)
+        if trouble is not None:
+            self.watcher.note(trouble)
+
+    def _report_interrupted(self) -> None:
+        unfinished = self.runner.leftovers.unfinished
+        if unfinished:
+            self._interrupted(unfinished, "in flight when the campaign last stopped")
+            unfinished.clear()
+
+    def _account_for_leftovers(self) -> None:
+        """Finished trials that nothing has asked for again belong to no row and never will."""
+        finished = self.runner.leftovers.finished
+        if finished:
+            self._interrupted(
+                [trial_id for trial_id, _ in finished.values()],
+                "finished before the campaign last stopped, but their iteration was lost",
+            )
+            finished.clear()
+
+    def _interrupted(self, trial_ids: list[str], why: str) -> None:
+        self._record(EventRow(at=now(), event="interrupted", why=why, trial_ids=tuple(trial_ids)))
+        self.watcher.note(f"{', '.join(trial_ids)}: {why}")
+
+    def _wait_while_paused(self) -> None:
+        if not pause_requested(self.campaign.directory):
+            return
+        why = f"the file {self.campaign.directory / 'pause'} is there; remove it to go on"
+        self._record(EventRow(at=now(), event="paused", why=why))
+        self.watcher.note(f"paused: {why}")
+        while pause_requested(self.campaign.directory):
+            self.stop.check()
+            time.sleep(PAUSE_POLL_S)
+        self._record(EventRow(at=now(), event="resumed", why="the pause file is gone"))
+        self.watcher.note("resumed")
+
+
+def now() -> str:
+    """ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _refused(
+    memory: Memory, record: ProposerRecord, checked: Checked, began: float
+) -> IterationRow:
+    return IterationRow(
+        iter=memory.iter,
+        at=now(),
+        proposer=record,
+        proposal=checked.proposal,
+        verdict=checked.verdict,
+        config=None,
+        config_hash=None,
+        decision=Decision(
+            action="none",
+            reference_hash=memory.reference.config_hash,
+            explanation="nothing was trained: the rails refused the proposal",
+        ),
+        wall_s=time.monotonic() - began,
+    )
+
+
+def _raced(pending: PendingIteration, outcome: Outcome, race_s: float) -> IterationRow:
+    return IterationRow(
+        iter=pending.iter,
+        at=now(),
+        proposer=pending.proposer,
+        proposal=pending.proposal,
+        verdict=pending.verdict,
+        config=pending.config,
+        config_hash=pending.config.config_hash,
+        trials=outcome.trials,
+        decision=outcome.decision,
+        wall_s=pending.wall_s + race_s,
+        energy_wh=_energy_wh(outcome.trials),
+    )
+
+
+def _energy_wh(trials: tuple[TrialRecord, ...]) -> float | None:
+    """Their sum; None unless every trial was measured."""
+    known = [
+        trial.result.energy_wh for trial in trials if not isinstance(trial.result, TrialFailed)
+    ]
+    if not trials or len(known) < len(trials) or None in known:
+        return None
+    return sum(value for value in known if value is not None)

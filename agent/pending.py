@@ -1,0 +1,59 @@
+"""The iteration in flight, on disk from the moment its proposal passed the rails.
+
+A night's proposals cost LLM time and its races cost training time. Writing the passed proposal down
+before the first trial lets a resumed campaign finish that very iteration instead of losing it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainer.spec import Config, Frozen, NonNegative, PositiveInt
+from trajectory.rows import Proposal, ProposerRecord, Verdict
+
+
+class PendingIteration(Frozen):
+    """All of an iteration that precedes its trials."""
+
+    iter: PositiveInt
+    reference_hash: str
+    proposer: ProposerRecord
+    proposal: Proposal
+    verdict: Verdict
+    config: Config
+    wall_s: NonNegative
+    """Spent until the trials could start."""
+
+
+class PendingFile:
+    """``in_flight.json`` in the campaign's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "in_flight.json"
+
+    def write(self, pending: PendingIteration) -> None:
+        """Replace the file, atomically. It is not fsynced: after a power cut the worst is a
+        proposal asked for again."""
+        partial = self._path.with_suffix(".tmp")
+        partial.write_text(pending.model_dump_json(), "utf-8")
+        partial.replace(self._path)
+
+    def read(self, iteration: int) -> PendingIteration | None:
+        """What was in flight, if it is this iteration and legible."""
+        try:
+            pending = PendingIteration.model_validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return pending if pending.iter == iteration else None
+
+    def clear(self) -> None:
+        """The iteration is in the journal."""
+        self._path.unlink(missing_ok=True)
+
+
+def pause_requested(directory: Path) -> bool:
+    """Whether a person put a ``pause`` file into the campaign's directory."""
+    return os.path.lexists(directory / "pause")

@@ -1,0 +1,142 @@
+"""The environment, read here and nowhere else, and the settings a campaign is created with."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from agent.errors import SettingsError
+from trainer.spec import Budget, Frozen, NonNegative, NonNegativeInt, PositiveInt, explain
+
+ReferenceMode = Literal["incumbent", "baseline"]
+ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
+
+
+class Environment(BaseSettings):
+    """What the environment says, as ``AUTORESEARCH_…`` variables.
+
+    The API key stays a secret: it is handed to the endpoint's client and to nothing else, and no
+    trial ever sees it.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="AUTORESEARCH_", extra="ignore")
+
+    llm_base_url: str | None = None
+    """An OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
+    llm_model: str | None = None
+    """None: the first model the endpoint lists."""
+    llm_api_key: SecretStr | None = None
+    data_dir: Path | None = None
+    """Where prepared corpora are cached."""
+    history_url: str | None = None
+    """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
+
+
+class _CacheHome(BaseSettings):
+    model_config = SettingsConfigDict(extra="ignore")
+
+    xdg_cache_home: Path | None = None
+
+
+def read_environment() -> Environment:
+    """The environment's settings.
+
+    :raises SettingsError: naming the variable that makes no sense.
+    """
+    try:
+        return Environment()
+    except ValidationError as error:
+        raise SettingsError(f"an AUTORESEARCH_ variable is not usable: {explain(error)}") from error
+
+
+def data_dir() -> Path:
+    """Where prepared corpora live: AUTORESEARCH_DATA_DIR, or the user's cache folder."""
+    chosen = read_environment().data_dir
+    if chosen is None:
+        cache = _CacheHome().xdg_cache_home or Path.home() / ".cache"
+        chosen = cache / "autoresearch"
+    return chosen.expanduser().absolute()
+
+
+class CampaignSettings(Frozen):
+    """Everything a campaign is created with: the content of its campaign.toml.
+
+    The first group is the ruler and what it is laid against: fixed for the campaign's life. The
+    second steers, and may differ from one resumption to the next; every decision row carries the
+    values it was made with.
+    """
+
+    menu: str
+    corpus: str
+    """A corpus source (``stdlib``, a path, ``hf:NAME``) or a prepared corpus directory."""
+    tokenizer: str
+    heldout_bytes: PositiveInt
+    budget: Budget
+    horizon_steps: PositiveInt | None
+    """None: the budget itself."""
+    backend: Literal["torch"] = "torch"
+    device: str = "cpu"
+    reference: ReferenceMode = "incumbent"
+    baseline_seeds: Annotated[int, Field(ge=2)] = 5
+    """At least two: without a replicate nothing is known about the noise."""
+    seed: NonNegativeInt = 0
+
+    proposer: ProposerKind = "hybrid"
+    max_changes: PositiveInt = 3
+    z_keep: NonNegative = 1.3
+    max_runs: Annotated[int, Field(ge=2)] = 4
+    """Most common seeds a candidate and its reference race over."""
+    llm_share: Annotated[float, Field(ge=0, le=1)] = 0.3
+    llm_warmup: NonNegativeInt = 10
+    prompt_tokens: Annotated[int, Field(ge=1000)] = 6000
+    threads: PositiveInt | None = None
+    trial_wall_s: Annotated[float, Field(gt=0)] = 1800
+    trial_memory_gib: Annotated[float, Field(gt=0)] | None = None
+    prune: bool = True
+
+    RULER: ClassVar[frozenset[str]] = frozenset(
+        "menu corpus tokenizer heldout_bytes budget horizon_steps backend device reference"
+        " baseline_seeds seed".split()
+    )
+
+    def to_toml(self) -> str:
+        """The text of campaign.toml; None is said by leaving a key out, but for the horizon."""
+        lines = ["# The settings this campaign was created with."]
+        for name in type(self).model_fields:
+            value: Any = getattr(self, name)
+            if name == "budget":
+                value = str(value)
+            elif name == "horizon_steps" and value is None:
+                value = "budget"
+            if value is not None:
+                # A JSON string, number or boolean is the same TOML value.
+                lines.append(f"{name} = {json.dumps(value)}")
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Self:
+        """Read a campaign.toml.
+
+        :raises SettingsError: naming the file and what is wrong in it.
+        """
+        try:
+            return cls.model_validate(parse_values(tomllib.loads(path.read_text("utf-8"))))
+        except ValidationError as error:
+            raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{path} cannot be read as TOML: {error}") from error
+
+
+def parse_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings as a person writes them, turned into what CampaignSettings takes."""
+    values = dict(values)
+    if isinstance(values.get("budget"), str):
+        values["budget"] = Budget.parse(values["budget"])
+    if values.get("horizon_steps") == "budget":
+        values["horizon_steps"] = None
+    return values

@@ -1,0 +1,156 @@
+"""Runs trials for a campaign: gives them ids and directories, and loses none of them.
+
+A trial's spec.json is on disk before it starts and the row that holds its result comes after it
+ends, so whatever has a directory and no row was in flight when the campaign last stopped. What had
+finished is taken up again where the same spec is asked for; what had not is reported as
+interrupted. Nothing is dropped in silence, and nothing counts twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from agent.stopping import Interrupted, StopRequest
+from trainer.spec import (
+    Config,
+    CurvePoint,
+    PruneRule,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
+from trainer.supervisor import Executor, TrialAborted
+from trajectory.evidence import Evidence
+from trajectory.rows import Role, TrialRecord
+
+_TRIAL_ID = re.compile(r"t\d{6,}")
+
+
+class TrialWatcher(Protocol):
+    """Whoever shows a running trial to a person."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """Trials with a directory and no row."""
+
+    finished: dict[TrialSpec, tuple[str, TrialOk | TrialFailed]] = field(default_factory=dict)
+    """By their spec without its id: the id, and the result to take up."""
+    unfinished: list[str] = field(default_factory=list)
+
+
+class TrialRunner:
+    """Turns (config, seed) into a TrialRecord, through an executor."""
+
+    def __init__(
+        self,
+        directory: Path,
+        template: Callable[[Config, int], TrialSpec],
+        executor: Executor,
+        evidence: Evidence,
+        stop: StopRequest,
+        watcher: TrialWatcher,
+    ) -> None:
+        """
+        :param directory: the campaign's ``trials`` folder; made if missing.
+        :param template: the spec of a config and seed, its trial_id empty.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._template = template
+        self._executor = executor
+        self._stop = stop
+        self._watcher = watcher
+        self._curves: dict[str, list[CurvePoint]] = {}
+        """Of references, which every race asks for again."""
+        on_disk = {p.name for p in directory.iterdir() if _TRIAL_ID.fullmatch(p.name)}
+        self._last_number = max((int(name[1:]) for name in on_disk), default=0)
+        self.leftovers = _read_leftovers(
+            directory,
+            sorted(
+                name
+                for name in on_disk
+                if name > evidence.last_trial_id and name not in evidence.interrupted
+            ),
+        )
+
+    def run(
+        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+    ) -> TrialRecord:
+        """One trial, taken up from before the last stop where it had finished.
+
+        :raises Interrupted: between trials once a stop was asked for, or within one once a second
+            was; the latter loses that trial and no other.
+        :raises AutoresearchError: when the machinery fails, which is no result.
+        """
+        spec = self._template(config, seed).model_copy(update={"prune": prune})
+        taken_up = self.leftovers.finished.pop(spec, None)
+        if taken_up is not None:
+            trial_id, result = taken_up
+            wall_s = 0.0
+            if isinstance(result, TrialOk):
+                wall_s = result.setup_s + result.train_s + result.eval_s
+        else:
+            self._stop.check()
+            self._last_number += 1
+            trial_id = f"t{self._last_number:06d}"
+            spec = spec.model_copy(update={"trial_id": trial_id})
+            self._watcher.trial_started(spec, role)
+            try:
+                finished = self._executor.run(
+                    spec,
+                    self._directory / trial_id,
+                    on_point=self._watcher.trial_point,
+                    should_stop=self._stop.now,
+                )
+            except TrialAborted as aborted:
+                raise Interrupted("stopped at once; the running trial is lost") from aborted
+            result, wall_s = finished.result, finished.wall_s
+        record = TrialRecord(
+            trial_id=trial_id,
+            role=role,
+            config_hash=config.config_hash,
+            seed=seed,
+            result=result,
+            wall_s=wall_s,
+        )
+        self._watcher.trial_ended(record)
+        return record
+
+    def curve(self, trial_id: str) -> list[CurvePoint]:
+        """The learning curve a trial left; empty where it left none that can be read."""
+        if trial_id not in self._curves:
+            self._curves[trial_id] = _read_curve(self._directory / trial_id / "curve.jsonl")
+        return self._curves[trial_id]
+
+
+def _read_curve(path: Path) -> list[CurvePoint]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+        return [CurvePoint.model_validate_json(line) for line in lines]
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return []
+
+
+def _read_leftovers(directory: Path, names: list[str]) -> Leftovers:
+    leftovers = Leftovers()
+    for name in names:
+        try:
+            spec = TrialSpec.model_validate_json((directory / name / "spec.json").read_bytes())
+            result = parse_result((directory / name / "result.json").read_bytes())
+        except (OSError, ValidationError):
+            leftovers.unfinished.append(name)
+        else:
+            leftovers.finished[spec.model_copy(update={"trial_id": ""})] = (name, result)
+    return leftovers

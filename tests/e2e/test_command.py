@@ -1,0 +1,92 @@
+"""What the command says when something is wrong, and about the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("loop", "--menu=nowhere.toml"), "nowhere.toml"),
+        (("loop", "--budget=many steps"), "many steps"),
+        (("loop", "--corpus=nowhere"), "nowhere"),
+        (("loop", "--tokenizer=words"), "words"),
+        (("top", "--campaign=nowhere"), "nowhere"),
+        (("reindex", "--campaign=nowhere"), "nowhere"),
+    ],
+)
+def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...], names: str) -> None:
+    done = toy.run(*arguments)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert names in done.stderr
+    assert not (toy.home / "runs").exists(), "nothing is left half-made"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("loop", "--iters=x"), ("loop", "--proposer=oracle"), ("top", "--k=0"), ("nothing",)],
+)
+def test_bad_usage_exits_two(toy: Toy, arguments: tuple[str, ...]) -> None:
+    assert toy.run(*arguments).returncode == 2
+
+
+def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
+    toy.environment["AUTORESEARCH_LLM_BASE_URL"] = "ftp//nonsense"
+    done = toy.loop(1)
+    assert done.returncode == 1
+    assert "ftp//nonsense" in done.stderr
+
+
+def test_doctor_looks_at_everything(toy: Toy) -> None:
+    done = toy.run("doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert set(checks) == {"python", "torch", "device", "sandbox", "disk", "corpus", "endpoint"}
+    assert checks["endpoint"]["state"] == "note"
+    assert "landlock" in checks["sandbox"]["found"]
+
+
+def test_doctor_reports_an_endpoint_that_is_down_without_showing_the_key(toy: Toy) -> None:
+    toy.environment |= {
+        "AUTORESEARCH_LLM_BASE_URL": "http://127.0.0.1:9/v1",
+        "AUTORESEARCH_LLM_API_KEY": "sk-very-secret",
+    }
+    done = toy.run("doctor")
+    assert "127.0.0.1:9" in done.stdout
+    assert "sk-very-secret" not in done.stdout + done.stderr
+
+
+def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
+    done = toy.run(
+        "calibrate", "--seeds=3", f"--menu={toy.menu}", f"--campaign={toy.campaign}", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["iterations"] == 0
+    assert summary["sigma_dof"] == 2
+    assert summary["sigma_bpb"] > 0
+    assert sum(row["kind"] == "baseline" for row in toy.rows()) == 3
+
+
+def test_no_key_reaches_a_trial_or_the_campaign(toy: Toy) -> None:
+    toy.environment |= {
+        "AUTORESEARCH_LLM_API_KEY": "sk-very-secret",
+        "AWS_SECRET_ACCESS_KEY": "also-secret",
+    }
+    assert toy.loop(1).returncode == 0
+    for path in toy.campaign.rglob("*"):
+        if path.is_file():
+            assert b"secret" not in path.read_bytes(), path

@@ -1,0 +1,228 @@
+"""The night's work, through the installed command, with real trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
+
+
+def wait_for(condition: object, seconds: float = 60) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
+    first = toy.loop(3)
+    assert first.returncode == 0, first.stderr
+    rows = toy.rows()
+    assert [row["kind"] for row in rows[:3]] == ["campaign", "baseline", "baseline"]
+    assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
+    assert rows[0]["schema"] == 1
+    before = (toy.campaign / "trajectory.jsonl").read_bytes()
+
+    again = toy.loop(3)
+    assert again.returncode == 0, again.stderr
+    assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
+
+    more = toy.loop(5)
+    assert more.returncode == 0, more.stderr
+    assert [row["iter"] for row in toy.iterations()] == [1, 2, 3, 4, 5]
+    assert (toy.campaign / "trajectory.jsonl").read_bytes().startswith(before)
+
+
+def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:
+    """Proposers continue as if never stopped: on a CPU the two searches are equal bit for bit."""
+    assert toy.loop(4).returncode == 0
+    other = Toy(tmp_path / "other")
+    other.menu.write_text(toy.menu.read_text())
+    for iters in (1, 2, 4):
+        done = other.loop(iters)
+        assert done.returncode == 0, done.stderr
+
+    def story(rows: list[dict[str, object]]) -> list[object]:
+        return [
+            (row["proposal"], row["config_hash"], row["decision"])  # type: ignore[index]
+            for row in rows
+        ]
+
+    assert story(toy.iterations()) == story(other.iterations())
+
+
+def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
+    assert toy.loop(3).returncode == 0
+    for row in toy.iterations():
+        for trial in row["trials"]:
+            directory = toy.campaign / "trials" / trial["trial_id"]
+            spec = json.loads((directory / "spec.json").read_text())
+            assert spec["seed"] == trial["seed"]
+            if trial["result"]["status"] == "ok":
+                result = json.loads((directory / "result.json").read_text())
+                assert result["val_bpb"] == trial["result"]["val_bpb"]
+        decision = row["decision"]
+        if decision["delta"] is not None:
+            assert decision["delta"] == pytest.approx(
+                decision["estimate_bpb"] - decision["reference_bpb"]
+            )
+            assert decision["stderr"] == pytest.approx(decision["sigma"] / decision["pairs"] ** 0.5)
+
+
+def test_top_ranks_distinct_configs(toy: Toy) -> None:
+    assert toy.loop(4).returncode == 0
+    top = toy.run("top", "--k", "10", "--json", f"--campaign={toy.campaign}")
+    assert top.returncode == 0, top.stderr
+    ranked = json.loads(top.stdout)["configs"]
+    assert len({entry["config_hash"] for entry in ranked}) == len(ranked) >= 2
+    posteriors = [entry["posterior_bpb"] for entry in ranked]
+    assert posteriors == sorted(posteriors)
+
+
+@pytest.mark.parametrize(
+    "change", ["--budget=7 steps", "--horizon=budget", "--tokenizer=bpe:300", "--seed=9"]
+)
+def test_another_ruler_is_refused_with_the_difference(toy: Toy, change: str) -> None:
+    assert toy.loop(1).returncode == 0
+    before = (toy.campaign / "trajectory.jsonl").read_bytes()
+    refused = toy.loop(2, change)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.count("\n") == 1
+    assert change[2:].split("=", maxsplit=1)[0].split("-", maxsplit=1)[0] in refused.stderr
+    assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
+
+
+def test_another_menu_is_refused(toy: Toy) -> None:
+    assert toy.loop(1).returncode == 0
+    toy.menu.write_text(toy.menu.read_text().replace("high = 1e-1", "high = 2e-1"))
+    refused = toy.loop(2)
+    assert refused.returncode == 1
+    assert "menu" in refused.stderr
+
+
+def test_a_corpus_that_changed_is_refused(toy: Toy) -> None:
+    assert toy.loop(1).returncode == 0
+    for path in (toy.home / "text").iterdir():
+        path.write_text(path.read_text().replace("loop", "hoop"))
+    refused = toy.loop(2)
+    assert refused.returncode == 1
+    assert "corpus" in refused.stderr
+
+
+def test_one_signal_finishes_the_trial_and_says_how_to_resume(toy: Toy) -> None:
+    running = toy.start(50)
+    wait_for((toy.campaign / "trials" / "t000003").exists)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert f"autoresearch loop --iters 50 --campaign {toy.campaign}" in output
+    done = len(toy.iterations())
+    trials = sorted((toy.campaign / "trials").iterdir())
+    assert all((trial / "result.json").exists() for trial in trials), "a trial was cut short"
+    resumed = toy.loop(done + 2)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["iter"] for row in toy.iterations()] == list(range(1, done + 3))
+    assert not [row for row in toy.rows() if row["kind"] == "event"], "nothing was lost"
+
+
+def test_two_signals_stop_at_once_and_lose_only_the_trial(toy: Toy) -> None:
+    toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
+    running = toy.start(5)
+    wait_for((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
+    running.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert running.poll() is None, "one signal lets the trial finish"
+    asked = time.monotonic()
+    running.send_signal(signal.SIGTERM)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert time.monotonic() - asked < 10
+
+
+def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:
+    toy.campaign.mkdir(parents=True)
+    (toy.campaign / "pause").touch()
+    running = toy.start(1)
+    wait_for(lambda: (toy.campaign / "trajectory.jsonl").exists() and len(toy.rows()) >= 4)
+    assert toy.rows()[-1]["event"] == "paused"
+    assert not toy.iterations()
+    (toy.campaign / "pause").unlink()
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, output
+    assert [row["event"] for row in toy.rows() if row["kind"] == "event"] == ["paused", "resumed"]
+    assert len(toy.iterations()) == 1
+
+
+def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
+    running = toy.start(50)
+    wait_for((toy.campaign / "trials" / "t000001").exists)
+    second = toy.loop(50)
+    assert second.returncode == 1
+    assert str(running.pid) in second.stderr
+    running.kill()
+    running.communicate()
+
+
+def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
+    assert toy.loop(2).returncode == 0
+    with (toy.campaign / "trajectory.jsonl").open("ab") as journal:
+        journal.write(b'{"kind":"iteration","iter":3,"at":"2026')
+    resumed = toy.loop(3)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
+
+
+def crash_and_resume(toy: Toy, moments: int, seed: int) -> None:
+    rng = random.Random(seed)
+    iterations = 0
+    for _ in range(moments):
+        running = toy.start(iterations + 30)
+        time.sleep(rng.uniform(0.5, 4.0))
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate()
+        if (toy.campaign / "trajectory.jsonl").exists():
+            lines = (toy.campaign / "trajectory.jsonl").read_bytes().split(b"\n")
+            whole = [json.loads(line) for line in lines[:-1]]
+            iterations = sum(row["kind"] == "iteration" for row in whole)
+    final = toy.loop(iterations + 1)
+    assert final.returncode == 0, final.stderr
+    rows = toy.rows()
+    assert [row["iter"] for row in toy.iterations()] == list(range(1, iterations + 2))
+    counted = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
+    counted += [row["trial"]["trial_id"] for row in rows if row["kind"] == "baseline"]
+    interrupted = [
+        trial_id for row in rows if row["kind"] == "event" for trial_id in row["trial_ids"]
+    ]
+    assert len(set(counted)) == len(counted), "a trial counts twice"
+    on_disk = {path.name for path in (toy.campaign / "trials").iterdir()}
+    assert set(counted) | set(interrupted) == on_disk, "a trial was dropped in silence"
+    assert not set(counted) & set(interrupted)
+
+    before = toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout
+    (toy.campaign / "history.sqlite").unlink()
+    assert toy.run("reindex", f"--campaign={toy.campaign}").returncode == 0
+    assert toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout == before
+
+
+def test_killed_at_random_moments_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
+    crash_and_resume(toy, moments=5, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_fifty_random_moments(toy: Toy) -> None:
+    crash_and_resume(toy, moments=50, seed=2)

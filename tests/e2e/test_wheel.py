@@ -1,0 +1,64 @@
+"""The wheel, installed into an empty environment away from the checkout, runs a loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # Where pip finds packages is the machine's business; everything else starts from nothing.
+        if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "PATH"
+    }
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**kept, "HOME": str(cwd), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_wheel_in_an_empty_environment_runs_two_iterations(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", wheels, ROOT, cwd=tmp_path)
+    (wheel,) = wheels.glob("*.whl")
+    away = tmp_path / "away"
+    away.mkdir()
+    run(sys.executable, "-m", "venv", "env", cwd=away)
+    python = away / "env" / "bin" / "python"
+    constraints = ROOT / "constraints.txt"
+    run(python, "-m", "pip", "install", "--quiet", "-c", constraints, wheel, cwd=away)
+
+    command = away / "env" / "bin" / "autoresearch"
+    run(command, "loop", "--iters", "2", "--baseline-seeds", "2", cwd=away)
+    rows = [
+        json.loads(line)
+        for line in (away / "runs" / "cpu-tiny" / "trajectory.jsonl").read_text().splitlines()
+    ]
+    assert [row["iter"] for row in rows if row["kind"] == "iteration"] == [1, 2]
+    assert "spark-354m" in run(command, "menu", "list", cwd=away)
+
+    # The prompts travel too: rendering one needs every shipped template.
+    script = (
+        "import importlib.resources as r;"
+        "print(sorted(p.name for p in r.files('proposer_prompts').iterdir()))"
+    )
+    names = run(python, "-c", script, cwd=away)
+    assert "system.md.j2" in names
+    assert "user.md.j2" in names

@@ -1,0 +1,157 @@
+"""A campaign small enough for a test: a menu, a corpus, and the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = Path(sys.executable).with_name("autoresearch")
+
+MENU = """
+name = "toy"
+doc = "Trains in a fraction of a second; for tests."
+
+[campaign]
+budget = "6 steps"
+horizon_steps = 100
+corpus = "{corpus}"
+tokenizer = "bytes"
+heldout_bytes = 2000
+threads = 1
+
+[knobs.lr]
+type = "float"
+low = 1e-4
+high = 1e-1
+scale = "log"
+default = 1e-3
+doc = "Peak learning rate."
+
+[knobs.d_ff]
+type = "int"
+choices = [32, 64, 96, 128]
+default = 64
+doc = "Hidden width of the feed-forward block."
+
+[knobs.n_layer]
+type = "int"
+low = 1
+high = 3
+default = 1
+doc = "Blocks."
+
+[knobs.norm]
+type = "choice"
+choices = ["layernorm", "rmsnorm"]
+default = "layernorm"
+doc = "Normalisation."
+
+[knobs.activation]
+type = "choice"
+choices = ["gelu", "swiglu"]
+default = "gelu"
+doc = "Non-linearity."
+
+[knobs.beta2]
+type = "float"
+low = 0.8
+high = 0.999
+default = 0.95
+doc = "AdamW's second beta."
+
+[constants]
+d_model = 32
+n_head = 2
+positions = "learned"
+tie_embeddings = true
+lr_warmup = 1
+lr_min_ratio = 0.1
+grad_clip = 1.0
+weight_decay = 0.0
+beta1 = 0.9
+batch_size = 4
+seq_len = 32
+precision = "fp32"
+
+[[constraints]]
+expr = "lr_warmup <= budget_steps - 5"
+doc = "warm-up leaves at least five steps"
+"""
+
+WORDS = "the loop proposes a change and trains a small model to see what it is worth".split()
+
+
+def write_text_corpus(folder: Path, documents: int = 60) -> Path:
+    """A folder of small text files, the same ones every time."""
+    rng = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(documents):
+        text = "\n".join(" ".join(rng.choices(WORDS, k=9)) for _ in range(20))
+        (folder / f"{number:03d}.txt").write_text(f"document {number}\n{text}\n")
+    return folder
+
+
+class Toy:
+    """A directory with a menu and a corpus, where the installed command runs as for a person."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        corpus = write_text_corpus(home / "text")
+        self.menu = home / "toy.toml"
+        self.menu.write_text(MENU.format(corpus=corpus))
+        self.campaign = home / "runs" / "toy"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "AUTORESEARCH_DATA_DIR": str(home / "data"),
+        }
+
+    def arguments(self, iters: int, *more: str) -> list[str]:
+        return [
+            str(COMMAND),
+            "loop",
+            f"--iters={iters}",
+            f"--menu={self.menu}",
+            f"--campaign={self.campaign}",
+            "--baseline-seeds=2",
+            "--max-runs=2",
+            *more,
+        ]
+
+    def loop(self, iters: int, *more: str) -> subprocess.CompletedProcess[str]:
+        return self.run(*self.arguments(iters, *more)[1:])
+
+    def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.arguments(iters, *more),
+            cwd=self.home,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(COMMAND), *arguments],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            **more,
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        text = (self.campaign / "trajectory.jsonl").read_text("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def iterations(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows() if row["kind"] == "iteration"]
