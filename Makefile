@@ -1,0 +1,49 @@
+# Two commands do everything, set-up included: `make loop` and `make test`.
+PYTHON ?= python3
+ITERS  ?= 100
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+# CI runs the slow tests too: make test SLOW=1
+PYTEST_MARKS := $(if $(SLOW),,-m "not slow")
+
+.PHONY: loop test lint types tests bench docs clean
+
+loop: $(VENV)/.installed
+	$(BIN)/autoresearch loop --iters $(ITERS)
+
+test: lint types tests
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+tests: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 $(PYTEST_MARKS) $(PYTEST_ARGS)
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist
+
+# The stamps make both commands quick once the environment is there; they are older than what they
+# were made from as soon as a dependency changes, and then pip brings the environment up to date.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: autoresearch needs Python 3.11 or newer; name one with PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: this Python has no venv module; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)

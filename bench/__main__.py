@@ -1,0 +1,105 @@
+"""One command measures everything: ``python -m bench`` (or ``make bench``).
+
+``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against; ``--write`` appends the
+table, with date and machine, to bench/RESULTS.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agent.campaign import hardware, versions
+from bench import (
+    corpus_speed,
+    history_scale,
+    judge_honesty,
+    loop_overhead,
+    search_quality,
+    trainer_speed,
+    trial_overhead,
+)
+from bench.figure import Figure
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="Parts to run; all by default.")] = None,
+    nanogpt: Annotated[Path | None, typer.Option(help="A checkout of nanoGPT.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Append to bench/RESULTS.md.")] = False,
+) -> None:
+    """Measure, print, and with --write keep."""
+    parts: dict[str, Callable[[], list[Figure]]] = {
+        "loop": loop_overhead.run,
+        "trial": trial_overhead.run,
+        "trainer": lambda: trainer_speed.run(nanogpt),
+        "corpus": corpus_speed.run,
+        "history": history_scale.run,
+        "search": search_quality.run,
+        "judge": judge_honesty.run,
+    }
+    unknown = set(only or ()) - parts.keys()
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(parts)}")
+    console = Console()
+    figures: dict[str, list[Figure]] = {}
+    for name, run in parts.items():
+        if not only or name in only:
+            with console.status(f"measuring: {name}"):
+                figures[name] = run()
+            console.print(_table(name, figures[name]))
+    if write:
+        with RESULTS.open("a", encoding="utf-8") as results:
+            results.write(_markdown(figures))
+        console.print(f"kept in {RESULTS}")
+
+
+def _goal(figure: Figure) -> str:
+    if figure.goal is None:
+        return ""
+    verdict = {True: "met", False: "MISSED", None: "not judged"}[figure.met]
+    return f"{figure.goal}: {verdict}"
+
+
+def _value(figure: Figure) -> str:
+    return f"{figure.value:,.4g} {figure.unit}".rstrip()
+
+
+def _table(name: str, figures: list[Figure]) -> Table:
+    table = Table(title=name, title_justify="left", box=None, pad_edge=False)
+    for header in ("figure", "value", "goal", "conditions"):
+        table.add_column(header, overflow="fold")
+    for figure in figures:
+        table.add_row(figure.name, _value(figure), _goal(figure), figure.note)
+    return table
+
+
+def _markdown(figures: dict[str, list[Figure]]) -> str:
+    machine = hardware()
+    lines = [
+        "",
+        f"## {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "",
+        f"{machine['cpu']}, {machine['cpus']} logical CPUs, {machine['memory_gib']} GiB, "
+        f"{machine['system']}; "
+        + ", ".join(f"{name} {number}" for name, number in versions().items()),
+        "",
+        "| part | figure | value | goal | conditions |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for part, rows in figures.items():
+        lines += [
+            f"| {part} | {row.name} | {_value(row)} | {_goal(row)} | {row.note} |" for row in rows
+        ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)
