@@ -31,6 +31,10 @@ class Environment(BaseSettings):
     llm_model: str | None = None
     """None: the first model the endpoint lists."""
     llm_api_key: SecretStr | None = None
+    llm_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """For one request, to the last byte of its reply; a large model may need more."""
+    llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
+    """For all tries of one question together; then the sampler makes that iteration's proposal."""
     data_dir: Path | None = None
     """Where prepared corpora are cached."""
     history_url: str | None = None

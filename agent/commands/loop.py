@@ -167,7 +167,12 @@ def run_campaign(
 ) -> None:
     """Create or resume the campaign and work on it until it holds ``iterations``."""
     console = Console(stderr=as_json)
+    environment = read_environment()
     settings, menu = _settings(directory, chosen)
+    rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
+    choice = choose_proposer(
+        settings, environment, rails, directory=directory, prompts=prompts, program=program
+    )
     stop = StopRequest()
     with ExitStack() as resources:
         resources.enter_context(stop.listening())
@@ -180,19 +185,10 @@ def run_campaign(
                 menu,
                 corpus,
                 sandbox=executor.describe(),
-                history_url=read_environment().history_url,
+                history_url=environment.history_url,
             )
         )
-        rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
         display = display_for(console, Progress(opened, iterations))
-        choice = choose_proposer(
-            settings,
-            read_environment(),
-            rails,
-            directory=directory,
-            prompts=prompts,
-            program=program,
-        )
         _greet(console, opened, executor.describe(), choice.description)
         work = Loop(
             campaign=opened,

@@ -10,6 +10,7 @@ from agent.proposers.base import Proposer
 from agent.proposers.endpoint import Endpoint
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.llm import LlmProposer
+from agent.proposers.patience import Patience
 from agent.proposers.prompt import Prompter
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
@@ -67,6 +68,9 @@ def choose_proposer(
         environment.llm_base_url,
         environment.llm_model,
         key.get_secret_value() if key else None,
+        patience=Patience(
+            timeout_s=environment.llm_timeout_s, deadline_s=environment.llm_deadline_s
+        ),
         modes_path=directory / "endpoint.json",
     )
     llm = LlmProposer(endpoint, rails, prompter)

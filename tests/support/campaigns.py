@@ -123,8 +123,10 @@ class Toy:
             *more,
         ]
 
-    def loop(self, iters: int, *more: str) -> subprocess.CompletedProcess[str]:
-        return self.run(*self.arguments(iters, *more)[1:])
+    def loop(
+        self, iters: int, *more: str, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        return self.run(*self.arguments(iters, *more)[1:], timeout=timeout)
 
     def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -137,16 +139,15 @@ class Toy:
             text=True,
         )
 
-    def run(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(COMMAND), *arguments],
             cwd=self.home,
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=timeout,
             check=False,
-            **more,
         )
 
     def rows(self) -> list[dict[str, Any]]:

@@ -1,0 +1,109 @@
+"""A night with a language model behind a real endpoint, good and bad, through the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+from tests.support.openai_server import OpenAIServer, refuses, says
+
+KEY = "sk-0123456789"
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
+
+
+def point_at(toy: Toy, url: str) -> None:
+    toy.environment |= {
+        "AUTORESEARCH_LLM_BASE_URL": url,
+        "AUTORESEARCH_LLM_MODEL": "tiny",
+        "AUTORESEARCH_LLM_API_KEY": KEY,
+    }
+
+
+def proposal(lr: float) -> str:
+    return json.dumps({"changes": {"lr": lr}, "reason": "a higher rate learns faster"})
+
+
+def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
+    turns = [
+        says(proposal(0.002)),
+        says("I would raise the learning rate."),
+        says(proposal(0.002)),  # tried already: shown its verdict, it repairs
+        says(proposal(0.003)),
+    ]
+    with OpenAIServer(turns) as server:
+        point_at(toy, server.url)
+        done = toy.loop(2, "--proposer=llm")
+    assert done.returncode == 0, done.stderr
+    first, second = toy.iterations()
+    assert first["proposer"]["kind"] == second["proposer"]["kind"] == "llm"
+    assert first["proposal"]["changes"] == {"lr": 0.002}
+    assert second["config"]["lr"] == 0.003
+    rails = [attempt["verdict"]["rail"] for attempt in second["proposer"]["attempts"]]
+    assert rails == ["schema", "novelty", None]
+    assert first["trials"][0]["result"]["status"] == "ok"
+    assert KEY not in (toy.campaign / "trajectory.jsonl").read_text()
+
+
+def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
+    with OpenAIServer([says(proposal(lr)) for lr in (0.002, 0.003, 0.004)]) as server:
+        point_at(toy, server.url)
+        done = toy.loop(3, "--llm-warmup=1", "--llm-share=1")
+        asked = len(server.chats)
+    assert done.returncode == 0, done.stderr
+    kinds = [row["proposer"]["kind"] for row in toy.iterations()]
+    assert kinds == ["sampler", "llm", "llm"]
+    assert asked == 2
+    overrode = toy.iterations()[1]["proposer"]["overrode"]
+    assert overrode
+    assert set(overrode) <= {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}
+
+
+def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
+    point_at(toy, "http://127.0.0.1:9/v1")
+    toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "2"
+    done = toy.loop(2, "--llm-warmup=0", "--llm-share=1")
+    assert done.returncode == 0, done.stderr
+    for row in toy.iterations():
+        assert row["proposer"]["kind"] == "sampler"
+        assert "127.0.0.1:9" in row["proposer"]["fallback"]
+        assert row["trials"]
+
+
+def test_an_endpoint_that_refuses_the_key_is_fallen_back_from_without_showing_it(toy: Toy) -> None:
+    with OpenAIServer([refuses(401, f"bad key {KEY}")]) as server:
+        point_at(toy, server.url)
+        done = toy.loop(1, "--llm-warmup=0", "--llm-share=1")
+    assert done.returncode == 0, done.stderr
+    (row,) = toy.iterations()
+    assert "401" in row["proposer"]["fallback"]
+    assert KEY not in json.dumps(row)
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_once(
+    toy: Toy,
+) -> None:
+    refused = toy.loop(1, "--proposer=llm")
+    assert refused.returncode == 1
+    assert "AUTORESEARCH_LLM_BASE_URL" in refused.stderr
+    assert not toy.campaign.exists(), "nothing is left half-made"
+    done = toy.loop(1)
+    assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
+
+
+def test_the_users_directions_and_templates_reach_the_model(toy: Toy, tmp_path: Path) -> None:
+    program = tmp_path / "program.md"
+    program.write_text("Only ever touch the learning rate.")
+    with OpenAIServer([says(proposal(0.002))]) as server:
+        point_at(toy, server.url)
+        done = toy.loop(1, "--proposer=llm", f"--program={program}")
+        (body,) = server.chats
+    assert done.returncode == 0, done.stderr
+    assert "Only ever touch the learning rate." in json.dumps(body["messages"])
