@@ -1,0 +1,260 @@
+"""The trainer against karpathy/nanoGPT's own train.py: one shape, batch, text and machine.
+
+Each trains in a process of its own, in turns, so that a machine that is busy for a while is busy
+for all of them. nanoGPT's script runs unmodified with command-line overrides; on CPU it computes in
+fp32 whatever ``--dtype`` says, so our fp32 is the same arithmetic and our bf16 the same task.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+
+from bench.figure import Figure
+from trainer.corpus import Corpus, prepare
+from trainer.spec import Budget, Config, CurvePoint, TrialSpec, parse_result
+from trainer.supervisor import LocalExecutor
+
+ROUNDS = 3
+STEPS = 80
+UNCOUNTED = 20
+"""Steps at the start that are left out of every median."""
+WARM_TRIALS = 10
+
+_REPOSITORY = Path(__file__).parents[1]
+_NANOGPT_ITERATION = re.compile(r"^iter \d+: loss [\d.]+, time ([\d.]+)ms", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One process's training."""
+
+    step_ms: float
+    """Median over the steady steps."""
+    peak_mib: float
+    setup_s: float | None = None
+
+
+def run(nanogpt: Path | None) -> list[Figure]:
+    """Speed, memory and set-up; against the checkout of nanoGPT in ``nanogpt`` where given."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus = prepare(["stdlib"], cache_dir=folder / "corpora", tokenizer="bytes")
+        contenders: dict[str, Callable[[Path], _Sample]] = {
+            "bf16": lambda out: _train(_spec(corpus, "bf16"), out),
+            "fp32": lambda out: _train(_spec(corpus, "fp32"), out),
+        }
+        if nanogpt is not None:
+            checkout = _stage_nanogpt(nanogpt, folder / "nanogpt", corpus)
+            contenders["nanoGPT"] = lambda out: _train_nanogpt(checkout, corpus, out)
+        samples: dict[str, list[_Sample]] = {who: [] for who in contenders}
+        for turn in range(ROUNDS):
+            for who, contend in contenders.items():
+                samples[who].append(contend(folder / f"{who}-{turn}"))
+        warm_ms, how = _warm_setup_ms(corpus, folder / "warm")
+    return [
+        *_speed_figures(samples),
+        *_ratio_figures(samples),
+        *_memory_figures(samples),
+        Figure(
+            "set-up of a trial, fork server",
+            warm_ms,
+            "ms",
+            note=f"fork to first step: sandbox, corpus, model; median of {WARM_TRIALS}; {how}",
+        ),
+        Figure(
+            "set-up of a trial, cold",
+            1e3 * median(s.setup_s for s in samples["bf16"] if s.setup_s is not None),
+            "ms",
+            note="the same for `python -m trainer`, importing torch included",
+        ),
+    ]
+
+
+# --- what is measured -------------------------------------------------------------------------
+
+
+def _spec(corpus: Corpus, precision: Literal["fp32", "bf16"], steps: int = STEPS) -> TrialSpec:
+    config = Config(
+        n_layer=4,
+        n_head=4,
+        d_model=128,
+        d_ff=512,
+        activation="gelu",
+        norm="layernorm",
+        positions="learned",
+        tie_embeddings=True,
+        lr=1e-3,
+        lr_warmup=5,
+        lr_min_ratio=0.1,
+        grad_clip=1.0,
+        weight_decay=0.1,
+        beta1=0.9,
+        beta2=0.95,
+        batch_size=8,
+        seq_len=128,
+        precision=precision,
+    )
+    return TrialSpec(
+        trial_id=precision,
+        config=config,
+        seed=1,
+        corpus_dir=str(corpus.directory),
+        corpus_sha256=corpus.info.sha256,
+        budget=Budget(amount=steps),
+    )
+
+
+def _train(spec: TrialSpec, out: Path) -> _Sample:
+    out.mkdir()
+    (out / "spec.json").write_text(spec.model_dump_json())
+    log = out / "log"
+    peak_mib = _run([sys.executable, "-m", "trainer", str(out / "spec.json")], _REPOSITORY, log)
+    result = parse_result((out / "result.json").read_bytes())
+    if result.status != "ok":
+        raise RuntimeError(result.message)
+    lines = (out / "curve.jsonl").read_text().splitlines()
+    ends_s = [CurvePoint.model_validate_json(line).elapsed_s for line in lines]
+    steps_ms = [1e3 * (b - a) for a, b in pairwise(ends_s)]
+    return _Sample(median(steps_ms[UNCOUNTED:]), peak_mib, result.setup_s)
+
+
+def _warm_setup_ms(corpus: Corpus, folder: Path) -> tuple[float, str]:
+    setups_ms = []
+    with LocalExecutor(allow_unsandboxed=True) as executor:
+        for number in range(WARM_TRIALS + 1):
+            spec = _spec(corpus, "bf16", steps=1)
+            finished = executor.run(spec, folder / str(number))
+            if finished.result.status != "ok":
+                raise RuntimeError(finished.result.message)
+            setups_ms.append(1e3 * finished.result.setup_s)
+        how = executor.describe()
+    return median(setups_ms[1:]), how
+
+
+# --- nanoGPT ----------------------------------------------------------------------------------
+
+
+def _stage_nanogpt(checkout: Path, stage: Path, corpus: Corpus) -> Path:
+    """A folder that looks like the checkout to train.py, with our text in its dataset format."""
+    data = stage / "data" / "bench"
+    data.mkdir(parents=True)
+    for name in ("train.py", "model.py", "configurator.py"):
+        (stage / name).symlink_to((checkout / name).resolve(strict=True))
+    np.asarray(corpus.train).astype(np.uint16).tofile(data / "train.bin")
+    np.asarray(corpus.heldout).astype(np.uint16).tofile(data / "val.bin")
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": corpus.info.vocab_size}))
+    return stage
+
+
+def _train_nanogpt(stage: Path, corpus: Corpus, out: Path) -> _Sample:
+    config = _spec(corpus, "fp32").config
+    out.mkdir()
+    overrides = {
+        "device": "cpu",
+        "compile": False,
+        "dtype": "float32",
+        "dataset": "bench",
+        "out_dir": out,
+        "n_layer": config.n_layer,
+        "n_head": config.n_head,
+        "n_embd": config.d_model,
+        "block_size": config.seq_len,
+        "batch_size": config.batch_size,
+        "gradient_accumulation_steps": 1,
+        "dropout": 0.0,
+        "bias": False,
+        "learning_rate": config.lr,
+        "min_lr": config.lr * config.lr_min_ratio,
+        "warmup_iters": config.lr_warmup,
+        "lr_decay_iters": 1000,
+        "weight_decay": config.weight_decay,
+        "grad_clip": config.grad_clip,
+        "max_iters": STEPS,
+        "log_interval": 1,
+        "eval_interval": 1_000_000,
+        "eval_iters": 1,
+        "always_save_checkpoint": False,
+    }
+    arguments = [f"--{name}={value}" for name, value in overrides.items()]
+    log = out / "log"
+    peak_mib = _run([sys.executable, "train.py", *arguments], stage, log)
+    steps_ms = [float(ms) for ms in _NANOGPT_ITERATION.findall(log.read_text())]
+    if len(steps_ms) < STEPS:
+        raise RuntimeError(f"nanoGPT printed {len(steps_ms)} iterations; see {log}")
+    return _Sample(median(steps_ms[UNCOUNTED:]), peak_mib)
+
+
+def _run(command: list[str], cwd: Path, log: Path) -> float:
+    """Peak resident memory of ``command`` in MiB; its output goes to ``log``."""
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[:3]} failed:\n{log.read_text()[-2000:]}")
+    return usage.ru_maxrss / 1024
+
+
+# --- what is said about it --------------------------------------------------------------------
+
+
+def _speed_figures(samples: dict[str, list[_Sample]]) -> list[Figure]:
+    config_note = f"4 layers, d_model 128, 8 × 128 bytes; median of {ROUNDS} runs"
+    figures = []
+    for who, runs in samples.items():
+        speeds = sorted(8 * 128 / run.step_ms * 1e3 for run in runs)
+        note = f"{config_note}, {speeds[0]:,.0f} to {speeds[-1]:,.0f}"
+        figures.append(Figure(f"training, {who}", median(speeds), "tokens/s", note=note))
+    return figures
+
+
+def _ratio_figures(samples: dict[str, list[_Sample]]) -> list[Figure]:
+    if "nanoGPT" not in samples:
+        return []
+    theirs = samples["nanoGPT"]
+    ratios = {
+        who: sorted(b.step_ms / a.step_ms for a, b in zip(samples[who], theirs, strict=True))
+        for who in ("bf16", "fp32")
+    }
+    bf16, fp32 = ratios["bf16"], ratios["fp32"]
+    return [
+        Figure(
+            "against nanoGPT, bf16",
+            median(bf16),
+            "×",
+            goal=">= 2",
+            met=median(bf16) >= 2,
+            note=f"turn by turn {bf16[0]:.2f} to {bf16[-1]:.2f}; nanoGPT is fp32 on CPU",
+        ),
+        Figure(
+            "against nanoGPT, fp32",
+            median(fp32),
+            "×",
+            note=f"turn by turn {fp32[0]:.2f} to {fp32[-1]:.2f}; bound by the same fp32 products",
+        ),
+    ]
+
+
+def _memory_figures(samples: dict[str, list[_Sample]]) -> list[Figure]:
+    return [
+        Figure(
+            f"peak memory, {who}",
+            median(run.peak_mib for run in runs),
+            "MiB",
+            note="resident, of the whole process" + ("" if who == "nanoGPT" else ", scoring too"),
+        )
+        for who, runs in samples.items()
+    ]

@@ -1,0 +1,57 @@
+"""``python -m trainer SPEC.json [--out DIR]``: one trial, alone and without the agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from trainer.errors import AutoresearchError, MachineryError, SpecError
+from trainer.spec import TrialSpec, explain
+
+
+def main(
+    spec: Annotated[Path, typer.Argument(help="A TrialSpec, as JSON.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where curve.jsonl and result.json go; by default to SPEC.")
+    ] = None,
+) -> None:
+    """Train the config in SPEC, score it, and write result.json."""
+    from trainer.child import run_trial  # noqa: PLC0415 (torch takes a second; --help does not)
+
+    try:
+        trial_dir = _directory(spec.parent if out is None else out)
+        result = run_trial(_read(spec), trial_dir)
+    except AutoresearchError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(result.model_dump_json(indent=2))
+
+
+def _read(path: Path) -> TrialSpec:
+    try:
+        return TrialSpec.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise SpecError(
+            f"cannot read the spec {path} ({error.strerror}); give the path of a TrialSpec as JSON"
+        ) from error
+    except ValidationError as error:
+        raise SpecError(
+            f"{path} is not a trial that can be run: {explain(error)}; correct it and run it again"
+        ) from error
+
+
+def _directory(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot make the directory {path} ({error.strerror}); choose another with --out"
+        ) from error
+    return path
+
+
+if __name__ == "__main__":
+    typer.run(main)

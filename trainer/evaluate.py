@@ -1,0 +1,70 @@
+"""The ruler: held-out text scored whole, every target once, the same way for every config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.data import Tokens
+
+TOKENS_PER_PASS = 4096
+"""Scored in one forward pass; at least one window. No config changes it."""
+LOGITS_PER_PASS = 1 << 25
+"""Bound on tokens × vocabulary of a pass: 256 MiB of float64 logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The held-out negative log-likelihood and what it is spread over."""
+
+    nll_nats: float
+    """Sum over all targets, in float64."""
+    tokens: int
+    """Targets scored: all of the stream but its first token, a separator without context."""
+
+    @property
+    def bits_per_token(self) -> float:
+        return self.nll_nats / (math.log(2) * self.tokens)
+
+    def bits_per_byte(self, heldout_bytes: int) -> float:
+        """sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
+        return self.nll_nats / (math.log(2) * heldout_bytes)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int) -> Evaluation:
+    """Score ``heldout`` in windows of ``seq_len`` that share no target, the last one shorter.
+
+    The forward pass runs in the precision the config trains in; log-softmax and the sum are
+    float64. Separators are targets too: where a document ends is something to predict.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    tokens_per_pass = min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
+    for tokens_BT, targets_BT in windows(heldout, seq_len, max(1, tokens_per_pass // seq_len)):
+        nll_BT = model(tokens_BT.to(device), targets_BT.to(device))
+        total += nll_BT.sum(dtype=torch.float64)
+    return Evaluation(nll_nats=total.item(), tokens=len(heldout) - 1)
+
+
+def windows(stream: Tokens, seq_len: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Tokens and targets, int64, of shape (up to ``per_pass``, ``seq_len``) and, for what is left
+    over at the end, (1, fewer): each token of the stream but the first is a target once."""
+    whole = (len(stream) - 1) // seq_len
+    for first in range(0, whole, per_pass):
+        count = min(per_pass, whole - first)
+        yield _pass(stream, first * seq_len, count, seq_len)
+    rest = (len(stream) - 1) % seq_len
+    if rest:
+        yield _pass(stream, whole * seq_len, 1, rest)
+
+
+def _pass(stream: Tokens, start: int, count: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    piece = torch.from_numpy(stream[start : start + count * seq_len + 1].astype(np.int64))
+    return piece[:-1].view(count, seq_len), piece[1:].view(count, seq_len)
