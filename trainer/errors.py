@@ -5,6 +5,7 @@
     ├── CorpusError          text that cannot become, or no longer is, a corpus
     ├── SandboxError         this kernel cannot confine a trial as promised
     ├── MachineryError       disk full, device gone, fork server dead: says nothing about a config
+    ├── EnvelopeError        points of an envelope that cannot be resumed, fitted or read
     ├── agent.errors
     │   ├── SettingsError    a setting or environment variable that makes no sense
     │   ├── MenuError        a ProxyMenu file that cannot be used
@@ -39,3 +40,7 @@ class SandboxError(AutoresearchError):
 
 class MachineryError(AutoresearchError):
     """The machinery failed (disk full, device gone), which is no evidence about any config."""
+
+
+class EnvelopeError(AutoresearchError):
+    """Points of a machine's envelope that cannot be resumed, fitted or read."""

@@ -1,0 +1,296 @@
+"""``autoresearch envelope``: what this machine does over batch × sequence × precision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.columns import Columns
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from agent.menu import ProxyMenu, load_menu
+from agent.settings import data_dir
+from trainer.envelope import (
+    ENVELOPE_FILE,
+    Cell,
+    Envelope,
+    EnvelopePoint,
+    EnvelopeSettings,
+    cells,
+    envelope_path,
+    sweep,
+    vocabulary_of,
+)
+from trainer.envelope.chart import chart
+from trainer.envelope.grid import Grid, as_csv, what_fits
+from trainer.errors import EnvelopeError, MachineryError
+from trainer.memory import device_limit
+from trainer.spec import explain
+from trainer.supervisor import LocalExecutor
+
+DEFAULT_WALL_S = 1800.0
+PRECISIONS = ("fp32", "bf16", "fp8")
+
+
+def envelope(
+    menu: Annotated[
+        str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
+    ] = "cpu-tiny",
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="Sequences a step: 2,4,8,16. Default: the menu's.")
+    ] = None,
+    seq: Annotated[
+        str | None, typer.Option("--seq", help="Tokens a sequence: 1024,2048. Default: the menu's.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="fp32, bf16, fp8. Default: the menu's.")
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of a point.")] = 30,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, help="How many of them are not counted.")
+    ] = 5,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+    backend: Annotated[str, typer.Option("--backend", help="What trains.")] = "torch",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
+    ] = None,
+    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Measure speed and memory of the menu's baseline at each batch, sequence and precision.
+
+    A point is a sandboxed trial on random tokens; one that fails is recorded and the sweep goes
+    on. Run again with the same settings it goes on where it stopped. The fitted memory becomes
+    what the memory rail of later campaigns with this menu asks.
+    """
+    console = Console(stderr=as_json)
+    chosen = load_menu(menu)
+    grid = cells(
+        _numbers(batch, "--batch") or _domain(chosen, "batch_size"),
+        _numbers(seq, "--seq") or _domain(chosen, "seq_len"),
+        _precisions(precision) or _domain(chosen, "precision"),
+    )
+    settings = _settings(chosen, backend=backend, device=device, steps=steps, warmup=warmup)
+    limit = device_limit(device, settings.memory_gib)
+    directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
+        try:
+            with console.status("") as status:
+                points = sweep(settings, grid, directory, executor, _Lines(console, status))
+        except KeyboardInterrupt:
+            console.print(f"stopped; the same command goes on from {directory}", highlight=False)
+            raise
+    found = Envelope.of(settings, limit, points)
+    files = _save(found, directory)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, files)))
+    else:
+        print_envelope(console, found, files)
+
+
+# --- what to measure ----------------------------------------------------------------------------
+
+
+def _numbers(text: str | None, option: str) -> list[int]:
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and int(word) > 0):
+            raise typer.BadParameter(
+                f"{word!r} is not a number above 0; write it like 2,4,8", param_hint=option
+            )
+    return [int(word) for word in words]
+
+
+def _precisions(text: str | None) -> list[str]:
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in PRECISIONS:
+            raise typer.BadParameter(
+                f"{word!r} is none of {', '.join(PRECISIONS)}", param_hint="--precision"
+            )
+    return words
+
+
+def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
+    """All values the menu lists for a field, or the ends of its range, or the one it has."""
+    knob = menu.knobs.get(name)
+    return (menu.constants[name],) if knob is None else knob.ends
+
+
+def _settings(
+    menu: ProxyMenu, *, backend: str, device: str, steps: int, warmup: int
+) -> EnvelopeSettings:
+    defaults = menu.campaign
+    try:
+        return EnvelopeSettings(
+            menu=menu.name,
+            menu_sha256=menu.sha256,
+            base=menu.baseline,
+            vocab_size=vocabulary_of(defaults.tokenizer),
+            backend=backend,
+            device=device,
+            steps=steps,
+            warmup=warmup,
+            threads=defaults.threads,
+            wall_s=defaults.wall_s or DEFAULT_WALL_S,
+            memory_gib=defaults.memory_gib,
+        )
+    except ValidationError as error:
+        raise EnvelopeError(
+            f"there is nothing to measure: {explain(error)}; change --steps or --warmup"
+        ) from error
+
+
+def _save(found: Envelope, directory: Path) -> dict[str, str]:
+    """Write everything; the paths by what they hold.
+
+    An envelope without a fit is not installed: it would take the place of an earlier one that can
+    answer.
+    """
+    settings = found.settings
+    paths = {"envelope": directory / ENVELOPE_FILE}
+    if found.fits:
+        paths["memory_rail"] = envelope_path(
+            data_dir() / "envelopes",
+            menu_sha256=settings.menu_sha256,
+            backend=settings.backend,
+            device=settings.device,
+        )
+    for path in paths.values():
+        found.save(path)
+    paths |= {"csv": directory / "envelope.csv", "chart": directory / "envelope.svg"}
+    try:
+        paths["csv"].write_text(as_csv(found.points), encoding="utf-8", newline="")
+        paths["chart"].write_text(chart(found), encoding="utf-8")
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write in {directory} ({error.strerror}); free some space and run it again"
+        ) from error
+    return {name: str(path) for name, path in paths.items()}
+
+
+# --- what was found -----------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line a point, as it comes."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def started(self, cell: Cell) -> None:
+        self._status.update(f"measuring {cell}")
+
+    def measured(self, point: EnvelopePoint) -> None:
+        if point.status == "ok":
+            said = (
+                f"{point.tokens_per_s:>10,.0f} tokens/s  {point.step_ms:>9,.1f} ms a step  "
+                f"{point.peak_mem_gib:>7.2f} GiB"
+            )
+        else:
+            said = f"{point.status}: {point.message}"
+        self._console.print(
+            f"{point.cell!s:<18} {said}", markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
+    grid = Grid.of(found.points)
+    return found.model_dump(mode="json") | {
+        "gains": [
+            {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
+            for of, over in _pairs(grid)
+            for seq_len in grid.seq_lens
+            for batch in grid.batch_sizes(seq_len)
+            if (pct := grid.gain_pct(of, over, seq_len, batch)) is not None
+        ],
+        "fits_in_limit": [asdict(one) for one in what_fits(found)],
+        "files": files,
+    }
+
+
+def _pairs(grid: Grid) -> Iterator[tuple[str, str]]:
+    """Each precision with the next slower one."""
+    names = grid.precisions
+    yield from zip(names[1:], names, strict=False)
+
+
+def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> None:
+    """Tables, fits, use, notes, and where everything was written."""
+    grid = Grid.of(found.points)
+    quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
+        ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
+        ("step ms", lambda point: f"{point.step_ms:,.1f}"),
+        ("peak GiB", lambda point: f"{point.peak_mem_gib:.2f}"),
+    )
+    for title, text in quantities:
+        console.print(f"\n{title}", style="bold")
+        gains = list(_pairs(grid)) if title == "tokens/s" else []
+        tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
+        console.print(Columns(tables, padding=(0, 3)))
+    console.print()
+    for line in (*_memory_lines(found), *_use_lines(found)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for note in found.notes:
+        console.print(note, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    for what, path in files.items():
+        console.print(f"{what:<12} {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(
+    grid: Grid,
+    seq_len: int,
+    text: Callable[[EnvelopePoint], str],
+    gains: list[tuple[str, str]],
+) -> Table:
+    """One sequence length: batches across, precisions down, and what each gains."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(f"seq {seq_len}", no_wrap=True)
+    batches = grid.batch_sizes(seq_len)
+    for batch in batches:
+        table.add_column(f"b{batch}", justify="right", no_wrap=True)
+    for precision in grid.precisions:
+        points = [grid.points.get(Cell(precision, seq_len, batch)) for batch in batches]
+        said = ["" if p is None else text(p) if p.status == "ok" else p.status for p in points]
+        table.add_row(precision, *said)
+    for of, over in gains:
+        percents = [grid.gain_pct(of, over, seq_len, batch) for batch in batches]
+        said = ["" if percent is None else f"{percent:+.1f} %" for percent in percents]
+        table.add_row(f"{of} gain", *said)
+    return table
+
+
+def _memory_lines(found: Envelope) -> Iterator[str]:
+    limit = found.limit
+    for fit, room in zip(found.fits, what_fits(found), strict=True):
+        batches = ", ".join(
+            f"batch {batch} at {seq_len}" for seq_len, batch in room.largest_batch.items()
+        )
+        yield (
+            f"{fit.precision:<5} peak = {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.4g} MiB a "
+            f"token of a step (off by {fit.max_error_gib:.2f} GiB at most over "
+            f"{len(fit.residuals)} points); {limit.gib:.1f} GiB ({limit.source}) hold "
+            f"{room.most_tokens:,} tokens a step: {batches}"
+        )
+
+
+def _use_lines(found: Envelope) -> Iterator[str]:
+    use = found.use
+    if use is None:
+        return
+    for name, mean, peak, unit in (
+        ("utilisation", use.gpu_util_mean_pct, use.gpu_util_peak_pct, "%"),
+        ("power", use.power_mean_w, use.power_peak_w, "W"),
+        ("temperature", use.temperature_mean_c, use.temperature_peak_c, "°C"),
+    ):
+        if mean is not None and peak is not None:
+            yield f"{name:<12} {mean:.1f} {unit} mean, {peak:.1f} {unit} peak"

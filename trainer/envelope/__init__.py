@@ -1,0 +1,30 @@
+"""What this machine does: speed and memory over batch × sequence × precision, and what fits."""
+
+from trainer.envelope.envelope import ENVELOPE_FILE, DeviceUse, Envelope
+from trainer.envelope.fit import MemoryFit, Residual, fit
+from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings, PointsFile
+from trainer.envelope.rail import FittedMemory, MemoryChoice, choose_memory, envelope_path
+from trainer.envelope.random_corpus import random_corpus, vocabulary_of
+from trainer.envelope.sweep import Watcher, cells, sweep
+
+__all__ = [
+    "ENVELOPE_FILE",
+    "Cell",
+    "DeviceUse",
+    "Envelope",
+    "EnvelopePoint",
+    "EnvelopeSettings",
+    "FittedMemory",
+    "MemoryChoice",
+    "MemoryFit",
+    "PointsFile",
+    "Residual",
+    "Watcher",
+    "cells",
+    "choose_memory",
+    "envelope_path",
+    "fit",
+    "random_corpus",
+    "sweep",
+    "vocabulary_of",
+]

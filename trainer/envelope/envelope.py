@@ -1,0 +1,161 @@
+"""The envelope of a machine: its points, the lines through them, and the file they are kept in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, Self
+
+from pydantic import ValidationError
+
+from trainer.envelope.fit import MemoryFit, fit
+from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
+from trainer.errors import EnvelopeError, MachineryError
+from trainer.memory import DeviceLimit
+from trainer.spec import Finite, Frozen, NonNegative, explain
+
+ENVELOPE_FILE = "envelope.json"
+
+
+class Spread(Protocol):
+    """One quantity over time."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def peak(self) -> float: ...
+
+
+class DeviceSummary(Protocol):
+    """What a telemetry says of the time the sweep took; None for what the device does not tell."""
+
+    @property
+    def gpu_util_pct(self) -> Spread | None: ...
+    @property
+    def power_w(self) -> Spread | None: ...
+    @property
+    def temperature_c(self) -> Spread | None: ...
+
+
+class DeviceUse(Frozen):
+    """What the device was seen doing during the sweep; None where nothing told."""
+
+    gpu_util_mean_pct: NonNegative | None = None
+    gpu_util_peak_pct: NonNegative | None = None
+    power_mean_w: NonNegative | None = None
+    power_peak_w: NonNegative | None = None
+    temperature_mean_c: Finite | None = None
+    temperature_peak_c: Finite | None = None
+
+    @classmethod
+    def of(cls, seen: DeviceSummary) -> Self:
+        """The three quantities that an envelope reports."""
+        util, power, temperature = seen.gpu_util_pct, seen.power_w, seen.temperature_c
+        return cls(
+            gpu_util_mean_pct=util.mean if util else None,
+            gpu_util_peak_pct=util.peak if util else None,
+            power_mean_w=power.mean if power else None,
+            power_peak_w=power.peak if power else None,
+            temperature_mean_c=temperature.mean if temperature else None,
+            temperature_peak_c=temperature.peak if temperature else None,
+        )
+
+
+class Envelope(Frozen):
+    """Everything a sweep found out."""
+
+    settings: EnvelopeSettings
+    limit: DeviceLimit
+    points: tuple[EnvelopePoint, ...]
+    fits: tuple[MemoryFit, ...]
+    """One for each precision whose points allow it."""
+    notes: tuple[str, ...]
+    """Why a precision has no fit, and where a point contradicts it."""
+    use: DeviceUse | None = None
+    """None where nothing watched the device."""
+
+    @classmethod
+    def of(
+        cls,
+        settings: EnvelopeSettings,
+        limit: DeviceLimit,
+        points: Sequence[EnvelopePoint],
+        use: DeviceUse | None = None,
+    ) -> Self:
+        """Fit what can be fitted, and say what cannot."""
+        fits: list[MemoryFit] = []
+        notes: list[str] = []
+        for precision in dict.fromkeys(point.precision for point in points):
+            try:
+                fits.append(fit(points, precision))
+            except EnvelopeError as error:
+                notes.append(str(error))
+        notes += _surprises(points, fits, limit)
+        return cls(
+            settings=settings,
+            limit=limit,
+            points=tuple(points),
+            fits=tuple(fits),
+            notes=tuple(notes),
+            use=use,
+        )
+
+    def fit_of(self, precision: str) -> MemoryFit | None:
+        """The line of this precision, if there is one."""
+        return next((one for one in self.fits if one.precision == precision), None)
+
+    def save(self, path: Path) -> None:
+        """Write the envelope in one step.
+
+        :raises MachineryError: where the disk refuses.
+        """
+        part = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("w", encoding="utf-8") as file:
+                file.write(self.model_dump_json(indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise MachineryError(
+                f"cannot write {path} ({error.strerror or error}); free some space or choose"
+                " another folder"
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read an envelope.
+
+        :raises EnvelopeError: where it is missing or none of ours.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise EnvelopeError(
+                f"{path} is not an envelope: {explain(error)}; delete it, or measure it again with:"
+                " autoresearch envelope"
+            ) from error
+        except OSError as error:
+            raise EnvelopeError(
+                f"cannot read {path} ({error.strerror}); measure it with: autoresearch envelope"
+            ) from error
+
+
+def _surprises(
+    points: Sequence[EnvelopePoint], fits: Sequence[MemoryFit], limit: DeviceLimit
+) -> list[str]:
+    """Points that ran out of memory where the line says that they fit."""
+    notes = []
+    lines = {one.precision: one for one in fits}
+    for point in points:
+        line = lines.get(point.precision)
+        if point.status == "oom" and line is not None:
+            predicted_gib = line.predict_gib(point.tokens_per_step)
+            if predicted_gib <= limit.gib:
+                notes.append(
+                    f"{point.cell} ran out of memory where the fit says {predicted_gib:.2f} GiB of"
+                    f" {limit.gib:.2f}: something else uses this memory, or a limit is set"
+                )
+    return notes

@@ -1,0 +1,258 @@
+"""The points of an envelope: what each is, and the file they are appended to as they come."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from pydantic import NonNegativeInt, ValidationError, model_validator
+
+from trainer.errors import EnvelopeError, MachineryError
+from trainer.spec import (
+    Config,
+    FailureStatus,
+    Frozen,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    explain,
+    make_config,
+)
+
+
+class Cell(NamedTuple):
+    """Where in the sweep a point is."""
+
+    precision: str
+    seq_len: int
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"{self.precision} b{self.batch_size} × {self.seq_len}"
+
+
+class EnvelopeSettings(Frozen):
+    """Everything that must be the same for two points to be comparable."""
+
+    kind: Literal["envelope"] = "envelope"
+    schema_version: Literal[1] = 1
+    menu: str
+    menu_sha256: str
+    base: Config
+    """The menu's baseline; a point changes its batch_size, seq_len and precision alone."""
+    vocab_size: PositiveInt
+    backend: str
+    device: str
+    steps: PositiveInt
+    """Optimizer steps of a point, those not counted included."""
+    warmup: NonNegativeInt
+    """Steps at the start that are not counted."""
+    seed: NonNegativeInt = 0
+    threads: PositiveInt | None = None
+    wall_s: Positive = 1800
+    memory_gib: Positive | None = None
+    """Limit of a trial's resident memory."""
+
+    @model_validator(mode="after")
+    def _something_is_counted(self) -> Self:
+        if self.warmup >= self.steps:
+            raise ValueError(
+                f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
+            )
+        return self
+
+    def config(self, cell: Cell) -> Config:
+        """What a point trains.
+
+        :raises SpecError: where no trainer could.
+        """
+        return make_config({**self.base.model_dump(), **cell._asdict()})
+
+
+class EnvelopePoint(Frozen):
+    """One measured batch × sequence × precision. A failure has no speed, and a peak where known."""
+
+    batch_size: PositiveInt
+    seq_len: PositiveInt
+    precision: Literal["fp32", "bf16", "fp8"]
+    status: Literal["ok", "refused"] | FailureStatus
+    """``refused``: the backend or the device cannot train this at all."""
+    message: str = ""
+    """Why not ok, in one sentence."""
+    step_ms: Positive | None = None
+    """Mean over the counted steps."""
+    tokens_per_s: Positive | None = None
+    """Tokens of the counted steps over their time."""
+    peak_mem_gib: NonNegative | None = None
+    """As TrialOk has it: allocated on CUDA, resident on a CPU."""
+    params: PositiveInt | None = None
+    device_name: str | None = None
+    wall_s: NonNegative
+    """From the request to the result, start-up included."""
+
+    @model_validator(mode="after")
+    def _ok_is_measured(self) -> Self:
+        measured = (self.step_ms, self.tokens_per_s, self.peak_mem_gib, self.params)
+        if self.status == "ok" and None in measured:
+            raise ValueError("a point that is ok has its numbers")
+        if self.status != "ok" and (self.step_ms is not None or self.tokens_per_s is not None):
+            raise ValueError(f"a point that is {self.status} has no speed")
+        return self
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.precision, self.seq_len, self.batch_size)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.seq_len
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether measuring again would tell the same: not so of a crash or a timeout."""
+        return self.status in {"ok", "oom"}
+
+
+class PointsFile:
+    """``points.jsonl``: the settings, then a point a line, each on the disk before the next.
+
+    A point that was measured again stands for the earlier one. A line that a power cut tore is
+    removed when the file is opened. Open it in one process at a time; the others are refused.
+    """
+
+    def __init__(self, path: Path, settings: EnvelopeSettings) -> None:
+        """Create the file, or take up the points it holds.
+
+        :raises EnvelopeError: where it was measured with other settings (with the difference), is
+            in use, or is damaged before its last line.
+        :raises MachineryError: where it cannot be written.
+        """
+        self._path = path
+        self._points: dict[Cell, EnvelopePoint] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise _refused(path, error) from error
+        try:
+            self._lock()
+            self._take_up(settings)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def points(self) -> tuple[EnvelopePoint, ...]:
+        """In the order they were first measured."""
+        return tuple(self._points.values())
+
+    def find(self, cell: Cell) -> EnvelopePoint | None:
+        """The point there, if it is one that need not be measured again."""
+        point = self._points.get(cell)
+        return point if point is not None and point.is_settled else None
+
+    def append(self, point: EnvelopePoint) -> None:
+        """Add a point; on return it would survive a power cut.
+
+        :raises EnvelopeError: where it comes from another device than the points before it.
+        :raises MachineryError: where the file cannot be written.
+        """
+        names = {p.device_name for p in self._points.values()} | {point.device_name}
+        names.discard(None)
+        if len(names) > 1:
+            earlier = ", ".join(sorted(str(name) for name in names - {point.device_name}))
+            raise EnvelopeError(
+                f"the points in {self._path} were measured on {earlier} and this device is"
+                f" {point.device_name}; choose another folder with --out"
+            )
+        self._write(point)
+        self._points[point.cell] = point
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EnvelopeError(
+                f"another process is measuring into {self._path}; wait for it, or choose another"
+                " folder with --out"
+            ) from error
+
+    def _take_up(self, settings: EnvelopeSettings) -> None:
+        self._file.seek(0)
+        *lines, torn = self._file.read().split(b"\n")
+        if torn:
+            self._file.truncate(sum(len(line) + 1 for line in lines))
+        if not lines:
+            self._write(settings)
+            return
+        try:
+            seen = EnvelopeSettings.model_validate_json(lines[0])
+        except ValidationError as error:
+            raise _damaged(self._path, 1, error) from error
+        _refuse_others(self._path, seen, settings)
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                point = EnvelopePoint.model_validate_json(line)
+            except ValidationError as error:
+                raise _damaged(self._path, number, error) from error
+            self._points[point.cell] = point
+
+    def _write(self, value: Frozen) -> None:
+        try:
+            self._file.write(value.model_dump_json().encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _refused(self._path, error) from error
+
+
+def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
+    if seen == asked:
+        return
+    differences = list(_differences(_flat(seen), _flat(asked)))
+    raise EnvelopeError(
+        f"{path} was measured with other settings: {'; '.join(differences)}; use those, or choose"
+        " another folder with --out"
+    )
+
+
+def _flat(settings: EnvelopeSettings) -> dict[str, object]:
+    fields = settings.model_dump()
+    return {**fields.pop("base"), **fields}
+
+
+def _differences(seen: dict[str, object], asked: dict[str, object]) -> Iterable[str]:
+    for name, value in seen.items():
+        if asked[name] != value:
+            yield f"{name} was {value} and is {asked[name]}"
+
+
+def _damaged(path: Path, number: int, error: ValidationError) -> EnvelopeError:
+    return EnvelopeError(
+        f"line {number} of {path} is not one of ours: {explain(error)}; move the file away to"
+        " measure anew"
+    )
+
+
+def _refused(path: Path, error: OSError) -> MachineryError:
+    return MachineryError(
+        f"cannot write {path} ({error.strerror or error}); free some space or choose another folder"
+    )

@@ -1,0 +1,150 @@
+"""The sweep: one sandboxed trial a point, and no point that can stop it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from trainer.corpus import Corpus
+from trainer.envelope.points import (
+    Cell,
+    EnvelopePoint,
+    EnvelopeSettings,
+    PointsFile,
+)
+from trainer.envelope.random_corpus import random_corpus
+from trainer.errors import MachineryError, SpecError
+from trainer.spec import Budget, CurvePoint, Limits, TrialOk, TrialSpec, explain
+from trainer.supervisor import Executor
+
+POINTS_FILE = "points.jsonl"
+
+
+class Watcher(Protocol):
+    """Whoever shows the sweep to a person."""
+
+    def started(self, cell: Cell) -> None: ...
+    def measured(self, point: EnvelopePoint) -> None: ...
+
+
+def cells(
+    batch_sizes: Iterable[int], seq_lens: Iterable[int], precisions: Iterable[str]
+) -> tuple[Cell, ...]:
+    """The whole grid, each cell once, in the order it is measured."""
+    batch_sizes, seq_lens = sorted(set(batch_sizes)), sorted(set(seq_lens))
+    return tuple(
+        Cell(precision, seq_len, batch_size)
+        for precision in dict.fromkeys(precisions)
+        for seq_len in seq_lens
+        for batch_size in batch_sizes
+    )
+
+
+def sweep(
+    settings: EnvelopeSettings,
+    grid: Sequence[Cell],
+    directory: Path,
+    executor: Executor,
+    watcher: Watcher,
+) -> tuple[EnvelopePoint, ...]:
+    """Measure every cell of ``grid`` that ``directory`` holds no settled point of.
+
+    Returns all points of the directory, those of earlier sweeps with the same settings included.
+    A trial that fails is a point; an interruption loses the running one and no other.
+
+    :raises EnvelopeError: where the directory's points cannot be added to.
+    :raises SpecError: where no trainer could run any cell, whatever its precision.
+    :raises MachineryError: where the machinery fails, which is no point.
+    """
+    with PointsFile(directory / POINTS_FILE, settings) as points:
+        missing = [cell for cell in grid if points.find(cell) is None]
+        if missing:
+            corpus = random_corpus(
+                directory / "corpus",
+                vocab_size=settings.vocab_size,
+                longest_seq_len=max(cell.seq_len for cell in missing),
+            )
+            specs = [_spec(settings, cell, corpus) for cell in missing]
+            for cell, spec in zip(missing, specs, strict=True):
+                watcher.started(cell)
+                point = _measure(settings, cell, spec, directory / "trials", executor)
+                points.append(point)
+                watcher.measured(point)
+        return points.points
+
+
+def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus) -> TrialSpec:
+    fields = {
+        "trial_id": f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
+        "config": settings.config(cell),
+        "seed": settings.seed,
+        "corpus_dir": str(corpus.directory),
+        "corpus_sha256": corpus.info.sha256,
+        "budget": Budget(unit="steps", amount=settings.steps),
+        "backend": settings.backend,
+        "device": settings.device,
+        "threads": settings.threads,
+        # A line of the curve waits for a GPU, so there are as few as still tell where to begin.
+        "log_every": max(1, settings.warmup),
+        "limits": Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib),
+    }
+    try:
+        return TrialSpec.model_validate(fields)
+    except ValidationError as error:
+        raise SpecError(f"no trial can measure {cell}: {explain(error)}") from error
+
+
+def _measure(
+    settings: EnvelopeSettings,
+    cell: Cell,
+    spec: TrialSpec,
+    trials: Path,
+    executor: Executor,
+) -> EnvelopePoint:
+    trial_dir = trials / spec.trial_id
+    shutil.rmtree(trial_dir, ignore_errors=True)  # of a trial that was interrupted, or that failed
+    curve: list[CurvePoint] = []
+    began_s = time.monotonic()
+    try:
+        finished = executor.run(spec, trial_dir, on_point=curve.append)
+    except SpecError as error:
+        refused = {"status": "refused", "message": str(error)}
+        wall_s = time.monotonic() - began_s
+        return EnvelopePoint.model_validate({**cell._asdict(), **refused, "wall_s": wall_s})
+    result = finished.result
+    fields = cell._asdict() | {
+        "status": result.status,
+        "peak_mem_gib": result.peak_mem_gib,
+        "wall_s": finished.wall_s,
+    }
+    if isinstance(result, TrialOk):
+        step_s = counted_step_s(curve, settings.warmup)
+        fields |= {
+            "step_ms": 1000 * step_s,
+            "tokens_per_s": spec.config.tokens_per_step / step_s,
+            "params": result.params,
+            "device_name": result.device,
+        }
+    else:
+        fields["message"] = result.message
+    return EnvelopePoint.model_validate(fields)
+
+
+def counted_step_s(curve: Sequence[CurvePoint], warmup: int) -> float:
+    """Mean time of a step, in seconds, over those after the first ``warmup`` ones.
+
+    :raises MachineryError: where the curve does not say when that began or ended.
+    """
+    elapsed_s = {0: 0.0} | {point.step: point.elapsed_s for point in curve}
+    last = max(elapsed_s)
+    if warmup not in elapsed_s or elapsed_s[last] <= elapsed_s[warmup]:
+        raise MachineryError(
+            f"the curve of a trial has the steps {sorted(elapsed_s)} and none to count after step"
+            f" {warmup}; measure that point again"
+        )
+    return (elapsed_s[last] - elapsed_s[warmup]) / (last - warmup)
