@@ -1,0 +1,174 @@
+"""NVML in miniature: devices that answer as theirs would, for tests without a driver.
+
+A :class:`FakeNvml` stands where the module ``pynvml`` would. Constants and exception classes are
+the real module's own; the functions answer from plain tables, and any function of a device can be
+made to raise, to hang or to be missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+
+GIB = 1 << 30
+
+
+def not_supported() -> pynvml.NVMLError:
+    return pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@dataclass
+class FakeDevice:
+    """One device: what each function answers, by its name and what distinguishes its arguments.
+
+    An answer that is an exception is raised."""
+
+    name: str
+    uuid: str
+    answers: dict[str, Any]
+    dead: pynvml.NVMLError | None = None
+    """Once set, every query raises it: the driver died."""
+    asked: Counter[str] = field(default_factory=Counter)
+    hang: threading.Event | None = None
+    """Once set, every query waits for this event."""
+
+    def answer(self, key: str) -> Any:
+        self.asked[key] += 1
+        if self.hang is not None:
+            self.hang.wait()
+        value = self.answers[key] if self.dead is None else self.dead
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+def h200(uuid: str = "GPU-a1b2c3d4-0000-0000-0000-000000000001", **answers: Any) -> FakeDevice:
+    """A data-centre GPU under load: it answers everything."""
+    usual: dict[str, Any] = {
+        "energy": 5_000_000_000,
+        "power": 612_345,
+        "utilisation": SimpleNamespace(gpu=97, memory=55),
+        "temperature": 61,
+        "clock SM": 1755,
+        "clock MEM": 3201,
+        "reasons": pynvml.nvmlClocksEventReasonSwPowerCap,
+        "memory": SimpleNamespace(total=141 * GIB, free=100 * GIB, used=41 * GIB),
+    }
+    return FakeDevice("NVIDIA H200", uuid, {**usual, **answers})
+
+
+def gb10(**answers: Any) -> FakeDevice:
+    """A DGX Spark's GPU: no memory of its own and no memory clock to report."""
+    usual: dict[str, Any] = {
+        "energy": not_supported(),
+        "power": 55_800,
+        "utilisation": SimpleNamespace(gpu=87, memory=0),
+        "temperature": 66,
+        "clock SM": 2418,
+        "clock MEM": not_supported(),
+        "reasons": 0,
+        "memory": not_supported(),
+    }
+    return FakeDevice(
+        "NVIDIA GB10", "GPU-5a5a0000-0000-0000-0000-00000000000f", {**usual, **answers}
+    )
+
+
+class FakeNvml:
+    """The part of ``pynvml`` that telemetry uses."""
+
+    def __init__(
+        self,
+        *devices: FakeDevice,
+        init_error: pynvml.NVMLError | None = None,
+        lacks: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        :param lacks: functions that this version of pynvml does not have.
+        """
+        self._devices = devices
+        self._init_error = init_error
+        self._lacks = lacks
+        self.open = 0
+        """nvmlInit calls that no nvmlShutdown has matched."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("nvml") and name in object.__getattribute__(self, "_lacks"):
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Constants and exceptions; a function that this fake has not is an error."""
+        if name.startswith(("NVML_", "NVMLError")):
+            return getattr(pynvml, name)
+        raise AttributeError(name)
+
+    def nvmlInit(self) -> None:  # noqa: N802 (NVML's own names, here and below)
+        if self._init_error is not None:
+            raise self._init_error
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self._devices)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeDevice:  # noqa: N802
+        if index >= len(self._devices):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return self._devices[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> SimpleNamespace:  # noqa: N802
+        """Here a slice of the device that its UUID names: MIG-<the device's UUID>."""
+        for device in self._devices:
+            if uuid == f"MIG-{device.uuid}":
+                return SimpleNamespace(parent=device)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(  # noqa: N802
+        self, handle: SimpleNamespace
+    ) -> FakeDevice:
+        parent: FakeDevice = handle.parent
+        return parent
+
+    def nvmlDeviceGetName(self, handle: FakeDevice) -> str:  # noqa: N802
+        return handle.name
+
+    def nvmlDeviceGetUUID(self, handle: FakeDevice) -> str:  # noqa: N802
+        return handle.uuid
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("energy")
+
+    def nvmlDeviceGetPowerUsage(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("power")
+
+    def nvmlDeviceGetUtilizationRates(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("utilisation")
+
+    def nvmlDeviceGetTemperatureV(self, handle: FakeDevice, sensor: int) -> Any:  # noqa: N802
+        assert sensor == pynvml.NVML_TEMPERATURE_GPU
+        return handle.answer("temperature")
+
+    def nvmlDeviceGetTemperature(self, handle: FakeDevice, sensor: int) -> Any:  # noqa: N802
+        assert sensor == pynvml.NVML_TEMPERATURE_GPU
+        return handle.answer("temperature")
+
+    def nvmlDeviceGetClockInfo(self, handle: FakeDevice, clock: int) -> Any:  # noqa: N802
+        names = {pynvml.NVML_CLOCK_SM: "clock SM", pynvml.NVML_CLOCK_MEM: "clock MEM"}
+        return handle.answer(names[clock])
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("reasons")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("reasons")
+
+    def nvmlDeviceGetMemoryInfo(self, handle: FakeDevice) -> Any:  # noqa: N802
+        return handle.answer("memory")

@@ -1,0 +1,216 @@
+"""What devices answer, and what they do not."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+
+from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200, not_supported
+from trainer.telemetry import NoTelemetry, TelemetryLost, choose_telemetry
+from trainer.telemetry.nvml import NvmlTelemetry, throttle_words
+
+
+def nvml_error(name: str) -> pynvml.NVMLError:
+    return pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{name}"))
+
+
+def looking_at(device: FakeDevice, **options: Any) -> NvmlTelemetry:
+    return NvmlTelemetry(FakeNvml(device, **options), device)
+
+
+def test_an_h200_answers_everything_in_its_units() -> None:
+    before = time.monotonic()
+    sample = looking_at(h200()).sample()
+    assert before <= sample.monotonic_s <= time.monotonic()
+    assert sample.gpu_util_pct == 97
+    assert sample.power_w == pytest.approx(612.345)
+    assert sample.temperature_c == 61
+    assert (sample.sm_clock_mhz, sample.mem_clock_mhz) == (1755, 3201)
+    assert sample.throttle_reasons == ("sw_power_cap",)
+    assert (sample.mem_used_gib, sample.mem_total_gib) == (41, 141)
+    assert sample.energy_mj == 5_000_000_000
+    assert looking_at(h200()).description == "NVML, NVIDIA H200"
+
+
+def test_a_gb10_answers_the_rest_and_its_memory_is_the_machines() -> None:
+    telemetry = looking_at(gb10())
+    sample = telemetry.sample()
+    assert sample.power_w == pytest.approx(55.8)
+    assert sample.temperature_c == 66
+    assert sample.throttle_reasons == ()
+    assert sample.energy_mj is None
+    assert sample.mem_clock_mhz is None
+    assert sample.mem_total_gib == pytest.approx(psutil.virtual_memory().total / 2**30)
+    assert sample.mem_used_gib is not None
+    assert 0 < sample.mem_used_gib < psutil.virtual_memory().total / 2**30
+    assert telemetry.description == (
+        "NVML, NVIDIA GB10; memory is the machine's; does not answer energy, memory clock"
+    )
+
+
+def test_a_unified_pool_reported_as_nothing_is_read_from_the_machine() -> None:
+    empty = pynvml.c_nvmlMemory_t()
+    sample = looking_at(gb10(memory=empty)).sample()
+    assert sample.mem_total_gib == pytest.approx(psutil.virtual_memory().total / 2**30)
+
+
+def test_what_is_not_supported_is_asked_once() -> None:
+    device = gb10()
+    telemetry = looking_at(device)
+    for _ in range(3):
+        telemetry.sample()
+    assert device.asked["energy"] == device.asked["memory"] == device.asked["clock MEM"] == 1
+    assert device.asked["power"] == 4
+
+
+def test_a_query_that_stops_being_supported_is_dropped_alone() -> None:
+    device = h200()
+    telemetry = looking_at(device)
+    device.answers["temperature"] = not_supported()
+    sample = telemetry.sample()
+    assert sample.temperature_c is None
+    assert sample.power_w is not None
+    assert sample.energy_mj is not None
+
+
+def test_a_counter_that_stands_at_zero_is_none() -> None:
+    assert looking_at(h200(energy=0)).sample().energy_mj is None
+
+
+def test_a_passing_trouble_is_one_missing_value() -> None:
+    device = h200()
+    telemetry = looking_at(device)
+    device.answers["power"] = nvml_error("TIMEOUT")
+    assert telemetry.sample().power_w is None
+    device.answers["power"] = 300_000
+    assert telemetry.sample().power_w == 300
+
+
+def test_memory_that_may_not_be_read_is_not_replaced_by_the_machines() -> None:
+    sample = looking_at(h200(memory=nvml_error("NO_PERMISSION"))).sample()
+    assert (sample.mem_used_gib, sample.mem_total_gib) == (None, None)
+
+
+@pytest.mark.parametrize("end", ["GPU_IS_LOST", "DRIVER_NOT_LOADED", "UNKNOWN", "UNINITIALIZED"])
+def test_a_driver_that_dies_is_the_end(end: str) -> None:
+    device = h200()
+    telemetry = looking_at(device)
+    telemetry.sample()
+    device.dead = nvml_error(end)
+    with pytest.raises(TelemetryLost, match="NVML answers"):
+        telemetry.sample()
+
+
+def test_what_fails_from_the_start_is_no_death() -> None:
+    telemetry = looking_at(h200(utilisation=nvml_error("UNKNOWN")))
+    sample = telemetry.sample()
+    assert sample.gpu_util_pct is None
+    assert sample.power_w is not None
+    assert telemetry.description.endswith("does not answer utilisation")
+
+
+def test_older_functions_serve_where_newer_ones_are_missing() -> None:
+    sample = looking_at(
+        h200(),
+        lacks=frozenset({"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"}),
+    ).sample()
+    assert sample.temperature_c == 61
+    assert sample.throttle_reasons == ("sw_power_cap",)
+
+
+def test_throttle_reasons_are_words() -> None:
+    assert throttle_words(0) == ()
+    assert throttle_words(0x21) == ("gpu_idle", "sw_thermal_slowdown")
+    assert throttle_words(0x1040) == ("hw_thermal_slowdown", "reason_0x1000")
+
+
+def test_every_function_of_the_fake_is_one_of_pynvmls() -> None:
+    functions = [name for name in vars(FakeNvml) if name.startswith("nvml")]
+    assert len(functions) > 10
+    for name in functions:
+        real = inspect.signature(getattr(pynvml, name)).parameters.values()
+        required = sum(parameter.default is parameter.empty for parameter in real)
+        assert required == len(inspect.signature(getattr(FakeNvml, name)).parameters) - 1, name
+
+
+# --- which device ------------------------------------------------------------------------------
+
+FIRST = h200("GPU-11110000-0000-0000-0000-000000000000")
+SECOND = h200("GPU-22220000-0000-0000-0000-000000000000", power=222_000)
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "power_w"),
+    [
+        ("cuda", None, 612.345),
+        ("cuda:1", None, 222),
+        ("cuda:0", "1", 222),
+        ("cuda:1", "1, 0", 612.345),
+        ("cuda:0", "GPU-2222", 222),
+        ("cuda:1", "GPU-2222,GPU-1111", 612.345),
+        ("cuda", "MIG-GPU-22220000-0000-0000-0000-000000000000", 222),
+    ],
+)
+def test_a_device_string_finds_its_gpu(device: str, visible: str | None, power_w: float) -> None:
+    telemetry = choose_telemetry(device, visible_devices=visible, nvml=FakeNvml(FIRST, SECOND))
+    assert telemetry.sample().power_w == pytest.approx(power_w)
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"),
+    [
+        ("cuda:2", None),
+        ("cuda:1", "0"),
+        ("cuda", ""),
+        ("cuda", "-1"),
+        ("cuda", "GPU-3333"),
+        ("cuda", "MIG-3333"),
+        ("cuda:x", None),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_no_telemetry(device: str, visible: str | None) -> None:
+    nvml = FakeNvml(FIRST, SECOND)
+    telemetry = choose_telemetry(device, visible_devices=visible, nvml=nvml)
+    assert isinstance(telemetry, NoTelemetry)
+    assert telemetry.description.startswith(f"none: NVML does not know {device}")
+    assert nvml.open == 0
+
+
+def test_a_cpu_and_a_machine_without_a_driver_have_none() -> None:
+    nvml = FakeNvml(init_error=nvml_error("LIBRARY_NOT_FOUND"))
+    for device, why in (("cpu", "the device is cpu"), ("cuda", "NVML does not start")):
+        telemetry = choose_telemetry(device, nvml=nvml)
+        assert telemetry.sample().blank
+        assert why in telemetry.description
+        telemetry.close()
+
+
+def test_closing_lets_go_of_nvml() -> None:
+    nvml = FakeNvml(h200())
+    telemetry = choose_telemetry("cuda", nvml=nvml)
+    assert nvml.open == 1
+    telemetry.close()
+    assert nvml.open == 0
+
+
+def test_the_order_of_devices_is_mentioned_only_where_it_may_be_wrong() -> None:
+    mixed, alike = FakeNvml(gb10(), h200()), FakeNvml(FIRST, SECOND)
+    assert "CUDA_DEVICE_ORDER" in choose_telemetry("cuda", nvml=mixed).description
+    for certain in (
+        choose_telemetry("cuda", nvml=alike),
+        choose_telemetry("cuda", nvml=mixed, device_order="PCI_BUS_ID"),
+        choose_telemetry("cuda", nvml=mixed, visible_devices="GPU-5a5a"),
+    ):
+        assert "CUDA_DEVICE_ORDER" not in certain.description
+
+
+def test_importing_it_loads_neither_torch_nor_a_driver() -> None:
+    code = "import sys, trainer.telemetry; sys.exit(bool({'torch', 'pynvml'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

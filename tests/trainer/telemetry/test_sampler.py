@@ -1,0 +1,227 @@
+"""The sampler's thread, on devices that answer, dawdle and die."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
+from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, TelemetryLost
+from trainer.telemetry.choice import choose_telemetry
+
+OFTEN_S = 0.02
+
+
+def telemetry_of(device: FakeDevice) -> Telemetry:
+    return choose_telemetry("cuda", nvml=FakeNvml(device))
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Paced:
+    """A device whose counter and power follow a law of time, both known to the test."""
+
+    description = "paced"
+
+    def __init__(self, *, power_w: float | None = None, joules_per_s: float | None = None) -> None:
+        self._power_w = power_w
+        self._joules_per_s = joules_per_s
+        self.closed = threading.Event()
+
+    def sample(self) -> Sample:
+        now_s = time.monotonic()
+        counted = None if self._joules_per_s is None else int(now_s * self._joules_per_s * 1000)
+        return Sample(at="now", monotonic_s=now_s, power_w=self._power_w, energy_mj=counted)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_it_samples_for_as_long_as_it_runs_into_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    with Sampler(telemetry_of(h200()), path, interval_s=OFTEN_S):
+        wait_until(lambda: len(lines(path)) >= 5)
+    written = lines(path)
+    assert {row["power_w"] for row in written} == {"612.345"}
+    assert {row["throttle_reasons"] for row in written} == {"sw_power_cap"}
+    elapsed = [float(row["elapsed_s"]) for row in written]
+    assert elapsed[0] == 0
+    assert all(late - early > 0.015 for early, late in itertools.pairwise(elapsed))
+    time.sleep(3 * OFTEN_S)
+    assert lines(path) == written
+
+
+def test_it_closes_its_telemetry_when_it_ends() -> None:
+    paced = Paced(power_w=10)
+    with Sampler(paced, None, interval_s=OFTEN_S):
+        assert not paced.closed.is_set()
+    assert paced.closed.is_set()
+
+
+def test_the_counter_is_read_at_both_ends_of_an_interval() -> None:
+    with Sampler(Paced(joules_per_s=720), None, interval_s=60) as sampler:
+        since_s = sampler.mark()
+        time.sleep(0.1)
+        until_s = sampler.mark()
+        # Only samples taken on demand lie within these 60 s.
+        expected_wh = 720 * (until_s - since_s) / 3600
+        assert sampler.energy_wh(since_s, until_s) == pytest.approx(expected_wh, rel=1e-4)
+        assert sampler.summary(0).samples >= 2
+
+
+def test_without_an_end_the_interval_ends_now() -> None:
+    with Sampler(Paced(power_w=3600), None, interval_s=60) as sampler:
+        since_s = sampler.mark()
+        time.sleep(0.05)
+        before_s = time.monotonic()
+        energy_wh = sampler.energy_wh(since_s)
+        assert energy_wh is not None
+        assert before_s - since_s <= energy_wh <= time.monotonic() - since_s
+
+
+def test_an_end_past_the_last_sample_takes_one() -> None:
+    with Sampler(Paced(joules_per_s=3600), None, interval_s=60) as sampler:
+        since_s = sampler.mark()
+        time.sleep(0.05)
+        until_s = time.monotonic()
+        assert sampler.energy_wh(since_s, until_s) == pytest.approx(until_s - since_s, rel=1e-3)
+
+
+def test_on_a_gb10_energy_comes_from_power() -> None:
+    with Sampler(telemetry_of(gb10()), None, interval_s=OFTEN_S) as sampler:
+        since_s = sampler.mark()
+        time.sleep(5 * OFTEN_S)
+        until_s = sampler.mark()
+        energy_wh = sampler.energy_wh(since_s, until_s)
+        summary = sampler.summary(usd_per_kwh=0.13)
+    assert energy_wh == pytest.approx(55.8 * (until_s - since_s) / 3600)
+    assert summary.energy_source == "power"
+    assert summary.power_w is not None
+    assert summary.power_w.mean == pytest.approx(55.8)
+    assert summary.mem_total_gib is not None
+
+
+def test_where_nothing_answers_it_ends_at_once_and_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    notes: list[str] = []
+    began_s = time.monotonic()
+    with Sampler(NoTelemetry("no GPU"), path, on_note=notes.append) as sampler:
+        assert sampler.energy_wh(sampler.mark()) is None
+        assert sampler.summary(0.13).kwh is None
+    assert time.monotonic() - began_s < 1
+    assert not path.exists()
+    assert notes == []
+
+
+@pytest.mark.parametrize("error", ["GPU_IS_LOST", "DRIVER_NOT_LOADED", "UNKNOWN"])
+def test_a_driver_that_dies_ends_sampling_with_one_note(tmp_path: Path, error: str) -> None:
+    path = tmp_path / "telemetry.csv"
+    device, notes = h200(), list[str]()
+    with Sampler(telemetry_of(device), path, interval_s=OFTEN_S, on_note=notes.append) as sampler:
+        since_s = sampler.mark()
+        until_s = sampler.mark()
+        device.dead = pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{error}"))
+        wait_until(lambda: bool(notes))
+        before = lines(path)
+        began_s = time.monotonic()
+        assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter stands still
+        assert sampler.energy_wh(time.monotonic() + 1) is None
+        assert time.monotonic() - began_s < 0.2
+    assert len(notes) == 1
+    assert notes[0].startswith("telemetry ended: NVML answers")
+    assert lines(path) == before
+    assert len(before) >= 2
+
+
+def test_a_query_that_hangs_holds_up_nobody() -> None:
+    device, notes = h200(), list[str]()
+    release = threading.Event()
+    sampler = Sampler(telemetry_of(device), None, interval_s=OFTEN_S, on_note=notes.append).start()
+    since_s = sampler.mark()
+    device.hang = release
+    wait_until(lambda: device.asked["energy"] > device.asked["power"])
+    try:
+        began_s = time.monotonic()
+        assert sampler.mark() >= began_s
+        sampler.energy_wh(since_s)
+        assert time.monotonic() - began_s < 1
+        sampler.stop()
+        assert time.monotonic() - began_s < 5
+        assert notes == ["telemetry: the driver still owes an answer; it is left behind"]
+    finally:
+        release.set()
+    sampler.stop()
+
+
+def test_it_stops_at_once_between_samples() -> None:
+    sampler = Sampler(Paced(power_w=1), None, interval_s=60).start()
+    sampler.mark()
+    began_s = time.monotonic()
+    sampler.stop()
+    assert time.monotonic() - began_s < 0.5
+    sampler.stop()
+
+
+def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.csv"
+    for _ in range(2):
+        with Sampler(Paced(power_w=3600), path, interval_s=60) as sampler:
+            since_s = sampler.mark()
+            time.sleep(0.05)
+            sampler.mark()
+        time.sleep(0.2)  # between sessions nobody looks
+    summary = sampler.summary(usd_per_kwh=1000)
+    written = lines(path)
+    elapsed = [float(row["elapsed_s"]) for row in written]
+    assert sum(late < early for early, late in itertools.pairwise(elapsed)) == 1
+    assert path.read_text("utf-8").count("elapsed_s") == 1
+    assert summary.samples == len(written)
+    assert 0.1 <= summary.sampled_s < 0.2
+    assert summary.kwh == pytest.approx(summary.sampled_s / 1000)
+    assert summary.cost_usd == pytest.approx(summary.sampled_s)
+    # An interval is of this session alone.
+    assert sampler.energy_wh(since_s - 1000, since_s) is None
+
+
+def test_a_file_that_cannot_be_opened_is_one_note(tmp_path: Path) -> None:
+    notes: list[str] = []
+    path = tmp_path / "missing" / "telemetry.csv"
+    with Sampler(Paced(power_w=10), path, interval_s=OFTEN_S, on_note=notes.append) as sampler:
+        wait_until(lambda: sampler.summary(0).samples >= 3)
+    assert len(notes) == 1
+    assert notes[0].startswith(f"{path} cannot be written (No such file or directory)")
+
+
+class DiesAtOnce:
+    description = "dies at once"
+
+    def sample(self) -> Sample:
+        raise TelemetryLost("it never lived")
+
+    def close(self) -> None: ...
+
+
+def test_death_at_the_first_question_is_a_note_too() -> None:
+    notes: list[str] = []
+    with Sampler(DiesAtOnce(), None, on_note=notes.append) as sampler:
+        assert sampler.energy_wh(sampler.mark()) is None
+    assert notes == ["telemetry ended: it never lived; the campaign goes on without it"]

@@ -1,0 +1,26 @@
+"""What the device does while it trains: power, energy, clocks, temperature, memory.
+
+A :class:`Telemetry` answers one question, ``sample()``. The :class:`Sampler` asks it every two
+seconds for as long as a campaign works, and a :class:`MeteredExecutor` gives every trial the
+energy that its interval took.
+"""
+
+from trainer.telemetry.choice import choose_telemetry
+from trainer.telemetry.metered import Meter, MeteredExecutor
+from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
+from trainer.telemetry.sampler import TELEMETRY_FILE, Sampler
+from trainer.telemetry.summary import Spread, TelemetrySummary
+
+__all__ = [
+    "TELEMETRY_FILE",
+    "Meter",
+    "MeteredExecutor",
+    "NoTelemetry",
+    "Sample",
+    "Sampler",
+    "Spread",
+    "Telemetry",
+    "TelemetryLost",
+    "TelemetrySummary",
+    "choose_telemetry",
+]

@@ -1,0 +1,204 @@
+"""An NVIDIA device through NVML, answering what it can.
+
+Devices differ in what they answer: a GB10 has no memory of its own to report, a GPU split by MIG
+no utilisation, an old driver no energy counter. Each query stands alone; one that answers
+NotSupported is not asked again, and everything else goes on.
+
+Reference: NVML API, https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import psutil
+
+from trainer.telemetry.sample import Sample, TelemetryLost, utc_now
+
+Nvml: TypeAlias = Any
+"""The module ``pynvml``, or an object with its interface."""
+Query: TypeAlias = Callable[[], Any]
+
+_GIB = 1 << 30
+
+_THROTTLE_WORDS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""nvmlClocksEventReasons: the bits in NVML's own names, in snake case."""
+
+
+class _NotAnswered(Exception):
+    """A query succeeded and said nothing."""
+
+
+class NvmlTelemetry:
+    """One device. Every query is tried at construction, so that ``description`` can say what is
+    missing; NVML is initialised by the caller and shut down by :meth:`close`."""
+
+    def __init__(self, nvml: Nvml, device: Any, *, caveat: str = "") -> None:
+        """
+        :param device: an NVML device handle.
+        :param caveat: what to add to the description.
+        """
+        self._nvml = nvml
+        self._device = device
+        self._unsupported: tuple[type[Exception], ...] = (
+            _NotAnswered,
+            *_classes(
+                nvml,
+                "NotSupported FunctionNotFound ArgumentVersionMismatch InvalidArgument Deprecated",
+            ),
+        )
+        self._forbidden = _classes(nvml, "NoPermission")
+        self._fatal = _classes(
+            nvml,
+            "GpuIsLost GpuNotFound DriverNotLoaded Unknown Uninitialized ResetRequired"
+            " LibraryNotFound LibRmVersionMismatch",
+        )
+        self._queries = self._all_queries()
+        self._probe()
+        missing = [name for name, queries in self._queries.items() if not queries]
+        answers = f"; does not answer {', '.join(missing)}" if missing else ""
+        unified = "; memory is the machine's" if self._memory_is_the_machines() else ""
+        self.description = f"NVML, {self._name()}{unified}{answers}{caveat}"
+
+    def sample(self) -> Sample:
+        """See :meth:`Telemetry.sample`."""
+        energy_mj = self._ask("energy")
+        power_w = self._ask("power")
+        monotonic_s, at = time.monotonic(), utc_now()
+        used_gib, total_gib = self._ask("memory") or (None, None)
+        return Sample(
+            at=at,
+            monotonic_s=monotonic_s,
+            gpu_util_pct=self._ask("utilisation"),
+            power_w=power_w,
+            temperature_c=self._ask("temperature"),
+            sm_clock_mhz=self._ask("SM clock"),
+            mem_clock_mhz=self._ask("memory clock"),
+            throttle_reasons=self._ask("throttle reasons"),
+            mem_used_gib=used_gib,
+            mem_total_gib=total_gib,
+            energy_mj=energy_mj,
+        )
+
+    def close(self) -> None:
+        """See :meth:`Telemetry.close`."""
+        with suppress(self._nvml.NVMLError):  # a driver that died has nothing to shut down
+            self._nvml.nvmlShutdown()
+
+    def _all_queries(self) -> dict[str, list[Query]]:
+        """For each thing to know, the ways to ask for it, the best first."""
+        nvml, device = self._nvml, self._device
+
+        def call(name: str, *arguments: Any) -> Query:
+            # An older pynvml lacks newer functions; that too is "not supported".
+            function = getattr(nvml, name, None)
+            if function is None:
+                return _unanswerable
+            return lambda: function(device, *arguments)
+
+        def memory() -> tuple[float, float]:
+            info = nvml.nvmlDeviceGetMemoryInfo(device)
+            if not info.total:  # what some drivers say of a unified pool
+                raise _NotAnswered
+            return info.used / _GIB, info.total / _GIB
+
+        def energy() -> int:
+            millijoules = call("nvmlDeviceGetTotalEnergyConsumption")()
+            if not millijoules:
+                raise _NotAnswered  # a counter that stands still at zero counts nothing
+            return int(millijoules)
+
+        def converted(query: Query, convert: Callable[[Any], Any]) -> Query:
+            return lambda: convert(query())
+
+        reasons = (
+            call("nvmlDeviceGetCurrentClocksEventReasons"),
+            call("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        )
+        sensor = nvml.NVML_TEMPERATURE_GPU
+        return {
+            "energy": [energy],
+            "power": [converted(call("nvmlDeviceGetPowerUsage"), lambda mw: mw / 1000)],
+            "utilisation": [
+                converted(call("nvmlDeviceGetUtilizationRates"), lambda rates: float(rates.gpu))
+            ],
+            "temperature": [
+                converted(call("nvmlDeviceGetTemperatureV", sensor), float),
+                converted(call("nvmlDeviceGetTemperature", sensor), float),
+            ],
+            "SM clock": [converted(call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM), float)],
+            "memory clock": [converted(call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM), float)],
+            "throttle reasons": [converted(query, throttle_words) for query in reasons],
+            "memory": [memory, machine_memory_gib],
+        }
+
+    def _ask(self, name: str) -> Any:
+        """The answer now; None where there is none, this once or ever."""
+        queries = self._queries[name]
+        while queries:
+            try:
+                return queries[0]()
+            except self._unsupported:
+                del queries[0]
+            except self._forbidden:
+                # The device has it and will not say: another way would answer something else.
+                queries.clear()
+            except self._fatal as error:
+                raise TelemetryLost(f"NVML answers {error} for {name}") from error
+            except self._nvml.NVMLError:
+                return None  # a timeout, no data yet: the next sample may have it
+        return None
+
+    def _probe(self) -> None:
+        """Ask everything once. What fails here for good is the device's habit, not its end."""
+        for name, queries in self._queries.items():
+            try:
+                self._ask(name)
+            except TelemetryLost:
+                queries.clear()
+
+    def _memory_is_the_machines(self) -> bool:
+        return self._queries["memory"] == [machine_memory_gib]
+
+    def _name(self) -> str:
+        try:
+            return str(self._nvml.nvmlDeviceGetName(self._device))
+        except self._nvml.NVMLError:
+            return "a device without a name"
+
+
+def throttle_words(bits: int) -> tuple[str, ...]:
+    """NVML's clocks event reasons as words; a bit without a name keeps its number."""
+    set_bits = (1 << place for place in range(bits.bit_length()) if bits >> place & 1)
+    return tuple(_THROTTLE_WORDS.get(bit, f"reason_{bit:#x}") for bit in set_bits)
+
+
+def machine_memory_gib() -> tuple[float, float]:
+    """Used and total memory of this machine. Used is what is not available, so that the page
+    cache, which gives way to an allocation, does not count."""
+    memory = psutil.virtual_memory()
+    return (memory.total - memory.available) / _GIB, memory.total / _GIB
+
+
+def _classes(nvml: Nvml, names: str) -> tuple[type[Exception], ...]:
+    found = (getattr(nvml, f"NVMLError_{name}", None) for name in names.split())
+    return tuple(error for error in found if error is not None)
+
+
+def _unanswerable() -> Any:
+    raise _NotAnswered

@@ -1,0 +1,85 @@
+"""One look at a device, and the seam behind which devices differ."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign goes on
+    """The device or its driver stopped answering for good. The message is one clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a device answered at one moment; None for what it does not answer."""
+
+    at: str
+    """ISO 8601, UTC, to the millisecond."""
+    monotonic_s: float
+    """``time.monotonic()`` when power and the energy counter were read."""
+    gpu_util_pct: float | None = None
+    """Share of the driver's last window in which some kernel ran."""
+    power_w: float | None = None
+    """Of the GPU (NVML's own scope), not of the whole machine at its plug."""
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    """Why the clocks are not higher, in words; empty where nothing holds them back."""
+    mem_used_gib: float | None = None
+    """Of the device; on unified memory of the whole machine, since there is only one pool."""
+    mem_total_gib: float | None = None
+    energy_mj: int | None = None
+    """Millijoules since the driver was loaded, from the hardware counter."""
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing at all was answered."""
+        return all(getattr(self, name) is None for name in MEASURED)
+
+
+MEASURED = tuple(field.name for field in fields(Sample) if field.name not in {"at", "monotonic_s"})
+"""The fields of a Sample that come from the device."""
+
+
+class Telemetry(Protocol):
+    """The seam where other ways of looking at a device plug in.
+
+    Used by one thread at a time.
+    """
+
+    description: str
+    """What is looked at and what it does not answer, or why nothing is, in one clause."""
+
+    def sample(self) -> Sample:
+        """Look now.
+
+        :raises TelemetryLost: when no later call can succeed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver. ``sample`` is not called again."""
+        ...
+
+
+class NoTelemetry:
+    """For machines where nothing can be asked: every sample is blank."""
+
+    def __init__(self, why: str) -> None:
+        self.description = f"none: {why}"
+
+    def sample(self) -> Sample:
+        """A blank one."""
+        return Sample(at=utc_now(), monotonic_s=time.monotonic())
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def utc_now() -> str:
+    """ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,204 @@
+"""The thread that looks at the device for as long as a campaign works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trainer.telemetry.csv_file import TelemetryFile
+from trainer.telemetry.energy import EnergyMeter
+from trainer.telemetry.sample import Sample, Telemetry, TelemetryLost
+from trainer.telemetry.summary import Tally, TelemetrySummary
+
+TELEMETRY_FILE = "telemetry.csv"
+INTERVAL_S = 2.0
+
+_FRESH_WAIT_S = 0.25
+"""How long a caller waits for a sample taken on demand. A driver under load answers in a few
+milliseconds; one that hangs must not hold up the campaign."""
+_STOP_WAIT_S = 2.0
+
+
+class Sampler:
+    """Samples a Telemetry in a thread of its own. A context manager.
+
+    Nothing it meets stops the campaign: a device that answers nothing is asked once, a driver that
+    dies or a file that cannot be written is one note. Only its thread ever touches the driver, so
+    a query that hangs delays no caller for more than a moment.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        path: Path | None,
+        *,
+        interval_s: float = INTERVAL_S,
+        on_note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """
+        :param telemetry: owned from here on: closed when sampling ends.
+        :param path: the campaign's telemetry.csv, created with the first sample worth a line and
+            taken up where it exists; None: keep no file.
+        :param on_note: told, in the sampler's thread, each thing a person should know.
+        """
+        self._telemetry = telemetry
+        self._path = path
+        self._interval_s = interval_s
+        self._on_note = on_note
+        self._file: TelemetryFile | None = None
+        self._began_s = 0.0
+        """The first sample's time: the zero of ``elapsed_s``."""
+        self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
+        self._changed = threading.Condition()
+        # Guarded by _changed:
+        self._stopping = False
+        self._ended = False
+        self._asked = False
+        self._last: Sample | None = None
+        self._meter = EnergyMeter(reach_s=2 * interval_s)
+        self._tally = Tally()
+
+    def start(self) -> Self:
+        """Begin. Once."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End sampling; harmless when it has ended. Does not wait long for a query that hangs."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_WAIT_S)
+            if self._thread.is_alive():
+                self._on_note("telemetry: the driver still owes an answer; it is left behind")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def mark(self) -> float:
+        """The start of an interval: a sample taken now, and its ``time.monotonic()``.
+
+        Where no sample comes at once, the time of the call.
+        """
+        asked_s = time.monotonic()
+        with self._changed:
+            self._refresh(asked_s)
+            fresh = self._last is not None and self._last.monotonic_s >= asked_s
+            return self._last.monotonic_s if self._last is not None and fresh else asked_s
+
+    def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
+        """The energy of an interval of ``time.monotonic()``, in watt-hours.
+
+        :param since_s: exact where it is a :meth:`mark`, else interpolated.
+        :param until_s: None, or later than the last sample: a sample is taken now.
+        :return: None where no samples cover it.
+        """
+        asked_s = time.monotonic()
+        with self._changed:
+            if until_s is None:
+                self._refresh(asked_s)
+                fresh = self._last is not None and self._last.monotonic_s >= asked_s
+                until_s = self._last.monotonic_s if self._last is not None and fresh else asked_s
+            elif self._last is None or self._last.monotonic_s < until_s:
+                self._refresh(min(until_s, asked_s))
+            return self._meter.wh(since_s, until_s)
+
+    def summary(self, usd_per_kwh: float) -> TelemetrySummary:
+        """Of the campaign so far, what telemetry.csv held of earlier sessions included."""
+        with self._changed:
+            return self._tally.summary(usd_per_kwh)
+
+    def _refresh(self, asked_s: float) -> None:
+        """With ``_changed`` held: have a sample no older than ``asked_s``, or give up soon."""
+        if self._ended or not self._thread.is_alive():
+            return
+        self._asked = True
+        self._changed.notify_all()
+        self._changed.wait_for(
+            lambda: self._ended or (self._last is not None and self._last.monotonic_s >= asked_s),
+            _FRESH_WAIT_S,
+        )
+
+    def _work(self) -> None:
+        """What the thread does."""
+        try:
+            first = self._telemetry.sample()
+            if not first.blank:
+                self._open_file()
+                self._take(first)
+                while self._wait_until_due():
+                    self._take(self._telemetry.sample())
+        except TelemetryLost as lost:
+            self._on_note(f"telemetry ended: {lost}; the campaign goes on without it")
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+            if self._file is not None:
+                self._file.close()
+            self._telemetry.close()
+
+    def _wait_until_due(self) -> bool:
+        """Sleep until the next sample is due or asked for; false once it is time to stop."""
+        with self._changed:
+            assert self._last is not None
+            due_in_s = self._last.monotonic_s + self._interval_s - time.monotonic()
+            self._changed.wait_for(lambda: self._stopping or self._asked, max(0.0, due_in_s))
+            self._asked = False
+            return not self._stopping
+
+    def _take(self, sample: Sample) -> None:
+        """Keep one sample, in memory and in the file."""
+        with self._changed:
+            continues = self._last is not None
+            self._last = sample
+            self._meter.add(sample)
+            self._tally.add(sample, continues=continues)
+            self._changed.notify_all()
+        if self._file is None:
+            return
+        try:
+            if not continues:
+                self._began_s = sample.monotonic_s
+            self._file.append(sample, sample.monotonic_s - self._began_s)
+        except OSError as error:
+            self._give_up_file(error)
+
+    def _open_file(self) -> None:
+        """Open telemetry.csv and add up what earlier sessions left in it."""
+        if self._path is None:
+            return
+        try:
+            self._file = TelemetryFile(self._path)
+            tally = Tally()
+            for sample, continues in self._file.read():
+                tally.add(sample, continues=continues)
+        except OSError as error:
+            self._give_up_file(error)
+            return
+        with self._changed:
+            self._tally = tally
+
+    def _give_up_file(self, error: OSError) -> None:
+        self._on_note(
+            f"{self._path} cannot be written ({error.strerror or error}); "
+            "sampling goes on without it"
+        )
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,163 @@
+"""Means, peaks, energy and money of everything sampled."""
+
+from __future__ import annotations
+
+from trainer.spec import Frozen, NonNegative, NonNegativeInt
+from trainer.telemetry import energy
+from trainer.telemetry.sample import Sample
+
+AVERAGED = (
+    "gpu_util_pct",
+    "power_w",
+    "temperature_c",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "mem_used_gib",
+)
+"""The fields of a Sample that have a mean and a peak."""
+
+
+class Spread(Frozen):
+    """One quantity over time."""
+
+    mean: float
+    """Over time, not over samples."""
+    peak: float
+
+
+class TelemetrySummary(Frozen):
+    """What a campaign's samples come to, those of earlier sessions included."""
+
+    samples: NonNegativeInt
+    sampled_s: NonNegative
+    """Between the first and last sample of each session, added up."""
+    gpu_util_pct: Spread | None
+    power_w: Spread | None
+    temperature_c: Spread | None
+    sm_clock_mhz: Spread | None
+    mem_clock_mhz: Spread | None
+    mem_used_gib: Spread | None
+    mem_total_gib: NonNegative | None
+    throttled: dict[str, float]
+    """Share of the sampled time, 0 to 1, for each reason that held the clocks back; idleness and
+    clocks that a person set are not among them."""
+    kwh: NonNegative | None
+    """Of the GPU alone; None where neither counter nor power was answered."""
+    energy_source: str | None
+    """``counter``, ``power`` (trapezoid of the samples) or ``counter and power``."""
+    usd_per_kwh: NonNegative
+    cost_usd: NonNegative | None
+    """``kwh × usd_per_kwh``."""
+
+    @property
+    def formula(self) -> str | None:
+        """The cost as a person would check it."""
+        if self.kwh is None or self.cost_usd is None:
+            return None
+        return f"{self.kwh:.3f} kWh × ${self.usd_per_kwh:g}/kWh = ${self.cost_usd:.2f}"
+
+    def lines(self) -> tuple[str, ...]:
+        """For a person: what was answered, a line each for the device's state and its energy."""
+        parts = [
+            f"{label} {spread.mean:.{digits}f} mean, {spread.peak:.{digits}f} peak {unit}"
+            for label, spread, unit, digits in (
+                ("utilisation", self.gpu_util_pct, "%", 0),
+                ("power", self.power_w, "W", 1),
+                ("temperature", self.temperature_c, "°C", 0),
+                ("memory", self.mem_used_gib, "GiB", 1),
+            )
+            if spread is not None
+        ]
+        parts += [f"{reason} {share:.0%} of the time" for reason, share in self.throttled.items()]
+        state = (" · ".join(parts),) if parts else ()
+        if self.formula is None:
+            return state
+        return (*state, f"energy (GPU, by {self.energy_source}) {self.formula}")
+
+
+class Tally:
+    """Adds samples up as they come."""
+
+    def __init__(self) -> None:
+        self._samples = 0
+        self._sampled_s = 0.0
+        self._spreads = {name: _RunningSpread() for name in AVERAGED}
+        self._throttled_s: dict[str, float] = {}
+        self._throttle_known_s = 0.0
+        self._mem_total_gib: float | None = None
+        self._joules: float | None = None
+        self._sources: set[energy.Source] = set()
+        self._last: Sample | None = None
+
+    def add(self, sample: Sample, *, continues: bool = True) -> None:
+        """The next sample.
+
+        :param continues: false for the first sample of a session, before which nobody looked.
+        """
+        before = self._last if continues else None
+        passed_s = 0.0 if before is None else sample.monotonic_s - before.monotonic_s
+        self._samples += 1
+        self._sampled_s += passed_s
+        for name, spread in self._spreads.items():
+            earlier = None if before is None else getattr(before, name)
+            spread.add(earlier, getattr(sample, name), passed_s)
+        if sample.throttle_reasons is not None:
+            self._throttle_known_s += passed_s
+            for reason in sample.throttle_reasons:
+                self._throttled_s[reason] = self._throttled_s.get(reason, 0.0) + passed_s
+        if sample.mem_total_gib is not None:
+            self._mem_total_gib = sample.mem_total_gib
+        taken = None if before is None else energy.step(before, sample)
+        if taken is not None:
+            self._joules = (self._joules or 0.0) + taken.joules
+            self._sources.add(taken.source)
+        self._last = sample
+
+    def summary(self, usd_per_kwh: float) -> TelemetrySummary:
+        """What it comes to so far."""
+        kwh = None if self._joules is None else self._joules / energy.JOULES_PER_WH / 1000
+        return TelemetrySummary(
+            samples=self._samples,
+            sampled_s=self._sampled_s,
+            mem_total_gib=self._mem_total_gib,
+            throttled=self._throttled(),
+            kwh=kwh,
+            energy_source=" and ".join(sorted(self._sources)) or None,
+            usd_per_kwh=usd_per_kwh,
+            cost_usd=None if kwh is None else kwh * usd_per_kwh,
+            **{name: spread.value() for name, spread in self._spreads.items()},
+        )
+
+    def _throttled(self) -> dict[str, float]:
+        harmless = {"gpu_idle", "applications_clocks", "display_clocks"}
+        return {
+            reason: seconds / self._throttle_known_s
+            for reason, seconds in sorted(self._throttled_s.items())
+            if seconds > 0 and reason not in harmless
+        }
+
+
+class _RunningSpread:
+    """The mean over time, by trapezoids, and the peak."""
+
+    def __init__(self) -> None:
+        self._area = 0.0
+        self._seconds = 0.0
+        self._first: float | None = None
+        self._peak: float | None = None
+
+    def add(self, before: float | None, value: float | None, passed_s: float) -> None:
+        if value is None:
+            return
+        if self._first is None:
+            self._first = value
+        self._peak = value if self._peak is None else max(self._peak, value)
+        if before is not None:
+            self._area += (before + value) / 2 * passed_s
+            self._seconds += passed_s
+
+    def value(self) -> Spread | None:
+        if self._first is None or self._peak is None:
+            return None
+        mean = self._area / self._seconds if self._seconds > 0 else self._first
+        return Spread(mean=mean, peak=self._peak)
