@@ -15,6 +15,7 @@ from typing import Any, Self
 import psutil
 from pydantic import ValidationError
 
+from agent.disk import writing_to
 from agent.errors import CampaignError, SettingsError
 from agent.menu import ProxyMenu, load_menu, parse_menu
 from agent.settings import CampaignSettings, parse_values
@@ -92,12 +93,6 @@ def resumed_settings(
     ]
     if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
         differences.append(f"the menu {chosen['menu']} is not the one it was measured with")
-    for name in ("budget", "horizon_steps", "backend", "device", "reference", "seed"):
-        if getattr(kept, name) != getattr(row, name):
-            differences.append(
-                f"{SETTINGS_FILE} says {name} {getattr(kept, name)}, "
-                f"its first row {getattr(row, name)}"
-            )
     if differences:
         raise CampaignError(
             f"{directory} cannot be resumed like this: {'; '.join(differences)}. "
@@ -130,21 +125,18 @@ class Campaign:
         self.menu = menu
         self.corpus = corpus
         with ExitStack() as resources:
-            directory.mkdir(parents=True, exist_ok=True)
+            with writing_to(directory):
+                directory.mkdir(parents=True, exist_ok=True)
             resources.enter_context(CampaignLock(directory))
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
             if row is None:
-                (directory / SETTINGS_FILE).write_text(settings.to_toml(), "utf-8")
+                with writing_to(directory):
+                    (directory / SETTINGS_FILE).write_text(settings.to_toml(), "utf-8")
                 row = self._first_row(sandbox)
                 self.journal.append(row)
-            elif row.corpus != corpus.info:
-                raise CampaignError(
-                    f"{directory} was measured on the corpus {row.corpus.name} "
-                    f"({row.corpus.sha256[:12]}), and {settings.corpus} is now "
-                    f"{corpus.info.name} ({corpus.info.sha256[:12]}); "
-                    "bring that corpus back, or start another campaign"
-                )
+            else:
+                self._refuse_another_ruler(row)
             self.row = row
             self.history = resources.enter_context(
                 History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
@@ -214,6 +206,28 @@ class Campaign:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _refuse_another_ruler(self, row: CampaignRow) -> None:
+        """Under the lock, against the first row itself, whatever campaign.toml says by now."""
+        if row.corpus != self.corpus.info:
+            raise CampaignError(
+                f"{self.directory} was measured on the corpus {row.corpus.name} "
+                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
+                f"{self.corpus.info.name} ({self.corpus.info.sha256[:12]}); "
+                "bring that corpus back, or start another campaign"
+            )
+        differences = [
+            f"{name} {getattr(row, name)} there and {getattr(self.settings, name)} here"
+            for name in ("budget", "horizon_steps", "backend", "device", "reference", "seed")
+            if getattr(row, name) != getattr(self.settings, name)
+        ]
+        if row.menu_sha256 != self.menu.sha256:
+            differences.append("another menu")
+        if differences:
+            raise CampaignError(
+                f"{self.directory} was begun with {'; '.join(differences)}; put {SETTINGS_FILE} "
+                "back as it was, or start another campaign"
+            )
 
     def _first_row(self, sandbox: str) -> CampaignRow:
         settings = self.settings

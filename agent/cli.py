@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from agent.commands import check, data, doctor, loop, menu, reindex, top
+from agent.commands import check, data, doctor, envelope, loop, menu, reindex, top
 from trainer.errors import AutoresearchError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(loop.loop)
 app.command()(top.top)
 app.command()(loop.calibrate)
 app.command()(check.check)
+app.command()(envelope.envelope)
 app.command()(reindex.reindex)
 app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,11 +15,13 @@ from rich.text import Text
 
 from agent.campaign import Campaign
 from agent.judge import Assessment
-from agent.wording import changes_text, duration_text
+from agent.wording import changes_text, difference, duration_text
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 SHOWN_ITERATIONS = 10
+PACE_ITERATIONS = 30
+"""Over which the pace is averaged."""
 ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
 
 
@@ -29,16 +31,18 @@ class Progress:
     def __init__(self, campaign: Campaign, iterations: int) -> None:
         self.campaign = campaign
         self.iterations = iterations
-        self._started = time.monotonic()
-        self._first = campaign.evidence.iterations
+        self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+
+    def ended(self, row: IterationRow) -> None:
+        """One more: the pace is that of the latest, without the baseline and pauses."""
+        self._walls_s.append(row.wall_s)
 
     def line(self) -> str:
         """Counts, pace and estimated end."""
         done = self.campaign.evidence.iterations
-        here = done - self._first
         text = f"{done} of {self.iterations} iterations"
-        if here:
-            seconds = (time.monotonic() - self._started) / here
+        if self._walls_s:
+            seconds = fmean(self._walls_s)
             left_s = seconds * (self.iterations - done)
             end = datetime.now() + timedelta(seconds=left_s)
             text += (
@@ -54,28 +58,22 @@ class Progress:
             return "no baseline yet"
         best = evidence.configs[evidence.incumbent_hash]
         baseline = evidence.configs[evidence.baseline_hash]
+        if not best.n or not baseline.n:
+            return "no baseline yet"
         text = f"{best.mean:.4f} bpb (n={best.n})"
         if best is baseline:
             return f"the baseline, {text}"
-        difference = changes_text(
-            {
-                name: value
-                for name, value in best.config.canonical().items()
-                if value != baseline.config.canonical().get(name)
-            }
-        )
-        return (
-            f"iteration {best.iter}, {text}, {best.mean - baseline.mean:+.4f} "
-            f"against the baseline: {difference}"
-        )
+        common = best.scores.keys() & baseline.scores.keys()
+        gain = fmean(best.scores[seed] - baseline.scores[seed] for seed in common)
+        changed = changes_text(difference(best.config, baseline.config))
+        return f"iteration {best.iter}, {text}, {gain:+.4f} against the baseline: {changed}"
 
 
-def trial_line(spec: TrialSpec, role: Role, points: deque[CurvePoint]) -> str:
+def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
     """The running trial: step, loss, tokens/s, time left."""
     head = f"{role} on seed {spec.seed}"
-    if not points:
+    if point is None:
         return f"{head}: starting"
-    point = points[-1]
     rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
     text = f"{head}: step {point.step}"
     steps = spec.budget.steps(spec.config.tokens_per_step)
@@ -116,6 +114,7 @@ class PlainDisplay:
     def assessed(self, assessment: Assessment) -> None: ...
 
     def iteration_ended(self, row: IterationRow) -> None:
+        self._progress.ended(row)
         cells = IterationCells(row)
         self._print(
             f"{cells.number:>4}  {cells.proposer:<8} {cells.action:<8} {cells.bpb:>7}  "
@@ -123,7 +122,7 @@ class PlainDisplay:
         )
         if row.decision.action == "keep":
             self._print(f"      best so far: {self._progress.best()}")
-        if row.iter % 10 == 0:
+        if row.iter % 10 == 0 or row.iter == self._progress.iterations:
             self._print(f"      {self._progress.line()}")
 
     def _print(self, text: str) -> None:
@@ -131,7 +130,11 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """The last iterations, the best so far and the running trial, redrawn in place."""
+    """The last iterations, the best so far and the running trial, redrawn in place.
+
+    Rich redraws from a thread of its own, which reads one frozen picture of everything: each event
+    replaces it, and nothing of the campaign is looked at while its rows are being taken in.
+    """
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console
@@ -139,11 +142,12 @@ class LiveDisplay:
         earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
         self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
         self._baselines: list[str] = []
-        self._points: deque[CurvePoint] = deque(maxlen=1)
-        self._spec: TrialSpec | None = None
-        self._role: Role = "candidate"
-        self._doing = "starting"
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+        self._running: tuple[TrialSpec, Role] | None = None
+        self._picture: RenderableType = ""
+        self._draw("starting")
+        self._live = Live(
+            console=console, get_renderable=lambda: self._picture, refresh_per_second=4
+        )
 
     @contextmanager
     def showing(self) -> Iterator[LiveDisplay]:
@@ -152,35 +156,36 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"))
+        self._draw(text)
 
     def baseline_measured(self, row: BaselineRow) -> None:
         self._baselines.append(f"{row.trial.val_bpb:.4f}")
+        self._draw("measuring the baseline")
 
     def proposing(self, iteration: int) -> None:
-        self._spec = None
-        self._doing = f"iteration {iteration}: proposing"
+        self._draw(f"iteration {iteration}: proposing")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._points.clear()
-        self._spec, self._role = spec, role
+        self._running = (spec, role)
+        self._draw(trial_line(spec, role, None))
 
     def trial_point(self, point: CurvePoint) -> None:
-        self._points.append(point)
+        if self._running is not None:
+            self._draw(trial_line(*self._running, point))
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._spec = None
-        self._doing = "deciding"
+        self._running = None
+        self._draw("deciding")
 
     def assessed(self, assessment: Assessment) -> None:
-        self._doing = assessment.decision.explanation
+        self._draw(assessment.decision.explanation)
 
     def iteration_ended(self, row: IterationRow) -> None:
+        self._progress.ended(row)
         self._rows.append(row)
+        self._draw(row.decision.explanation)
 
-    def _render(self) -> RenderableType:
-        doing = self._doing
-        if self._spec is not None:
-            doing = trial_line(self._spec, self._role, self._points)
+    def _draw(self, doing: str) -> None:
         parts: list[RenderableType] = []
         if self._rows:
             parts.append(iterations_table(list(self._rows)))
@@ -189,7 +194,7 @@ class LiveDisplay:
         parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
         parts.append(Text.assemble(("now   ", "bold"), doing))
         parts.append(Text(self._progress.line(), style="dim"))
-        return Group(*parts)
+        self._picture = Group(*parts)
 
 
 def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisplay:

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Literal
 
 from agent.proposers.endpoint import Endpoint
+from agent.proposers.patience import Patience
 from agent.settings import Environment, data_dir
 from trainer.errors import AutoresearchError
 from trainer.sandbox import Layers
 
 MIN_FREE_GIB = 2.0
+MIN_TORCH = (2, 11)
+PATIENCE_S = 5.0
+"""For the endpoint: a person is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ def _torch() -> Check:
         import torch  # noqa: PLC0415 (whether it imports is what is checked)
     except (ImportError, OSError) as error:
         return Check("torch", "bad", f"does not import ({error}); install torch 2.11 or newer")
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < MIN_TORCH:
+        return Check("torch", "bad", f"{torch.__version__}; 2.11 or newer is needed")
     began = time.perf_counter()
     square = torch.ones(512, 512)
     (square @ square).sum().item()
@@ -144,6 +150,7 @@ def _endpoint(environment: Environment) -> Check:
             environment.llm_base_url,
             environment.llm_model,
             key.get_secret_value() if key else None,
+            patience=Patience(timeout_s=PATIENCE_S, deadline_s=PATIENCE_S),
         )
         return Check("endpoint", "good", f"{endpoint.base_url} serves {endpoint.model}")
     except AutoresearchError as error:

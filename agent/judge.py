@@ -38,7 +38,7 @@ class Rules:
 
     z_keep: float = 1.3
     """One-sided: about one useless candidate in ten that races to the end is kept."""
-    z_drop: float = 0.5
+    z_drop: float = 1.0
     max_runs: int = 4
     """Most common seeds of a race."""
 
@@ -78,7 +78,7 @@ def assess(
     elif pairs >= 2 and z >= max(Z_OBVIOUS, rules.z_keep):
         action = "keep"
     else:
-        action = "discard" if hoped < bar or delta >= 0 else "race"
+        action = "discard" if hoped < bar else "race"
 
     reference_bpb = fmean(reference[seed] for seed in seeds)
     return Assessment(
@@ -95,6 +95,8 @@ def assess(
             pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if pairs > 1 else 0.0,
             z=max(-1e6, min(1e6, z)),
             z_keep=rules.z_keep,
+            z_drop=rules.z_drop,
+            max_runs=rules.max_runs,
             explanation=_explain(action, delta, stderr, pairs, z, rules),
         ),
     )

@@ -22,6 +22,7 @@ from agent.rails import Checked, Rails
 from agent.stopping import StopRequest
 from agent.trials import TrialRunner, TrialWatcher
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
+from trainer.telemetry import Meter
 from trajectory.ranking import Noise
 from trajectory.rows import (
     BaselineRow,
@@ -30,7 +31,6 @@ from trajectory.rows import (
     IterationRow,
     ProposerRecord,
     Row,
-    TrialRecord,
 )
 
 PAUSE_POLL_S = 1.0
@@ -57,6 +57,7 @@ class Loop:
     runner: TrialRunner
     watcher: Watcher
     stop: StopRequest
+    meter: Meter
 
     def run(self, iterations: int) -> None:
         """Go on until the campaign holds this many iterations.
@@ -80,6 +81,14 @@ class Loop:
                 continue
             trial = self.runner.run(baseline, seed, "baseline")
             if isinstance(trial.result, TrialFailed):
+                self._record(
+                    EventRow(
+                        at=now(),
+                        event="note",
+                        why=f"baseline seed {seed}: {trial.result.status}: {trial.result.message}",
+                        trial_ids=(trial.trial_id,),
+                    )
+                )
                 raise CampaignError(
                     f"the baseline cannot be trained: seed {seed} ended as {trial.result.status} "
                     f"({trial.result.message}); mend the menu's defaults or the machine first"
@@ -89,7 +98,6 @@ class Loop:
             )
             self._record(row)
             self.watcher.baseline_measured(row)
-            self._account_for_leftovers()
 
     def iterate(self) -> IterationRow:
         """One turn: proposal, verdict, trials, decision, one row."""
@@ -97,12 +105,24 @@ class Loop:
         memory = self._memory()
         files = PendingFile(self.campaign.directory)
         pending = files.read(memory.iter)
-        if pending is None or pending.reference_hash != memory.reference.config_hash:
+        resumed = pending is not None and self._still_stands(pending, memory)
+        if pending is None or not resumed:
             self.watcher.proposing(memory.iter)
             offer = self.proposer.propose(memory)
+            if offer.record.fallback is not None:
+                self._record(EventRow(at=now(), event="fallback", why=offer.record.fallback))
+                self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
             checked = self.rails.check(offer.raw, memory.reference, self.campaign.evidence.configs)
             if checked.config is None or checked.proposal is None:
-                return self._end(_refused(memory, offer.record, checked, began))
+                row = _refused(
+                    memory,
+                    offer.record,
+                    checked,
+                    wall_s=time.monotonic() - began,
+                    energy_wh=self.meter.energy_wh(began),
+                    z_keep=self.rules.z_keep,
+                )
+                return self._end(row)
             pending = PendingIteration(
                 iter=memory.iter,
                 reference_hash=memory.reference.config_hash,
@@ -115,7 +135,11 @@ class Loop:
             files.write(pending)
         race_began = time.monotonic()
         outcome = self._race(memory.reference, pending.config)
-        row = self._end(_raced(pending, outcome, time.monotonic() - race_began))
+        race_s = time.monotonic() - race_began + self._taken_up_s(outcome)
+        self._account_for_leftovers()
+        # Of an iteration that a stop cut in two only the later part was metered.
+        energy_wh = None if resumed else self.meter.energy_wh(began)
+        row = self._end(_raced(pending, outcome, race_s, energy_wh))
         files.clear()
         return row
 
@@ -159,11 +183,24 @@ class Loop:
     def _end(self, row: IterationRow) -> IterationRow:
         self._record(row)
         self.watcher.iteration_ended(row)
-        self._account_for_leftovers()
         return row
 
+    def _still_stands(self, pending: PendingIteration, memory: Memory) -> bool:
+        """Whether what was in flight would pass the rails today, against the same reference."""
+        if pending.reference_hash != memory.reference.config_hash:
+            return False
+        raw = pending.proposal.model_dump_json()
+        checked = self.rails.check(raw, memory.reference, memory.evidence.configs)
+        return checked.config == pending.config
+
+    def _taken_up_s(self, outcome: Outcome) -> float:
+        """What trials of this iteration took before the campaign last stopped."""
+        taken_up = self.runner.taken_up
+        return sum(trial.wall_s for trial in outcome.trials if trial.trial_id in taken_up)
+
     def _record(self, row: Row) -> None:
-        trouble = self.campaign.record(row)
+        with self.stop.writing():
+            trouble = self.campaign.record(row)
         if trouble is not None:
             self.watcher.note(trouble)
 
@@ -174,7 +211,11 @@ class Loop:
             unfinished.clear()
 
     def _account_for_leftovers(self) -> None:
-        """Finished trials that nothing has asked for again belong to no row and never will."""
+        """Finished trials that nothing has asked for again belong to no row and never will.
+
+        They are reported before the row that ends the iteration, so that there is no moment at
+        which a kill would leave them behind the last trial in a row, where no one looks.
+        """
         finished = self.runner.leftovers.finished
         if finished:
             self._interrupted(
@@ -206,7 +247,13 @@ def now() -> str:
 
 
 def _refused(
-    memory: Memory, record: ProposerRecord, checked: Checked, began: float
+    memory: Memory,
+    record: ProposerRecord,
+    checked: Checked,
+    *,
+    wall_s: float,
+    energy_wh: float | None,
+    z_keep: float,
 ) -> IterationRow:
     return IterationRow(
         iter=memory.iter,
@@ -219,13 +266,17 @@ def _refused(
         decision=Decision(
             action="none",
             reference_hash=memory.reference.config_hash,
+            z_keep=z_keep,
             explanation="nothing was trained: the rails refused the proposal",
         ),
-        wall_s=time.monotonic() - began,
+        wall_s=wall_s,
+        energy_wh=energy_wh,
     )
 
 
-def _raced(pending: PendingIteration, outcome: Outcome, race_s: float) -> IterationRow:
+def _raced(
+    pending: PendingIteration, outcome: Outcome, race_s: float, energy_wh: float | None
+) -> IterationRow:
     return IterationRow(
         iter=pending.iter,
         at=now(),
@@ -237,15 +288,5 @@ def _raced(pending: PendingIteration, outcome: Outcome, race_s: float) -> Iterat
         trials=outcome.trials,
         decision=outcome.decision,
         wall_s=pending.wall_s + race_s,
-        energy_wh=_energy_wh(outcome.trials),
+        energy_wh=energy_wh,
     )
-
-
-def _energy_wh(trials: tuple[TrialRecord, ...]) -> float | None:
-    """Their sum; None unless every trial was measured."""
-    known = [
-        trial.result.energy_wh for trial in trials if not isinstance(trial.result, TrialFailed)
-    ]
-    if not trials or len(known) < len(trials) or None in known:
-        return None
-    return sum(value for value in known if value is not None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agent.disk import writing_to
 from trainer.spec import Config, Frozen, NonNegative, PositiveInt
 from trajectory.rows import Proposal, ProposerRecord, Verdict
 
@@ -38,8 +39,9 @@ class PendingFile:
         """Replace the file, atomically. It is not fsynced: after a power cut the worst is a
         proposal asked for again."""
         partial = self._path.with_suffix(".tmp")
-        partial.write_text(pending.model_dump_json(), "utf-8")
-        partial.replace(self._path)
+        with writing_to(self._path.parent):
+            partial.write_text(pending.model_dump_json(), "utf-8")
+            partial.replace(self._path)
 
     def read(self, iteration: int) -> PendingIteration | None:
         """What was in flight, if it is this iteration and legible."""
@@ -51,7 +53,8 @@ class PendingFile:
 
     def clear(self) -> None:
         """The iteration is in the journal."""
-        self._path.unlink(missing_ok=True)
+        with writing_to(self._path.parent):
+            self._path.unlink(missing_ok=True)
 
 
 def pause_requested(directory: Path) -> bool:

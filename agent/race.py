@@ -45,10 +45,13 @@ class Race:
         that cannot be relied on to train is no recipe.
         """
         reference_hash = self.reference.config_hash
-        reference_scores = dict(self.evidence.configs[reference_hash].scores)
+        known = self.evidence.configs[reference_hash]
+        reference_scores = dict(known.scores)
         candidate_scores: dict[int, float] = {}
         assessment: Assessment | None = None
         for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+            if seed in known.failed_seeds:
+                continue
             if seed not in reference_scores:
                 score = self._measure(self.reference, seed, "reference")
                 if score is None:
@@ -77,7 +80,13 @@ class Race:
                     explanation="the reference itself failed on every seed: nothing to judge by",
                 ),
             )
-        return Outcome(tuple(self._trials), assessment.decision)
+        decision = assessment.decision
+        if assessment.action == "race":
+            unfinished = "the reference failed on the seeds that were left, so the race ended early"
+            decision = decision.model_copy(
+                update={"explanation": f"{decision.explanation}; {unfinished}"}
+            )
+        return Outcome(tuple(self._trials), decision)
 
     def _measure(self, config: Config, seed: int, role: Role) -> float | None:
         prune = self.prune if role == "candidate" else None

@@ -35,10 +35,21 @@ class Environment(BaseSettings):
     """For one request, to the last byte of its reply; a large model may need more."""
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
     """For all tries of one question together; then the sampler makes that iteration's proposal."""
+    usd_per_kwh: Annotated[float, Field(ge=0)] = 0.13
+    """For the cost of a campaign's measured energy."""
     data_dir: Path | None = None
     """Where prepared corpora are cached."""
     history_url: str | None = None
     """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
+
+
+class CudaEnvironment(BaseSettings):
+    """Which GPUs CUDA was told to show, and in which order it numbers them."""
+
+    model_config = SettingsConfigDict(extra="ignore")
+
+    cuda_visible_devices: str | None = None
+    cuda_device_order: str | None = None
 
 
 class _CacheHome(BaseSettings):
@@ -84,12 +95,12 @@ class CampaignSettings(Frozen):
     horizon_steps: PositiveInt | None
     """None: the budget itself."""
     backend: Literal["torch"] = "torch"
-    device: str = "cpu"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     reference: ReferenceMode = "incumbent"
-    baseline_seeds: Annotated[int, Field(ge=2)] = 5
-    """At least two: without a replicate nothing is known about the noise."""
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, le=10**9)] = 0
 
+    baseline_seeds: Annotated[int, Field(ge=2, le=1000)] = 5
+    """At least two: without a replicate nothing is known about the noise."""
     proposer: ProposerKind = "hybrid"
     max_changes: PositiveInt = 3
     z_keep: NonNegative = 1.3
@@ -105,7 +116,7 @@ class CampaignSettings(Frozen):
 
     RULER: ClassVar[frozenset[str]] = frozenset(
         "menu corpus tokenizer heldout_bytes budget horizon_steps backend device reference"
-        " baseline_seeds seed".split()
+        " seed".split()
     )
 
     def to_toml(self) -> str:

@@ -1,4 +1,4 @@
-"""How a person stops a campaign: once politely, twice at once; or pauses it with a file."""
+"""How a person stops a campaign: once politely, twice at once."""
 
 from __future__ import annotations
 
@@ -7,45 +7,63 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from trainer.errors import AutoresearchError
 
+class Interrupted(KeyboardInterrupt):
+    """A person asked the campaign to stop; everything finished is on disk.
 
-class Interrupted(AutoresearchError):
-    """A person asked the campaign to stop; everything finished is on disk."""
+    Like its base it is no ``Exception``, so that no library on the way takes it for a failure of
+    its own and tries again.
+    """
 
 
 class StopRequest:
-    """Counts SIGINT and SIGTERM: after one the running trial is the last, after two it dies."""
+    """SIGINT and SIGTERM, and what they may cut short.
+
+    Outside the two blocks below a signal stops the work where it is: nothing is lost by that while
+    a corpus is read or a model is asked. A trial is worth finishing, so within
+    :meth:`finishing_trial` one signal only marks the end and a second one, seen through
+    :meth:`now`, kills the trial. Rows are written whole whatever comes: :meth:`writing`.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-
-    @property
-    def soon(self) -> bool:
-        return self.count >= 1
+        self._count = 0
+        self._deferred = 0
 
     def now(self) -> bool:
         """Whether even the running trial should end."""
-        return self.count >= 2
+        return self._count >= 2
 
     def check(self) -> None:
         """Between trials.
 
         :raises Interrupted: once a stop was asked for.
         """
-        if self.soon:
+        if self._count:
             raise Interrupted("stopped as asked")
+
+    @contextmanager
+    def finishing_trial(self) -> Iterator[None]:
+        """A trial runs: signals are counted, not obeyed."""
+        self._deferred += 1
+        try:
+            yield
+        finally:
+            self._deferred -= 1
+
+    writing = finishing_trial
+    """A row is being written: the same, and it takes milliseconds."""
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
         """Handle the two signals while the block runs; only the main thread may."""
 
-        def count(_signal: int, _frame: FrameType | None) -> None:
-            self.count += 1
+        def asked(_signal: int, _frame: FrameType | None) -> None:
+            self._count += 1
+            if not self._deferred:
+                raise Interrupted("stopped as asked")
 
-        previous = {
-            number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        signals = (signal.SIGINT, signal.SIGTERM)
+        previous = {number: signal.signal(number, asked) for number in signals}
         try:
             yield self
         finally:

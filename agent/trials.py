@@ -14,19 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
-
+from agent.disk import writing_to
 from agent.stopping import Interrupted, StopRequest
-from trainer.spec import (
-    Config,
-    CurvePoint,
-    PruneRule,
-    TrialFailed,
-    TrialOk,
-    TrialSpec,
-    parse_result,
-)
+from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk, TrialSpec
 from trainer.supervisor import Executor, TrialAborted
+from trainer.trial_files import finished_trial, read_curve, wall_s
 from trajectory.evidence import Evidence
 from trajectory.rows import Role, TrialRecord
 
@@ -66,7 +58,9 @@ class TrialRunner:
         :param directory: the campaign's ``trials`` folder; made if missing.
         :param template: the spec of a config and seed, its trial_id empty.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        with writing_to(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            on_disk = {p.name for p in directory.iterdir() if _TRIAL_ID.fullmatch(p.name)}
         self._directory = directory
         self._template = template
         self._executor = executor
@@ -74,15 +68,15 @@ class TrialRunner:
         self._watcher = watcher
         self._curves: dict[str, list[CurvePoint]] = {}
         """Of references, which every race asks for again."""
-        on_disk = {p.name for p in directory.iterdir() if _TRIAL_ID.fullmatch(p.name)}
-        self._last_number = max((int(name[1:]) for name in on_disk), default=0)
+        self.taken_up: set[str] = set()
+        """Trials run before the last stop whose results were used since."""
+        accounted = _number(evidence.last_trial_id)
+        self._last_number = max(
+            accounted, *map(_number, on_disk), *map(_number, evidence.interrupted), 0
+        )
+        in_no_row = (name for name in on_disk if _number(name) > accounted)
         self.leftovers = _read_leftovers(
-            directory,
-            sorted(
-                name
-                for name in on_disk
-                if name > evidence.last_trial_id and name not in evidence.interrupted
-            ),
+            directory, sorted(set(in_no_row) - evidence.interrupted, key=_number)
         )
 
     def run(
@@ -98,9 +92,8 @@ class TrialRunner:
         taken_up = self.leftovers.finished.pop(spec, None)
         if taken_up is not None:
             trial_id, result = taken_up
-            wall_s = 0.0
-            if isinstance(result, TrialOk):
-                wall_s = result.setup_s + result.train_s + result.eval_s
+            trial_wall_s = wall_s(self._directory / trial_id)
+            self.taken_up.add(trial_id)
         else:
             self._stop.check()
             self._last_number += 1
@@ -108,22 +101,23 @@ class TrialRunner:
             spec = spec.model_copy(update={"trial_id": trial_id})
             self._watcher.trial_started(spec, role)
             try:
-                finished = self._executor.run(
-                    spec,
-                    self._directory / trial_id,
-                    on_point=self._watcher.trial_point,
-                    should_stop=self._stop.now,
-                )
+                with self._stop.finishing_trial():
+                    finished = self._executor.run(
+                        spec,
+                        self._directory / trial_id,
+                        on_point=self._watcher.trial_point,
+                        should_stop=self._stop.now,
+                    )
             except TrialAborted as aborted:
                 raise Interrupted("stopped at once; the running trial is lost") from aborted
-            result, wall_s = finished.result, finished.wall_s
+            result, trial_wall_s = finished.result, finished.wall_s
         record = TrialRecord(
             trial_id=trial_id,
             role=role,
             config_hash=config.config_hash,
             seed=seed,
             result=result,
-            wall_s=wall_s,
+            wall_s=trial_wall_s,
         )
         self._watcher.trial_ended(record)
         return record
@@ -131,26 +125,24 @@ class TrialRunner:
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """The learning curve a trial left; empty where it left none that can be read."""
         if trial_id not in self._curves:
-            self._curves[trial_id] = _read_curve(self._directory / trial_id / "curve.jsonl")
+            self._curves[trial_id] = read_curve(self._directory / trial_id)
         return self._curves[trial_id]
 
 
-def _read_curve(path: Path) -> list[CurvePoint]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-        return [CurvePoint.model_validate_json(line) for line in lines]
-    except (OSError, ValidationError, UnicodeDecodeError):
-        return []
+def _number(trial_id: str) -> int:
+    """Ids count up; 0 for none."""
+    return int(trial_id[1:] or 0)
 
 
 def _read_leftovers(directory: Path, names: list[str]) -> Leftovers:
     leftovers = Leftovers()
     for name in names:
-        try:
-            spec = TrialSpec.model_validate_json((directory / name / "spec.json").read_bytes())
-            result = parse_result((directory / name / "result.json").read_bytes())
-        except (OSError, ValidationError):
+        finished = finished_trial(directory / name)
+        if finished is None:
             leftovers.unfinished.append(name)
-        else:
-            leftovers.finished[spec.model_copy(update={"trial_id": ""})] = (name, result)
+            continue
+        spec, result = finished
+        unnamed = spec.model_copy(update={"trial_id": ""})
+        if leftovers.finished.setdefault(unnamed, (name, result))[0] != name:
+            leftovers.unfinished.append(name)  # the same spec twice: one of them is enough
     return leftovers

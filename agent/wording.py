@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.spec import Scalar
+from trainer.spec import Config, Scalar
 
 
 def scalar_text(value: Scalar) -> str:
@@ -17,6 +17,12 @@ def scalar_text(value: Scalar) -> str:
 def changes_text(changes: Mapping[str, Scalar]) -> str:
     """``lr=0.003 n_layer=4``"""
     return " ".join(f"{name}={scalar_text(value)}" for name, value in changes.items())
+
+
+def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
+    """The fields of a config that are not the baseline's."""
+    base = baseline.canonical() if baseline else {}
+    return {name: value for name, value in config.canonical().items() if value != base.get(name)}
 
 
 def duration_text(seconds: float) -> str:

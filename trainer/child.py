@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 import numpy as np
 import psutil
@@ -27,7 +27,7 @@ from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import evaluate
 from trainer.libc import libc
 from trainer.schedule import Schedule
-from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.train import TrialStopped, train
 from trainer.trial_files import CURVE_NAME, RESULT_NAME
 
@@ -78,7 +78,7 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     _keep_freed_memory()
-    device = _device(spec)
+    device = _device(spec.device)
     backend = choose_backend(spec.backend)
     backend.check(spec.config, device)
     if spec.threads is not None:
@@ -138,29 +138,38 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     )
 
 
+def check_trainable(config: Config, backend: Literal["torch"], device: str) -> None:
+    """Refuse, before anything is created, what every trial would refuse.
+
+    :raises MachineryError: where the device is not there.
+    :raises SpecError: where the backend cannot train such a config on it.
+    """
+    choose_backend(backend).check(config, _device(device))
+
+
 # --- before the first step --------------------------------------------------------------------
 
 
-def _device(spec: TrialSpec) -> torch.device:
+def _device(name: str) -> torch.device:
     try:
-        device = torch.device(spec.device)
+        device = torch.device(name)
     except RuntimeError as error:
         raise MachineryError(
-            f"there is no device called {spec.device!r}; use cpu, cuda or cuda:N"
+            f"there is no device called {name!r}; use cpu, cuda or cuda:N"
         ) from error
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise MachineryError(
                 f"torch {torch.__version__} sees no CUDA device where the spec wants"
-                f" {spec.device}; set device to cpu or see `autoresearch doctor`"
+                f" {name}; set device to cpu or see `autoresearch doctor`"
             )
         if (device.index or 0) >= torch.cuda.device_count():
             raise MachineryError(
-                f"there is no {spec.device}: torch sees {torch.cuda.device_count()} CUDA"
+                f"there is no {name}: torch sees {torch.cuda.device_count()} CUDA"
                 " device(s); choose one of them"
             )
     elif device.type != "cpu":
-        raise MachineryError(f"device {spec.device} is not supported; use cpu, cuda or cuda:N")
+        raise MachineryError(f"device {name} is not supported; use cpu, cuda or cuda:N")
     return device
 
 

@@ -41,7 +41,7 @@ class Ending:
 
 
 def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | TrialFailed:
-    """The result of a trial that ended so.
+    """The result of a trial that ended so; on return it is also in the trial's result.json.
 
     A sound result.json counts whatever happened after it was written.
 
@@ -63,12 +63,14 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | Trial
                 return result
     status, message = _failure(files, ending, garbage)
     logged = files.curve.last
-    return TrialFailed(
+    failed = TrialFailed(
         status=status,
         message=message[:2000],
         steps=logged.step if logged is not None and spec.log_every == 1 else None,
         peak_mem_gib=max(ending.peak_bytes, ending.ended.peak_bytes) / _GIB or None,
     )
+    files.write_result(failed)
+    return failed
 
 
 def _raise_if_machinery(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from trainer import errors
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.libc import punch_hole
-from trainer.spec import CurvePoint, Frozen, TrialSpec
+from trainer.spec import CurvePoint, Frozen, TrialFailed, TrialOk, TrialSpec, parse_result
 
 SPEC_NAME = "spec.json"
 LOG_NAME = "trainer.log"
@@ -98,6 +98,20 @@ class TrialFiles:
         """What the trial left as its result; None where that is no file of sensible size."""
         return _read_small(self.path / RESULT_NAME)
 
+    def write_result(self, result: TrialFailed) -> None:
+        """Put a result that the supervisor came to where the trial left none that is sound.
+
+        :raises MachineryError: where the directory cannot be written.
+        """
+        try:
+            _clear(self.path / RESULT_NAME)
+            _write_durably(self.path / RESULT_NAME, result.model_dump_json(indent=2).encode())
+        except OSError as error:
+            raise MachineryError(
+                f"cannot write the result of the trial in {self.path} ({error.strerror});"
+                " free some space there and resume the campaign"
+            ) from error
+
     def read_error(self) -> AutoresearchError | None:
         """The error the trial's process reported, if any."""
         data = _read_small(self.path / ERROR_NAME)
@@ -111,6 +125,37 @@ class TrialFiles:
         self.curve.close()
         self.log.close()
         _clear(self.path / SCRATCH_NAME)
+
+
+def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
+    """The spec and result of a trial that ended before now; None where it left no sound ones."""
+    try:
+        spec = TrialSpec.model_validate_json(_read_small(trial_dir / SPEC_NAME) or b"")
+        result = parse_result(_read_small(trial_dir / RESULT_NAME) or b"")
+    except ValidationError:
+        return None
+    return spec, result
+
+
+def wall_s(trial_dir: Path) -> float:
+    """From a trial's spec to its result, by the file system's clock; 0 where one is missing."""
+    try:
+        began = (trial_dir / SPEC_NAME).lstat().st_mtime
+        return max(0.0, (trial_dir / RESULT_NAME).lstat().st_mtime - began)
+    except OSError:
+        return 0.0
+
+
+def read_curve(trial_dir: Path) -> list[CurvePoint]:
+    """The learning curve a trial left; lines that are no point of one are skipped."""
+    tail = CurveTail(trial_dir / CURVE_NAME)
+    points: list[CurvePoint] = []
+    try:
+        while more := tail.read():
+            points += more
+    finally:
+        tail.close()
+    return points
 
 
 class TrialLog:

@@ -18,7 +18,7 @@ from pydantic import Field
 from trainer.spec import Config, Frozen, Scalar, TrialFailed, TrialOk
 from trajectory.errors import JournalError
 from trajectory.exact import ExactSum
-from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
+from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 
 
 @dataclass(slots=True)
@@ -39,6 +39,8 @@ class ConfigEvidence:
     trial_ids: dict[int, str] = field(default_factory=dict)
     """Seed to the trial behind its score."""
     failures: list[TrialFailed] = field(default_factory=list)
+    failed_seeds: list[int] = field(default_factory=list)
+    """Of the failures, in their order."""
     train_s: float = 0.0
     """Seconds spent training it, over every run that ended in a measurement."""
     params: int | None = None
@@ -76,6 +78,7 @@ class Tally(Frozen):
     iterations: int = 0
     baseline_hash: str | None = None
     incumbent_hash: str | None = None
+    incumbent_delta: float = 0.0
     last_trial_id: str = ""
     interrupted: tuple[str, ...] = ()
     refusals: dict[str, int] = Field(default_factory=dict)
@@ -101,9 +104,12 @@ class Evidence:
         """Finished ones."""
         self.baseline_hash: str | None = None
         self.incumbent_hash: str | None = None
-        """The config last kept; the baseline's before any was."""
+        """The best config by evidence: the last kept in a race against the incumbent, or with the
+        largest gain where all races are against the baseline. The baseline before any was kept."""
+        self.incumbent_delta = 0.0
+        """What it gained over the reference it was kept against."""
         self.last_trial_id = ""
-        """The greatest id of any trial in a row, in the order of strings."""
+        """The greatest id of any trial in a row."""
         self.interrupted: set[str] = set()
         """Trials that events say were cut short and count for nothing."""
         self.refusals: Counter[str] = Counter()
@@ -126,6 +132,7 @@ class Evidence:
         evidence.iterations = tally.iterations
         evidence.baseline_hash = tally.baseline_hash
         evidence.incumbent_hash = tally.incumbent_hash
+        evidence.incumbent_delta = tally.incumbent_delta
         evidence.last_trial_id = tally.last_trial_id
         evidence.interrupted = set(tally.interrupted)
         evidence.refusals = Counter(tally.refusals)
@@ -141,6 +148,7 @@ class Evidence:
             iterations=self.iterations,
             baseline_hash=self.baseline_hash,
             incumbent_hash=self.incumbent_hash,
+            incumbent_delta=self.incumbent_delta,
             last_trial_id=self.last_trial_id,
             interrupted=tuple(sorted(self.interrupted)),
             refusals=dict(sorted(self.refusals.items())),
@@ -169,7 +177,7 @@ class Evidence:
                 entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
             entry.action = row.decision.action
             if row.decision.action == "keep":
-                self.incumbent_hash = row.config_hash
+                self._kept(row.config_hash, row.decision)
             if row.decision.pairs > 1:
                 self.races.sum_of_squares += row.decision.pairs_ss
                 self.races.dof += row.decision.pairs - 1
@@ -186,6 +194,11 @@ class Evidence:
         """Degrees of freedom behind :attr:`sigma`."""
         return self._dof
 
+    def _kept(self, config_hash: str, decision: Decision) -> None:
+        delta = decision.delta or 0.0
+        if decision.reference_hash == self.incumbent_hash or delta < self.incumbent_delta:
+            self.incumbent_hash, self.incumbent_delta = config_hash, delta
+
     def _at(self, config: Config, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self.configs.get(config_hash)
         if entry is None:
@@ -200,9 +213,12 @@ class Evidence:
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row up to "
                 "its own describes; the journal was edited, so restore it from a copy"
             )
-        self.last_trial_id = max(self.last_trial_id, trial.trial_id)
+        self.last_trial_id = max(
+            self.last_trial_id, trial.trial_id, key=lambda id_: (len(id_), id_)
+        )
         if isinstance(trial.result, TrialFailed):
             entry.failures.append(trial.result)
+            entry.failed_seeds.append(trial.seed)
             return
         entry.train_s += trial.result.train_s
         entry.params = trial.result.params

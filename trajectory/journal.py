@@ -58,7 +58,9 @@ class Journal:
         self._failed = False
         """Whether an append may have left a piece of its line behind."""
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+            self._descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
         except OSError as error:
             raise _machinery("open", path, error) from error
         try:

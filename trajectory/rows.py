@@ -143,6 +143,9 @@ class Decision(Frozen):
     z: Finite | None = None
     """``-delta / stderr``, to be compared with ``z_keep``."""
     z_keep: Finite | None = None
+    z_drop: Finite | None = None
+    max_runs: NonNegativeInt | None = None
+    """The rest of the rules it was judged by (:class:`agent.judge.Rules`)."""
     explanation: Text = ""
 
 
@@ -212,7 +215,7 @@ class EventRow(Frozen):
     event: Literal["paused", "resumed", "interrupted", "fallback", "note"]
     why: Text
     trial_ids: tuple[str, ...] = ()
-    """``interrupted``: the trials that were in flight and count for nothing."""
+    """Trials that are in no other row and count for nothing."""
 
 
 Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | EventRow

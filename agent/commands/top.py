@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.campaign import HISTORY_FILE, JOURNAL_FILE, menu_of
-from agent.commands.loop import CampaignOption, MenuOption
-from agent.commands.reindex import existing_campaign
+from agent.commands.places import CampaignOption, MenuOption, existing_campaign
 from agent.settings import read_environment
-from agent.wording import changes_text, duration_text
-from trainer.spec import Config, Scalar
+from agent.wording import changes_text, difference, duration_text
+from trainer.spec import Config
 from trajectory.history import History
 from trajectory.ranking import STRICT_Z, Noise, Ranked
 
@@ -52,12 +51,6 @@ def top(
     for line in _lines(ranked, baseline):
         console.print(line, soft_wrap=True)
     console.print(Text(_legend(noise), style="dim"))
-
-
-def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
-    """The fields of a config that are not the baseline's."""
-    base = baseline.canonical() if baseline else {}
-    return {name: value for name, value in config.canonical().items() if value != base.get(name)}
 
 
 def _as_json(

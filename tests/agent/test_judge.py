@@ -48,7 +48,11 @@ def test_only_common_seeds_count() -> None:
 
 
 def test_a_worse_candidate_is_discarded_after_one_run() -> None:
-    assert judged([4.10], [4.09]).action == "discard"
+    assert judged([4.12], [4.09]).action == "discard"
+
+
+def test_what_is_about_level_races_on() -> None:
+    assert judged([4.10], [4.09]).action == "race"
 
 
 def test_a_promising_one_races_on_however_lucky_its_first_run_was() -> None:
@@ -106,11 +110,11 @@ def race(true_gain: float, rng: random.Random, rules: Rules) -> tuple[bool, int]
 
 
 def test_useless_candidates_are_rarely_kept_and_cheap() -> None:
-    """One-sided z of 1.3 is 9.7 %; the futility stops only take from that."""
+    """One-sided z of 1.3 is 9.7 %; stopping the hopeless early only takes from that."""
     rng = random.Random(1)
     outcomes = [race(0.0, rng, Rules()) for _ in range(4000)]
     assert fmean(kept for kept, _ in outcomes) < 0.097
-    assert fmean(runs for _, runs in outcomes) < 2.2
+    assert fmean(runs for _, runs in outcomes) < 2.6
 
 
 def test_a_gain_of_two_standard_errors_of_the_race_is_mostly_found() -> None:

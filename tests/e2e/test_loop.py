@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.campaigns import Toy
+from tests.support.openai_server import OpenAIServer, hangs, says
 
 
 @pytest.fixture
@@ -129,7 +131,8 @@ def test_one_signal_finishes_the_trial_and_says_how_to_resume(toy: Toy) -> None:
     running.send_signal(signal.SIGINT)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130, output
-    assert f"autoresearch loop --iters 50 --campaign {toy.campaign}" in output
+    resume = output.splitlines()[-1]
+    assert resume.split() == ["autoresearch", *toy.arguments(50)[1:]]
     done = len(toy.iterations())
     trials = sorted((toy.campaign / "trials").iterdir())
     assert all((trial / "result.json").exists() for trial in trials), "a trial was cut short"
@@ -226,3 +229,88 @@ def test_killed_at_random_moments_nothing_is_lost_or_counted_twice(toy: Toy) -> 
 @pytest.mark.timeout(900)
 def test_killed_at_fifty_random_moments(toy: Toy) -> None:
     crash_and_resume(toy, moments=50, seed=2)
+
+
+def test_a_signal_while_no_trial_runs_stops_at_once(toy: Toy) -> None:
+    with OpenAIServer([hangs(60)]) as server:
+        toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
+        running = toy.start(3, "--proposer=llm")
+        wait_for(lambda: len(toy.rows()) >= 3 if toy.campaign.exists() else False)
+        time.sleep(0.5)
+        asked = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=30)
+    assert running.returncode == 130, output
+    assert time.monotonic() - asked < 10
+
+
+def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> None:
+    toy.menu.write_text(toy.menu.read_text().replace("[campaign]", "[campaign]\nwall_s = 0.5"))
+    toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
+    for attempt in (1, 2):
+        failed = toy.loop(1)
+        assert failed.returncode == 1
+        assert "timeout" in failed.stderr
+        notes = [row for row in toy.rows() if row["kind"] == "event"]
+        assert [note["trial_ids"] for note in notes] == [
+            [f"t{number:06d}"] for number in range(1, attempt + 1)
+        ]
+
+
+def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(toy: Toy) -> None:
+    assert toy.loop(1).returncode == 0
+    shutil.rmtree(toy.campaign / "trials")
+    assert toy.loop(2).returncode == 0
+    used = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
+    used += [row["trial"]["trial_id"] for row in toy.rows() if row["kind"] == "baseline"]
+    assert len(set(used)) == len(used)
+
+
+@pytest.mark.parametrize("device", ["banana", "cuda:99"])
+def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy, device: str) -> None:
+    refused = toy.loop(1, f"--device={device}")
+    assert refused.returncode == 1
+    assert "device" in refused.stderr
+    assert not toy.campaign.exists()
+
+
+def test_a_campaign_in_an_odd_place_says_so_as_it_is(toy: Toy) -> None:
+    toy.campaign = toy.home / "runs" / "x [bold] y[/b]"
+    done = toy.loop(1)
+    assert done.returncode == 0, done.stderr
+    assert f"--campaign '{toy.campaign}'" in done.stdout
+
+
+def test_a_campaign_that_is_a_file_is_refused_in_one_sentence(toy: Toy) -> None:
+    toy.campaign.parent.mkdir(parents=True)
+    toy.campaign.write_text("not a directory")
+    refused = toy.loop(1)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_pipe_where_a_result_should_be_does_not_hang_the_resumption(toy: Toy) -> None:
+    assert toy.loop(1).returncode == 0
+    planted = toy.campaign / "trials" / "t000099"
+    planted.mkdir()
+    os.mkfifo(planted / "result.json")
+    os.mkfifo(planted / "spec.json")
+    done = toy.loop(2)
+    assert done.returncode == 0, done.stderr
+    assert ["t000099"] in [row["trial_ids"] for row in toy.rows() if row["kind"] == "event"]
+
+
+def test_against_the_baseline_the_incumbent_is_the_best_not_the_latest(toy: Toy) -> None:
+    turns = [says(json.dumps({"changes": {"lr": lr}, "reason": "try it"})) for lr in (0.03, 0.005)]
+    with OpenAIServer(turns) as server:
+        toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
+        done = toy.loop(2, "--proposer=llm", "--reference=baseline", "--z=0", "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = toy.iterations()
+    assert [row["decision"]["action"] for row in (first, second)] == ["keep", "keep"]
+    best = min((first, second), key=lambda row: row["decision"]["delta"])
+    assert json.loads(done.stdout)["incumbent_hash"] == best["config_hash"]
+    assert {row["decision"]["reference_hash"] for row in (first, second)} == {
+        toy.rows()[1]["config_hash"]
+    }
