@@ -11,7 +11,15 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.errors import SettingsError
-from trainer.spec import Budget, Frozen, NonNegative, NonNegativeInt, PositiveInt, explain
+from trainer.spec import (
+    BackendName,
+    Budget,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    PositiveInt,
+    explain,
+)
 
 ReferenceMode = Literal["incumbent", "baseline"]
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
@@ -94,7 +102,7 @@ class CampaignSettings(Frozen):
     budget: Budget
     horizon_steps: PositiveInt | None
     """None: the budget itself."""
-    backend: Literal["torch"] = "torch"
+    backend: BackendName = "torch"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     reference: ReferenceMode = "incumbent"
     seed: Annotated[int, Field(ge=0, le=10**9)] = 0

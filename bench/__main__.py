@@ -21,6 +21,7 @@ from bench import (
     history_scale,
     judge_honesty,
     loop_overhead,
+    memory_model,
     search_quality,
     trainer_speed,
     trial_overhead,
@@ -44,6 +45,7 @@ def main(
         "history": history_scale.run,
         "search": search_quality.run,
         "judge": judge_honesty.run,
+        "memory": memory_model.run,
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 import numpy as np
 import psutil
@@ -27,7 +27,7 @@ from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import evaluate
 from trainer.libc import libc
 from trainer.schedule import Schedule
-from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import BackendName, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.train import TrialStopped, train
 from trainer.trial_files import CURVE_NAME, RESULT_NAME
 
@@ -79,7 +79,7 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     _keep_freed_memory()
     device = _device(spec.device)
-    backend = choose_backend(spec.backend)
+    backend = choose_backend(spec.backend, spec.fp8)
     backend.check(spec.config, device)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -138,7 +138,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     )
 
 
-def check_trainable(config: Config, backend: Literal["torch"], device: str) -> None:
+def check_trainable(config: Config, backend: BackendName, device: str) -> None:
     """Refuse, before anything is created, what every trial would refuse.
 
     :raises MachineryError: where the device is not there.

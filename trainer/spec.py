@@ -155,6 +155,25 @@ class Limits(Frozen):
     open_files: PositiveInt = 4096
 
 
+class Fp8Recipe(Frozen):
+    """TransformerEngine's delayed scaling: how fp8 tensors get their scales.
+
+    Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
+    """
+
+    format: Literal["hybrid", "e4m3"] = "hybrid"
+    """``hybrid``: E4M3 forward, E5M2 for gradients."""
+    amax_history_len: PositiveInt = 16
+    """Steps whose largest magnitudes are remembered."""
+    amax_compute_algo: Literal["max", "most_recent"] = "max"
+    """Which of them sets the scale."""
+    margin: NonNegativeInt = 0
+    """Powers of two that the scale stays below the largest."""
+
+
+BackendName: TypeAlias = Literal["torch", "megatron"]
+
+
 class TrialSpec(Frozen):
     """One training run of one config with one seed: all that the trainer is told."""
 
@@ -170,7 +189,9 @@ class TrialSpec(Frozen):
     horizon_steps: PositiveInt | None = 1000
     """Steps over which the cosine would decay to ``lr_min_ratio``; the trained steps are a prefix
     of it. None: the budget itself."""
-    backend: Literal["torch"] = "torch"
+    backend: BackendName = "torch"
+    fp8: Fp8Recipe = Fp8Recipe()
+    """Looked at where the precision is fp8."""
     device: str = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
     threads: PositiveInt | None = None

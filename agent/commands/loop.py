@@ -10,6 +10,7 @@ import typer
 from agent.commands.places import CampaignOption, MenuOption, default_campaign
 from agent.commands.session import run_campaign
 from agent.settings import ProposerKind, ReferenceMode
+from trainer.spec import BackendName
 
 
 def loop(
@@ -35,6 +36,9 @@ def loop(
     ] = None,
     reference: Annotated[
         ReferenceMode | None, typer.Option("--reference", help="What proposals edit.")
+    ] = None,
+    backend: Annotated[
+        BackendName | None, typer.Option("--backend", help="Where models come from.")
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
     baseline_seeds: Annotated[int | None, typer.Option("--baseline-seeds", min=2)] = None,
@@ -79,6 +83,7 @@ def loop(
         horizon_steps=_horizon(horizon),
         proposer=proposer,
         reference=reference,
+        backend=backend,
         device=device,
         baseline_seeds=baseline_seeds,
         z_keep=z_keep,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from trainer.backends.base import Backend
+from trainer.backends.megatron import MegatronBackend
 from trainer.backends.torch_gpt import TorchBackend
+from trainer.spec import BackendName, Fp8Recipe
 
 __all__ = ["Backend", "choose_backend"]
 
 
-def choose_backend(name: Literal["torch"]) -> Backend:
+def choose_backend(name: BackendName, fp8: Fp8Recipe | None = None) -> Backend:
     """The backend a TrialSpec names."""
-    return {"torch": TorchBackend}[name]()
+    return MegatronBackend(fp8) if name == "megatron" else TorchBackend()

@@ -19,6 +19,7 @@ class Backend(Protocol):
         """Refuse, before anything is built, what this backend cannot train.
 
         :raises SpecError: with what to change.
+        :raises MachineryError: where packages that it needs are missing or do not go together.
         """
         ...
 

@@ -1,0 +1,114 @@
+"""What stands in for CUDA so that Megatron-Core's own layers run on a CPU.
+
+Three things, all about the device and none about what is computed: ``torch.cuda.current_device``
+answers the CPU; the tracker of CUDA generators, from which dropout would draw, forks nothing (every
+dropout is 0); and the backward pass of a matrix product, which remembers whether its forward pass
+was under CUDA's autocast, is under the CPU's where that was. :func:`run` is a trial with them, for
+an executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainer.backends import Backend
+from trainer.backends.megatron import MegatronBackend
+from trainer.corpus import open_corpus
+from trainer.data import Batches
+from trainer.evaluate import evaluate
+from trainer.schedule import Schedule
+from trainer.spec import Frozen, TrialSpec
+from trainer.train import train
+
+ENTRY = "tests.support.megatron_on_cpu:run"
+MEASURED = "measured.json"
+
+needs_megatron = pytest.mark.skipif(
+    importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed"
+)
+
+
+class NoGenerators:
+    """Megatron-Core's CudaRNGStatesTracker where nothing is random."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    @contextlib.contextmanager
+    def fork(self, name: str = "") -> Iterator[None]:
+        yield
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the end of the test; skips it where Megatron-Core is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        random = pytest.importorskip("megatron.core.tensor_parallel.random")
+        layers = pytest.importorskip("megatron.core.tensor_parallel.layers")
+    product = layers.LinearWithGradAccumulationAndAsyncCommunication
+    on_cuda = product.backward
+
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        half = grad_output.dtype is torch.bfloat16
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return on_cuda(ctx, grad_output)
+
+    monkeypatch.setattr(product, "backward", staticmethod(backward))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(random, "_CUDA_RNG_STATE_TRACKER", NoGenerators())
+    monkeypatch.setattr(random, "_CUDA_RNG_STATE_TRACKER_INITIALIZED", True)
+
+
+class Measured(Frozen):
+    """What a trial found out."""
+
+    loss_first: float
+    loss_last: float
+    val_bpb: float
+
+
+def measure(backend: Backend, spec: TrialSpec) -> Measured:
+    """Train and score as ``spec`` says, with the product's own loop and ruler."""
+    device = torch.device(spec.device)
+    corpus = open_corpus(Path(spec.corpus_dir))
+    recipe, vocab_size = spec.config, corpus.info.vocab_size
+    torch.manual_seed(spec.seed)
+    model = backend.build(recipe, vocab_size, device)
+    batches = Batches(
+        corpus.train,
+        seed=spec.seed,
+        batch_size=recipe.batch_size,
+        seq_len=recipe.seq_len,
+        device=device,
+    )
+    trained = train(
+        model,
+        batches,
+        Schedule(recipe, spec.budget, spec.horizon_steps),
+        log_every=1,
+        prune=None,
+        report=lambda point: None,
+    )
+    scored = evaluate(model, corpus.heldout, seq_len=recipe.seq_len, vocab_size=vocab_size)
+    return Measured(
+        loss_first=trained.loss_first,
+        loss_last=trained.loss_last,
+        val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
+    )
+
+
+def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
+    """A trial of the Megatron-Core backend; its measurements are left in the trial's directory."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        stand_in(monkeypatch)
+        measured = measure(MegatronBackend(), spec)
+    (trial_dir / MEASURED).write_text(measured.model_dump_json())

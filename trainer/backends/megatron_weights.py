@@ -1,0 +1,94 @@
+"""Where each weight of :class:`~trainer.backends.torch_gpt.TorchGPT` lives in Megatron-Core.
+
+The two lay the same recipe out differently: Megatron-Core keeps the rows of the attention's input
+projection by head (q, k, v of head 0, then of head 1, ...), and TransformerEngine fuses a norm into
+the matrix that follows it, and so names it after that.
+
+Shapes: H heads, K head_dim, D = H × K, F hidden width of the feed-forward block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from trainer.backends.torch_gpt import TorchGPT
+
+
+@torch.no_grad()
+def load_from_torch(model: nn.Module, source: TorchGPT) -> None:
+    """Give ``model``, a Megatron-Core GPTModel of the same config, the weights of ``source``.
+
+    :raises ValueError: where the two do not have the same parameters; nothing is left as it was.
+    """
+    targets = dict(model.named_parameters())
+    for name, weight in as_megatron(source, fused_norms=_has_fused_norms(targets)):
+        target = targets.pop(name, None)
+        if target is None or target.shape != weight.shape:
+            found = "absent" if target is None else f"of shape {tuple(target.shape)}"
+            raise ValueError(
+                f"Megatron-Core's {name}, {tuple(weight.shape)} here, is {found} there"
+            )
+        target.copy_(weight)
+    if targets:
+        raise ValueError(f"nothing to load into Megatron-Core's {', '.join(sorted(targets))}")
+
+
+def as_megatron(
+    source: TorchGPT, *, fused_norms: bool, gradients: bool = False
+) -> Iterator[tuple[str, Tensor]]:
+    """Megatron-Core's name and layout of each weight of ``source``, or of its gradient.
+
+    ``fused_norms`` is how TransformerEngine's layers have them.
+    """
+    for name, parameter in source.named_parameters():
+        weight = parameter.grad if gradients else parameter.detach()
+        if weight is None:
+            raise ValueError(f"{name} has no gradient")
+        if name.endswith(".qkv_3DD"):
+            weight = _rows_by_head(weight, source.config.n_head)
+        yield _megatron_name(name, fused_norms), weight
+
+
+_TABLES = {
+    "embedding_VD": "embedding.word_embeddings.weight",
+    "position_TD": "embedding.position_embeddings.weight",
+    "norm.gain_D": "decoder.final_layernorm.weight",
+    "head_VD": "output_layer.weight",
+}
+_IN_BLOCK = {
+    "qkv_3DD": "self_attention.linear_qkv.weight",
+    "out_DD": "self_attention.linear_proj.weight",
+    # Both keep the gate's rows before the linear branch's.
+    "up_FD": "mlp.linear_fc1.weight",
+    "down_DF": "mlp.linear_fc2.weight",
+}
+_NORMS = {
+    "attention_norm.gain_D": "input_layernorm.weight",
+    "feed_forward_norm.gain_D": "pre_mlp_layernorm.weight",
+}
+_FUSED_NORMS = {
+    "attention_norm.gain_D": "self_attention.linear_qkv.layer_norm_weight",
+    "feed_forward_norm.gain_D": "mlp.linear_fc1.layer_norm_weight",
+}
+
+
+def _megatron_name(name: str, fused_norms: bool) -> str:
+    if name in _TABLES:
+        return _TABLES[name]
+    _, layer, rest = name.split(".", 2)  # blocks.<layer>.<rest>
+    in_block = {**_IN_BLOCK, **(_FUSED_NORMS if fused_norms else _NORMS)}
+    return f"decoder.layers.{layer}.{in_block[rest]}"
+
+
+def _has_fused_norms(parameters: dict[str, nn.Parameter]) -> bool:
+    return any(name.endswith(".layer_norm_weight") for name in parameters)
+
+
+def _rows_by_head(qkv_3DD: Tensor, n_head: int) -> Tensor:
+    """Rows ordered (3, H, K) become (H, 3, K)."""
+    width = qkv_3DD.shape[1]
+    qkv_3HKD = qkv_3DD.view(3, n_head, -1, width)
+    return qkv_3HKD.transpose(0, 1).reshape(3 * width, width)
