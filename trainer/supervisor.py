@@ -234,7 +234,11 @@ class _Watch:
         self._tell_points()
         if self._should_stop is not None and self._should_stop():
             return Stopped("aborted", f"trial {self._spec.trial_id} was stopped and has no result")
-        self._usage = usage_below(self._server.pid)
+        usage = usage_below(self._server.pid)
+        if self._trial in usage.pids or self._server.alive:
+            # Else the server has just died and what it left is no longer below it: the look
+            # before is the one that knows whom to end.
+            self._usage = usage
         processes = len(self._usage.pids)
         if processes > limits.processes:
             return Stopped("killed", f"{processes} processes, over the limit of {limits.processes}")

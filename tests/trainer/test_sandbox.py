@@ -117,7 +117,7 @@ def test_environment_is_an_allowlist() -> None:
         "http_proxy": "http://user:secret@proxy",
     }
     assert set(allowed_environment(environ)) == {
-        *("PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LANG", "PYTHONHASHSEED")
+        *("PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LANG", "GOMP_SPINCOUNT", "PYTHONHASHSEED")
     }
 
 
@@ -387,7 +387,7 @@ def test_no_core_dump(confined: LocalExecutor, tmp_path: Path) -> None:
     assert isinstance(result, TrialFailed)
     assert result.message.startswith("killed by SIGABRT")
     left = {path.name for path in trial_dir.iterdir()}
-    assert left == {"attack.json", "spec.json", "trainer.log"}
+    assert left == {"attack.json", "result.json", "spec.json", "trainer.log"}
 
 
 # --- where the kernel cannot ---------------------------------------------------------------------
