@@ -68,10 +68,18 @@ class Config(Frozen):
     """Tokens a sequence."""
     precision: Literal["fp32", "bf16", "fp8"]
 
+    n_kv_head: PositiveInt | None = None
+    """Heads of keys and values, each shared by ``n_head / n_kv_head`` heads of queries (grouped
+    queries, Ainslie et al. 2023); None: one for each, as many as ``n_head``."""
+
     @model_validator(mode="after")
     def _shape_is_whole(self) -> Self:
         if self.d_model % self.n_head:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_head {self.n_head}")
+        if self.n_kv_head is not None and self.n_head % self.n_kv_head:
+            raise ValueError(
+                f"n_head {self.n_head} is not a multiple of n_kv_head {self.n_kv_head}"
+            )
         if self.positions == "rotary" and (self.d_model // self.n_head) % 2:
             raise ValueError(
                 f"rotary positions need an even head_dim, not {self.d_model // self.n_head}"
@@ -81,6 +89,11 @@ class Config(Frozen):
     @property
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     def canonical(self) -> dict[str, Scalar]:
         """The config as it is stored and hashed."""

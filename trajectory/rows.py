@@ -54,7 +54,7 @@ Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
-Role: TypeAlias = Literal["baseline", "candidate", "reference"]
+Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress"]
 
 
 class Proposal(Frozen):
@@ -207,6 +207,60 @@ class IterationRow(Frozen):
     energy_wh: NonNegative | None = None
 
 
+StressOutcome: TypeAlias = Literal[
+    "survives", "nonfinite", "diverges", "spikes", "plateaus", "grad_blowup", "failed"
+]
+"""What a long run showed. ``spikes``: and recovered. ``failed``: it ended before its loss said
+anything (out of memory, a crash, a time limit)."""
+
+
+class StressVerdict(Frozen):
+    """What a long run's curve says of its config."""
+
+    outcome: StressOutcome
+    step: PositiveInt | None = None
+    """Where it happened; None where nothing did."""
+    explanation: Text = ""
+    """One sentence with the numbers it was judged by."""
+
+
+class StressRow(Frozen):
+    """One long run: of a config that may be launched, or of one that tests the ranking."""
+
+    kind: Literal["stress"] = "stress"
+    at: str
+    purpose: Literal["candidate", "spread"]
+    """``spread``: chosen to span the ranking, not because it is good."""
+    rank: PositiveInt
+    """Of the config in the ranking of the time, 1 the best."""
+    steps: PositiveInt
+    """Of the run as asked for; its schedule decays over all of them."""
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is ``stress``."""
+    verdict: StressVerdict
+    energy_wh: NonNegative | None = None
+
+
+class Finalist(Frozen):
+    """A config that a long run leaves standing, and what its long runs measured."""
+
+    config_hash: str
+    val_bpb: Finite
+    """Mean over its long runs."""
+    runs: PositiveInt
+
+
+class FinalistsRow(Frozen):
+    """What a stress test ends with, the best first; the launch plan is made from the latest."""
+
+    kind: Literal["finalists"] = "finalists"
+    at: str
+    steps: PositiveInt
+    finalists: tuple[Finalist, ...]
+
+
 class EventRow(Frozen):
     """Something that happened to the campaign rather than in it."""
 
@@ -218,7 +272,7 @@ class EventRow(Frozen):
     """Trials that are in no other row and count for nothing."""
 
 
-Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | EventRow
+Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | StressRow | FinalistsRow | EventRow
 
 _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
 
