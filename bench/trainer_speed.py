@@ -23,8 +23,9 @@ from typing import Literal
 import numpy as np
 
 from bench.figure import Figure
+from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
-from trainer.spec import Budget, Config, CurvePoint, TrialSpec, parse_result
+from trainer.spec import Budget, CurvePoint, TrialSpec, parse_result
 from trainer.supervisor import LocalExecutor
 
 ROUNDS = 3
@@ -87,29 +88,9 @@ def run(nanogpt: Path | None) -> list[Figure]:
 
 
 def _spec(corpus: Corpus, precision: Literal["fp32", "bf16"], steps: int = STEPS) -> TrialSpec:
-    config = Config(
-        n_layer=4,
-        n_head=4,
-        d_model=128,
-        d_ff=512,
-        activation="gelu",
-        norm="layernorm",
-        positions="learned",
-        tie_embeddings=True,
-        lr=1e-3,
-        lr_warmup=5,
-        lr_min_ratio=0.1,
-        grad_clip=1.0,
-        weight_decay=0.1,
-        beta1=0.9,
-        beta2=0.95,
-        batch_size=8,
-        seq_len=128,
-        precision=precision,
-    )
     return TrialSpec(
         trial_id=precision,
-        config=config,
+        config=config(lr_warmup=5, precision=precision),
         seed=1,
         corpus_dir=str(corpus.directory),
         corpus_sha256=corpus.info.sha256,
@@ -160,7 +141,7 @@ def _stage_nanogpt(checkout: Path, stage: Path, corpus: Corpus) -> Path:
 
 
 def _train_nanogpt(stage: Path, corpus: Corpus, out: Path) -> _Sample:
-    config = _spec(corpus, "fp32").config
+    recipe = _spec(corpus, "fp32").config
     out.mkdir()
     overrides = {
         "device": "cpu",
@@ -168,20 +149,20 @@ def _train_nanogpt(stage: Path, corpus: Corpus, out: Path) -> _Sample:
         "dtype": "float32",
         "dataset": "bench",
         "out_dir": out,
-        "n_layer": config.n_layer,
-        "n_head": config.n_head,
-        "n_embd": config.d_model,
-        "block_size": config.seq_len,
-        "batch_size": config.batch_size,
+        "n_layer": recipe.n_layer,
+        "n_head": recipe.n_head,
+        "n_embd": recipe.d_model,
+        "block_size": recipe.seq_len,
+        "batch_size": recipe.batch_size,
         "gradient_accumulation_steps": 1,
         "dropout": 0.0,
         "bias": False,
-        "learning_rate": config.lr,
-        "min_lr": config.lr * config.lr_min_ratio,
-        "warmup_iters": config.lr_warmup,
+        "learning_rate": recipe.lr,
+        "min_lr": recipe.lr * recipe.lr_min_ratio,
+        "warmup_iters": recipe.lr_warmup,
         "lr_decay_iters": 1000,
-        "weight_decay": config.weight_decay,
-        "grad_clip": config.grad_clip,
+        "weight_decay": recipe.weight_decay,
+        "grad_clip": recipe.grad_clip,
         "max_iters": STEPS,
         "log_interval": 1,
         "eval_interval": 1_000_000,

@@ -10,32 +10,12 @@ from statistics import median
 
 from bench import trivial_trial
 from bench.figure import Figure
-from trainer.spec import Config, TrialFailed, TrialSpec
+from tests.support.configs import config
+from trainer.spec import TrialFailed, TrialSpec
 from trainer.supervisor import LocalExecutor
 
 WARM_TRIALS = 40
 COLD_TRIALS = 3
-
-_CONFIG = Config(
-    n_layer=1,
-    n_head=1,
-    d_model=16,
-    d_ff=16,
-    activation="gelu",
-    norm="layernorm",
-    positions="learned",
-    tie_embeddings=True,
-    lr=1e-3,
-    lr_warmup=0,
-    lr_min_ratio=0.1,
-    grad_clip=1.0,
-    weight_decay=0.0,
-    beta1=0.9,
-    beta2=0.95,
-    batch_size=1,
-    seq_len=16,
-    precision="fp32",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +75,7 @@ def _time_trials(directory: Path, count: int, *, fork_server: bool) -> tuple[lis
         for number in range(count + 1):
             spec = TrialSpec(
                 trial_id=str(number),
-                config=_CONFIG,
+                config=config(),
                 seed=0,
                 corpus_dir=str(directory / "corpus"),
                 corpus_sha256="",
