@@ -28,6 +28,10 @@ tests: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
+# The reference of the commands, from their own help; a test holds docs/commands.md to it.
+docs: $(VENV)/.installed-dev
+	$(BIN)/typer agent.cli utils docs --name autoresearch --title "Commands" --output docs/commands.md
+
 clean:
 	rm -rf $(VENV) build dist
 

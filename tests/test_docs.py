@@ -1,0 +1,73 @@
+"""The documentation is current: its command reference, its links, and the commands it shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from agent.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "RESULTS.md"])
+COMMANDS = typer.main.get_command(app)
+
+
+def test_the_command_reference_is_what_the_commands_say(tmp_path: Path) -> None:
+    generated = tmp_path / "commands.md"
+    typer_command = Path(sys.executable).with_name("typer")
+    arguments = ["utils", "docs", "--name", "autoresearch", "--title", "Commands"]
+    subprocess.run(
+        [typer_command, "agent.cli", *arguments, "--output", generated],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    kept = ROOT / "docs" / "commands.md"
+    assert kept.read_text("utf-8") == generated.read_text("utf-8"), "run: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+SHOWN = re.compile(
+    r"^(?: {4,}|\$ )(?:\$ )?"
+    r"(?:(?:\S*/)?|docker (?:compose )?run .*?|docker compose exec autoresearch )"
+    r"autoresearch ([a-z][a-z-]*\b.*)"
+)
+
+
+def shown_commands(page: Path) -> list[list[str]]:
+    """The words after ``autoresearch`` in indented blocks."""
+    lines = re.sub(r"\\\n\s+", "", page.read_text("utf-8")).splitlines()
+    matches = (SHOWN.match(line) for line in lines)
+    return [shlex.split(m[1].split(" < ")[0], comments=True) for m in matches if m]
+
+
+WRITTEN = [page for page in PAGES if page.name != "commands.md"]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
+    for words in shown_commands(page):
+        command = COMMANDS
+        rest = list(words)
+        while rest and hasattr(command, "commands") and rest[0] in command.commands:
+            command = command.commands[rest.pop(0)]
+        assert not hasattr(command, "commands"), f"{page.name}: autoresearch {' '.join(words)}"
+        known = {
+            name for option in command.params for name in (*option.opts, *option.secondary_opts)
+        }
+        for word in rest:
+            if word.startswith("--"):
+                assert word.split("=")[0] in known, f"{page.name}: {' '.join(words)}: {word}"
