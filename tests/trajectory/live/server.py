@@ -1,0 +1,76 @@
+"""The installed command as a real server, over campaigns on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from tests.support.rows import Simulator
+from trajectory.rows import Row, dump_row
+
+COMMAND = Path(sys.executable).with_name("autoresearch")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running ``autoresearch serve``."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def client(self, **headers: str) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=20)
+
+
+@contextmanager
+def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[Server]:
+    """A server on loopback; ended with SIGTERM."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment.pop("AUTORESEARCH_SERVE_TOKEN", None)
+    if token is not None:
+        environment["AUTORESEARCH_SERVE_TOKEN"] = token
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--port", str(port), *map(str, places)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        found = re.match(r"(http://\S+)", first)
+        assert found, first + process.stdout.read()
+        yield Server(found[1], process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def write_campaign(directory: Path, rows: list[Row]) -> Path:
+    """A campaign's journal; its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    journal = directory / "trajectory.jsonl"
+    journal.write_text("".join(dump_row(row) + "\n" for row in rows), "utf-8")
+    return journal
+
+
+def simulated(count: int, seed: int = 3) -> list[Row]:
+    return list(Simulator(seed=seed).rows(count))
+
+
+def append(journal: Path, row: Row) -> None:
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(dump_row(row) + "\n")

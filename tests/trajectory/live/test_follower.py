@@ -1,0 +1,190 @@
+"""A campaign followed from its files: what lands is seen, once, whatever happens to the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.configs import config
+from tests.support.rows import Simulator
+from trainer.spec import Budget, CurvePoint, TrialSpec
+from trajectory.errors import JournalError
+from trajectory.evidence import Evidence
+from trajectory.live.follower import BATCH_ROWS, Follower
+from trajectory.ranking import top
+from trajectory.rows import IterationRow, Row, dump_row
+
+
+def write(directory: Path, rows: list[Row], *, torn: str = "") -> Path:
+    directory.mkdir(exist_ok=True)
+    journal = directory / "trajectory.jsonl"
+    journal.write_text("".join(dump_row(row) + "\n" for row in rows) + torn, "utf-8")
+    return journal
+
+
+def simulated(count: int, seed: int = 3) -> list[Row]:
+    return list(Simulator(seed=seed).rows(count))
+
+
+def iterations(rows: list[Row]) -> list[IterationRow]:
+    return [row for row in rows if isinstance(row, IterationRow)]
+
+
+def test_rows_are_seen_once_as_they_land(tmp_path: Path) -> None:
+    rows = simulated(40)
+    journal = write(tmp_path, rows[:20])
+    follower = Follower(tmp_path)
+    seen = [brief.iter for brief in follower.poll()]
+    assert seen == [row.iter for row in iterations(rows[:20])]
+    assert follower.poll() == []
+    with journal.open("a", encoding="utf-8") as file:
+        for row in rows[20:]:
+            file.write(dump_row(row) + "\n")
+            file.flush()
+            seen += [brief.iter for brief in follower.poll()]
+    assert seen == [row.iter for row in iterations(rows)]
+
+
+def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
+    rows = simulated(12)
+    last = dump_row(rows[-1])
+    journal = write(tmp_path, rows[:-1], torn=last[:100])
+    follower = Follower(tmp_path)
+    before = len(follower.poll())
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(last[100:])
+        file.flush()
+        assert follower.poll() == []
+        file.write("\n")
+    assert before + len(follower.poll()) == len(iterations(rows))
+
+
+def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
+    write(tmp_path, simulated(30))
+    follower = Follower(tmp_path)
+    follower.poll()
+    other = simulated(25, seed=9)
+    write(tmp_path / "elsewhere", other).replace(tmp_path / "trajectory.jsonl")
+    follower.poll()
+    assert follower.campaign == other[0]
+    assert [b.iter for b in follower.briefs] == [row.iter for row in iterations(other)]
+
+
+def test_a_long_journal_is_taken_in_piece_by_piece(tmp_path: Path) -> None:
+    rows = simulated(BATCH_ROWS + 10)
+    write(tmp_path, rows)
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert not follower.caught_up
+    assert not follower.status().caught_up
+    follower.poll()
+    assert follower.caught_up
+    assert len(follower.briefs) == len(iterations(rows))
+
+
+def test_its_ranking_is_that_of_the_journal(tmp_path: Path) -> None:
+    rows = simulated(60)
+    write(tmp_path, rows)
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.top(5) == top(Evidence(rows), 5)
+
+
+def test_a_whole_row_is_found_by_its_number(tmp_path: Path) -> None:
+    rows = simulated(30)
+    write(tmp_path, rows)
+    follower = Follower(tmp_path)
+    follower.poll()
+    for row in iterations(rows):
+        assert follower.iteration(row.iter) == row
+    assert follower.iteration(0) is None
+    assert follower.iteration(len(rows)) is None
+
+
+def test_damage_is_told_with_its_line(tmp_path: Path) -> None:
+    rows = simulated(10)
+    journal = write(tmp_path, rows)
+    lines = journal.read_text("utf-8").splitlines(keepends=True)
+    journal.write_text("".join([*lines[:5], "{}\n", *lines[5:]]), "utf-8")
+    with pytest.raises(JournalError, match="line 6"):
+        Follower(tmp_path).poll()
+
+
+def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
+    rows = simulated(30)
+    write(tmp_path, rows)
+    (tmp_path / "in_flight.json").write_text(json.dumps({"iter": 25, "until": 100}), "utf-8")
+    follower = Follower(tmp_path)
+    follower.poll()
+    status = follower.status()
+    done = iterations(rows)
+    assert status.iterations == len(done)
+    assert status.until == 100
+    assert status.keeps == sum(row.decision.action == "keep" for row in done)
+    assert status.pace_s is not None
+    assert status.pace_s == pytest.approx(sum(row.wall_s for row in done[-20:]) / 20)
+    assert status.eta_s == pytest.approx(status.pace_s * (100 - len(done)))
+    assert status.state == "running"
+    follower.pause(True)
+    assert follower.status().state == "paused"
+    follower.pause(False)
+    follower.pause(False)
+    assert follower.status().state == "running"
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    follower.poll()
+    assert follower.status().state == "silent"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"until": "soon"}', "\xff"])
+def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> None:
+    write(tmp_path, simulated(5))
+    (tmp_path / "in_flight.json").write_text(text, "latin-1")
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.status().until is None
+
+
+def point(step: int) -> CurvePoint:
+    return CurvePoint(step=step, tokens=step, loss=3.0, lr=1e-3, grad_norm=1.0, elapsed_s=step)
+
+
+def begin_trial(directory: Path, trial_id: str, points: int) -> Path:
+    trial = directory / "trials" / trial_id
+    trial.mkdir(parents=True)
+    spec = TrialSpec(
+        trial_id=trial_id,
+        config=config(),
+        seed=4,
+        corpus_dir="/c",
+        corpus_sha256="0" * 64,
+        budget=Budget(amount=60),
+    )
+    (trial / "spec.json").write_text(spec.model_dump_json(), "utf-8")
+    curve = "".join(point(step).model_dump_json() + "\n" for step in range(1, points + 1))
+    (trial / "curve.jsonl").write_text(curve, "utf-8")
+    return trial
+
+
+def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> None:
+    write(tmp_path, simulated(5))
+    (begin_trial(tmp_path, "t000009", 60) / "result.json").write_text("{}", "utf-8")
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.running is None
+    trial = begin_trial(tmp_path, "t000010", 2)
+    follower.poll()
+    assert follower.running is not None
+    assert follower.running.trial_id == "t000010"
+    assert (follower.running.seed, follower.running.steps) == (4, 60)
+    with (trial / "curve.jsonl").open("a", encoding="utf-8") as curve:
+        curve.write(point(3).model_dump_json() + "\n" + point(4).model_dump_json()[:20])
+        curve.flush()
+        follower.poll()
+        assert [one.step for one in follower.running.points] == [1, 2, 3]
+    (trial / "result.json").write_text("{}", "utf-8")
+    follower.poll()
+    assert follower.running is None

@@ -1,0 +1,168 @@
+"""The page in a real headless Chromium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import chromium
+from tests.trajectory.live.server import (
+    Server,
+    append,
+    serving,
+    simulated,
+    write_campaign,
+)
+from trajectory.rows import Attempt, IterationRow, Proposal
+
+TOKEN = "a-token-of-some-length-0123456789"
+HOSTILE = (
+    '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 1">'
+    '</pre></td><svg onload="window.stolen=1">\u2028\u202e"\'`${1}{{7*7}}'
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context()
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    yield page
+    context.close()
+    # A server that is away is said so by the browser itself.
+    assert [fault for fault in faults if "ERR_" not in fault] == []
+
+
+def rows_shown(page: Page) -> list[int]:
+    cells = page.locator("#rows tbody tr.row td:first-child").all_inner_texts()
+    return [int(text) for text in cells]
+
+
+def shows(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
+
+
+def last_iteration(row: object) -> IterationRow:
+    assert isinstance(row, IterationRow)
+    return row
+
+
+def test_a_new_row_is_on_the_page_within_two_seconds(page: Page, tmp_path: Path) -> None:
+    rows = simulated(20)
+    new = last_iteration(rows[-1])
+    journal = write_campaign(tmp_path / "c", rows[:-1])
+    with serving(tmp_path) as server:
+        shows(page, server)
+        expect(page.locator("#link")).to_have_text("live")
+        append(journal, new)
+        began = time.monotonic()
+        expect(page.locator(f'#rows tr.row[data-iter="{new.iter}"]')).to_be_visible(timeout=5000)
+        assert time.monotonic() - began < 2
+        assert rows_shown(page) == list(range(new.iter, 0, -1))
+        assert page.locator("#trajectory canvas").count() == 1
+
+
+def test_it_survives_the_server_s_restart(page: Page, tmp_path: Path) -> None:
+    rows = simulated(20)
+    new = last_iteration(rows[-1])
+    journal = write_campaign(tmp_path / "c", rows[:-1])
+    with serving(tmp_path) as server:
+        shows(page, server)
+    expect(page.locator("#link")).to_have_class("link lost", timeout=10_000)
+    append(journal, new)
+    with serving(tmp_path, port=server.port):
+        expect(page.locator("#link")).to_have_text("live", timeout=20_000)
+        expect(page.locator(f'#rows tr.row[data-iter="{new.iter}"]')).to_be_visible(timeout=5000)
+
+
+def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> None:
+    rows = simulated(15)
+    row = last_iteration(rows[-1])
+    hostile = row.model_copy(
+        update={
+            "proposal": Proposal(changes={"lr": HOSTILE, HOSTILE: 1}, reason=HOSTILE),
+            "proposer": row.proposer.model_copy(
+                update={"kind": HOSTILE, "attempts": (Attempt(raw=HOSTILE, error=HOSTILE),)}
+            ),
+        }
+    )
+    # A directory's name is somebody's text too.
+    directory = tmp_path / '<img src=x onerror="window.stolen=1">'
+    write_campaign(directory, [*rows[:-1], hostile])
+    with serving(tmp_path) as server:
+        shows(page, server)
+        page.locator(f'#rows tr.row[data-iter="{hostile.iter}"]').click()
+        more = page.locator("#rows tr.more")
+        expect(more).to_contain_text("window.stolen = 1")
+        assert page.locator("#name").inner_text() == directory.name
+        assert page.evaluate("window.stolen") is None
+        assert page.locator("#campaign script, #campaign img, #campaign svg").count() == 0
+
+
+def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(6))
+    with serving(tmp_path) as server, browser.new_context() as context:
+        page = context.new_page()
+        shows(page, server)
+        with page.expect_console_message(lambda said: "Content Security Policy" in said.text):
+            ran = page.evaluate(
+                """() => {
+                    const script = document.createElement("script");
+                    script.textContent = "window.stolen = 1";
+                    document.body.append(script);
+                    return window.stolen;
+                }"""
+            )
+        assert ran is None
+
+
+def test_pausing_and_resuming_from_the_page(page: Page, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(6))
+    with serving(tmp_path) as server:
+        shows(page, server)
+        button = page.locator("#pause")
+        button.click()
+        expect(button).to_have_text("Resume")
+        assert (tmp_path / "c" / "pause").exists()
+        button.click()
+        expect(button).to_have_text("Pause before the next iteration")
+        assert not (tmp_path / "c" / "pause").exists()
+
+
+def test_campaigns_stand_side_by_side_and_one_is_chosen(page: Page, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "one", simulated(6))
+    write_campaign(tmp_path / "two", simulated(9, seed=5))
+    with serving(tmp_path) as server:
+        shows(page, server)
+        expect(page.locator("#board button")).to_have_count(2)
+        for name in ("one", "two"):
+            page.locator("#board button", has_text=name).click()
+            expect(page.locator("#name")).to_have_text(name)
+
+
+def test_signing_in(page: Page, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(6))
+    with serving(tmp_path, token=TOKEN) as server:
+        page.goto(server.url)
+        expect(page).to_have_url(f"{server.url}/login")
+        expect(page.locator("#wrong")).to_be_hidden()
+        page.fill("#token", "not the token at all")
+        page.click("button")
+        expect(page.locator("#wrong")).to_be_visible()
+        page.fill("#token", TOKEN)
+        page.click("button")
+        expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
+        assert TOKEN not in page.url

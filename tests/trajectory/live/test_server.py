@@ -1,0 +1,276 @@
+"""The real command as a real server, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.trajectory.live.server import (
+    COMMAND,
+    Server,
+    append,
+    serving,
+    simulated,
+    write_campaign,
+)
+from trajectory.rows import IterationRow
+
+TOKEN = "a-token-of-some-length-0123456789"
+ROWS = simulated(40)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    write_campaign(runs / "first", ROWS)
+    write_campaign(runs / "second", simulated(12, seed=8))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Server]:
+    with serving(runs) as server:
+        wait_for(server, "first", len(ROWS) - 10)
+        yield server
+
+
+def wait_for(server: Server, name: str, iterations: int, **headers: str) -> None:
+    with server.client(**headers) as client:
+        for _ in range(100):
+            named = {one["name"]: one for one in client.get("/api/campaigns").json()}
+            if name in named and named[name]["status"]["iterations"] >= iterations:
+                return
+            time.sleep(0.1)
+    raise AssertionError(f"{name} never had {iterations} iterations: {named}")
+
+
+def test_several_campaigns_stand_side_by_side(server: Server) -> None:
+    with server.client() as client:
+        named = {one["name"]: one for one in client.get("/api/campaigns").json()}
+    assert set(named) == {"first", "second"}
+    assert named["first"]["status"]["iterations"] == sum(isinstance(r, IterationRow) for r in ROWS)
+
+
+def test_iterations_come_in_pages(server: Server) -> None:
+    with server.client() as client:
+        whole = client.get("/api/campaigns/first/iterations").json()
+        later = client.get("/api/campaigns/first/iterations?after=5&limit=3").json()
+    assert [one["iter"] for one in later] == [6, 7, 8]
+    assert later == whole[5:8]
+
+
+def test_an_iteration_is_the_journal_s_own_row(server: Server) -> None:
+    row = next(row for row in ROWS if isinstance(row, IterationRow) and row.iter == 7)
+    with server.client() as client:
+        assert client.get("/api/campaigns/first/iterations/7").json() == row.model_dump(
+            mode="json", by_alias=True
+        )
+        missing = client.get("/api/campaigns/first/iterations/4000")
+        assert missing.status_code == 404
+        assert client.get("/api/campaigns/nowhere/now").status_code == 404
+
+
+def test_metrics_are_in_prometheus_s_format(server: Server) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with server.client() as client:
+        families = {
+            family.name: family
+            for family in text_string_to_metric_families(client.get("/metrics").text)
+        }
+        status = client.get("/api/campaigns/first/now").json()["summary"]["status"]
+    samples = {
+        sample.labels["campaign"]: sample.value
+        for sample in families["autoresearch_iterations"].samples
+    }
+    assert samples["first"] == status["iterations"]
+    assert "autoresearch_incumbent_bpb" in families
+
+
+def test_the_interface_describes_itself(server: Server) -> None:
+    with server.client() as client:
+        schema = client.get("/openapi.json").json()
+        assert client.get("/healthz").json() == {"status": "ok"}
+    assert {"/api/campaigns", "/api/events", "/metrics", "/healthz"} <= set(schema["paths"])
+    brief = schema["components"]["schemas"]["Brief"]["properties"]
+    assert "estimate_bpb" in brief
+
+
+def test_a_row_is_told_of_within_two_seconds(tmp_path: Path) -> None:
+    rows = simulated(20)
+    journal = write_campaign(tmp_path / "c", rows[:-1])
+    with serving(tmp_path / "c") as server, server.client() as client:
+        wait_for(server, "c", 1)
+        with client.stream("GET", "/api/events") as stream:
+            lines = stream.iter_lines()
+            while not next(lines).startswith("event: hello"):
+                pass
+            append(journal, rows[-1])
+            began = time.monotonic()
+            for line in lines:
+                if line.startswith("data: ") and json.loads(line[6:]).get("landed"):
+                    break
+            assert time.monotonic() - began < 2
+    landed = json.loads(line[6:])
+    assert landed["campaign"] == "c"
+    assert isinstance(rows[-1], IterationRow)
+    assert [one["iter"] for one in landed["landed"]] == [rows[-1].iter]
+
+
+def test_pausing_writes_the_pause_file_and_nothing_else(tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(5))
+    before = {path.name for path in (tmp_path / "c").iterdir()}
+    with serving(tmp_path) as server, server.client() as client:
+        wait_for(server, "c", 1)
+        place = "/api/campaigns/c/pause"
+        assert client.put(place, json={"paused": True}).json() == {"paused": True}
+        assert {path.name for path in (tmp_path / "c").iterdir()} == before | {"pause"}
+        assert client.put(place, json={"paused": False}).json() == {"paused": False}
+        assert {path.name for path in (tmp_path / "c").iterdir()} == before
+        assert client.put(place, json={"paused": True, "iters": 3}).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/", "/api/campaigns", "/static/page.js", "/login", "/nothing"])
+def test_the_policy_goes_with_every_answer(server: Server, path: str) -> None:
+    with server.client() as client:
+        headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_no_inline_script_or_style(server: Server) -> None:
+    with server.client() as client:
+        for path in ("/", "/login"):
+            page = client.get(path).text
+            assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+            assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+            assert "://" not in page
+
+
+def test_other_sites_pages_get_nothing(server: Server, runs: Path) -> None:
+    with server.client() as client:
+        # A name of theirs that they point at this machine.
+        assert client.get("/api/campaigns", headers={"Host": "evil.example"}).status_code == 400
+        forged = client.put(
+            "/api/campaigns/first/pause",
+            json={"paused": True},
+            headers={"Origin": "https://evil.example"},
+        )
+    assert forged.status_code == 403
+    assert not (runs / "first" / "pause").exists()
+
+
+def test_no_file_but_its_own_is_served(server: Server) -> None:
+    with server.client() as client:
+        for name in ("..%2fapp.py", "../app.py", "page.html", "uplot.LICENSE", "%00"):
+            assert client.get(f"/static/{name}").status_code in {400, 404}
+
+
+# --- the token ----------------------------------------------------------------------------------
+
+
+def test_with_a_token_nothing_is_told_without_it(runs: Path) -> None:
+    with serving(runs, token=TOKEN) as server:
+        with server.client() as stranger:
+            for path in ("/api/campaigns", "/metrics", "/openapi.json", "/api/events", "/x"):
+                assert stranger.get(path).status_code == 401, path
+            away = stranger.get("/", headers={"Accept": "text/html"})
+            assert (away.status_code, away.headers["location"]) == (303, "/login")
+            assert stranger.get("/healthz").status_code == 200
+            wrong = stranger.post("/login", data={"token": "wrong"})
+            assert wrong.headers["location"] == "/login#wrong"
+            assert "set-cookie" not in wrong.headers
+        with server.client(Authorization=f"Bearer {TOKEN}") as friend:
+            assert friend.get("/api/campaigns").status_code == 200
+        with server.client() as person:
+            signed_in = person.post("/login", data={"token": TOKEN})
+            cookie = signed_in.headers["set-cookie"]
+            assert TOKEN not in cookie + signed_in.headers["location"]
+            assert "HttpOnly" in cookie
+            assert "samesite=strict" in cookie.lower()
+            assert person.get("/api/campaigns").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "token", "told"),
+    [
+        (["--host", "0.0.0.0"], None, "needs a token"),
+        (["--host", "0.0.0.0"], "short", "too few to be safe"),
+        (["--host", "no.such.host.invalid"], TOKEN, "cannot listen"),
+        (["nowhere"], None, "no directory nowhere"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(
+    tmp_path: Path, arguments: list[str], token: str | None, told: str
+) -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", *(arguments if "nowhere" in arguments else [*arguments, str(tmp_path)])],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", **({"AUTORESEARCH_SERVE_TOKEN": token} if token else {})},
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+
+
+def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", "--port", str(server.port), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "in use" in done.stderr
+
+
+def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> None:
+    write_campaign(tmp_path / "good", simulated(8))
+    journal = write_campaign(tmp_path / "bad", simulated(8))
+    text = journal.read_text("utf-8").replace('"kind":"baseline"', '"kind":"other"', 1)
+    journal.write_text(text, "utf-8")
+    with serving(tmp_path) as server, server.client() as client:
+        wait_for(server, "good", 1)
+        named = {one["name"]: one for one in client.get("/api/campaigns").json()}
+    assert named["good"]["error"] is None
+    assert "line 2" in named["bad"]["error"]
+
+
+def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> None:
+    """Twenty open streams, and the journal and history are written as if nobody looked."""
+    from contextlib import ExitStack
+
+    from trajectory.history import History
+    from trajectory.journal import Journal
+
+    rows = simulated(120)
+    journal = write_campaign(tmp_path / "c", rows[:20])
+    history_path = tmp_path / "c" / "history.sqlite"
+    with serving(tmp_path / "c") as server, ExitStack() as streams:
+        wait_for(server, "c", 1)
+        client = streams.enter_context(
+            httpx2.Client(base_url=server.url, limits=httpx2.Limits(max_connections=50))
+        )
+        for _ in range(20):
+            streams.enter_context(client.stream("GET", "/api/events"))
+        with Journal(journal) as record, History.open(history_path, journal) as history:
+            for row in rows[20:]:
+                history.add(row, record.append(row))
+        wait_for(server, "c", sum(isinstance(row, IterationRow) for row in rows))
+    with History.open(history_path, journal, readonly=True) as history:
+        assert history.iteration_count() == sum(isinstance(row, IterationRow) for row in rows)
+        assert history.note is None

@@ -1,0 +1,74 @@
+"""Who may look. On loopback nobody is asked; elsewhere everybody shows the token.
+
+The token travels in an ``Authorization: Bearer`` header or in the body of the sign-in form, never
+in an address. Signing in gives a cookie that is a signature made with the token: it holds over a
+restart of the server, and no longer once the token is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import time
+from collections.abc import Mapping
+
+COOKIE = "autoresearch_session"
+SESSION_S = 30 * 86_400
+MIN_TOKEN_CHARACTERS = 16
+
+
+class Access:
+    """Checks the token; None where no one needs one."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked."""
+        return self._token is None
+
+    def accepts(self, token: str) -> bool:
+        """Whether it is the token, in a time that says nothing of how nearly it is."""
+        return self._token is not None and hmac.compare_digest(_digest(token), _digest(self._token))
+
+    def admits(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
+        """Whether a request with these may be answered."""
+        if self._token is None:
+            return True
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.accepts(token.strip()):
+            return True
+        return self._is_session(cookies.get(COOKIE, ""))
+
+    def new_session(self) -> str:
+        """A cookie for somebody who has shown the token."""
+        expires = str(int(time.time()) + SESSION_S)
+        return f"{expires}.{self._signature(expires)}"
+
+    def _is_session(self, cookie: str) -> bool:
+        expires, _, signature = cookie.partition(".")
+        if not (expires.isascii() and expires.isdigit() and len(expires) < 20):
+            return False
+        if not hmac.compare_digest(signature.encode(), self._signature(expires).encode()):
+            return False
+        return int(expires) > time.time()
+
+    def _signature(self, expires: str) -> str:
+        key = hashlib.sha256(b"autoresearch session\0" + (self._token or "").encode()).digest()
+        return hmac.new(key, expires.encode(), hashlib.sha256).hexdigest()
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,158 @@
+"""All campaigns that the page shows: found under the given places, polled together, told of."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import AutoresearchError
+from trajectory.live.brief import Brief
+from trajectory.live.follower import JOURNAL_NAME, TELEMETRY_NAME, Follower
+from trajectory.live.telemetry import DeviceTail
+
+POLL_S = 0.5
+FIND_EVERY = 10
+"""Polls between two looks for new campaigns."""
+WAITING_EVENTS = 1000
+"""A listener that lags this far behind is let go; its browser connects anew and catches up."""
+
+
+class Watched:
+    """One campaign on the board."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.follower = Follower(directory)
+        self.device = DeviceTail(directory / TELEMETRY_NAME)
+        self.error: str | None = None
+        """Why it can no longer be followed, in one sentence."""
+        self._last_seen: tuple[object, ...] = ()
+
+    def poll(self) -> tuple[list[Brief], bool]:
+        """New iterations, and whether anything else worth showing changed."""
+        try:
+            landed = self.follower.poll()
+            self.error = None
+        except AutoresearchError as error:
+            landed, self.error = [], str(error)
+        self.device.poll()
+        running = self.follower.running
+        seen = (
+            running.trial_id if running else None,
+            len(running.points) if running else 0,
+            self.device.samples[-1].at if self.device.samples else None,
+            self.follower.paused,
+            self.follower.caught_up,
+            self.error,
+        )
+        changed, self._last_seen = seen != self._last_seen, seen
+        return landed, changed or bool(landed)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something on the board is not as it was."""
+
+    campaign: str
+    landed: tuple[Brief, ...]
+
+
+class Board:
+    """The campaigns, by name. :meth:`following` keeps them current; handlers only look."""
+
+    def __init__(self, places: Iterable[Path]) -> None:
+        """
+        :param places: campaigns, or directories that hold campaigns.
+        """
+        self._places = [place.absolute() for place in places]
+        self._listeners: set[asyncio.Queue[Change | None]] = set()
+        self._polls = 0
+        self.lock = threading.Lock()
+        """Held while campaigns are polled, and by whoever reads one of them."""
+        self.campaigns: dict[str, Watched] = {}
+
+    def poll(self) -> list[Change]:
+        """Look for campaigns and read on in each."""
+        if self._polls % FIND_EVERY == 0:
+            self._find()
+        self._polls += 1
+        changes = []
+        for watched in self.campaigns.values():
+            with self.lock:
+                landed, changed = watched.poll()
+            if changed:
+                changes.append(Change(watched.name, tuple(landed)))
+        return changes
+
+    def _find(self) -> None:
+        known = {watched.follower.directory for watched in self.campaigns.values()}
+        for directory in self._directories():
+            if directory not in known:
+                name = _free_name(directory.name or "campaign", self.campaigns)
+                self.campaigns = {**self.campaigns, name: Watched(name, directory)}
+
+    def _directories(self) -> Iterable[Path]:
+        for place in self._places:
+            if (place / JOURNAL_NAME).is_file():
+                yield place
+                continue
+            with suppress(OSError):
+                yield from sorted(
+                    child for child in place.iterdir() if (child / JOURNAL_NAME).is_file()
+                )
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Poll in the background while the block runs."""
+        task = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            task.cancel()
+            for queue in self._listeners:
+                queue.put_nowait(None)
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _follow(self) -> None:
+        while True:
+            for change in await asyncio.to_thread(self.poll):
+                for queue in tuple(self._listeners):
+                    self._tell(queue, change)
+            behind = any(not w.follower.caught_up for w in self.campaigns.values())
+            await asyncio.sleep(0 if behind else POLL_S)
+
+    def _tell(self, queue: asyncio.Queue[Change | None], change: Change) -> None:
+        if queue.qsize() < WAITING_EVENTS:
+            queue.put_nowait(change)
+        elif queue in self._listeners:
+            self._listeners.discard(queue)
+            queue.put_nowait(None)
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """Every change from now on, until the board ends or the listener lags too far behind."""
+        queue: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while (change := await queue.get()) is not None:
+                yield change
+        finally:
+            self._listeners.discard(queue)
+
+    @property
+    def listeners(self) -> int:
+        """Open event streams."""
+        return len(self._listeners)
+
+
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    taken = set(taken)
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free

@@ -1,0 +1,120 @@
+"""What the page needs of a campaign: small, and free of everything it has to ask for."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from trainer.spec import Frozen, Scalar, TrialFailed
+from trajectory.evidence import Evidence
+from trajectory.rows import IterationRow
+
+
+class Incumbent(Frozen):
+    """The best config by evidence."""
+
+    iter: int
+    """0: the baseline."""
+    config_hash: str
+    mean_bpb: float
+    n: int
+    """Seeds measured."""
+
+
+class Brief(Frozen):
+    """One finished iteration, as a line of the table and a mark in the chart."""
+
+    iter: int
+    at: str
+    proposer: str
+    action: Literal["keep", "discard", "none"]
+    changes: dict[str, Scalar]
+    config_hash: str | None
+    estimate_bpb: float | None
+    """Mean over the candidate's seeds; None where nothing was measured."""
+    stderr: float | None
+    """Of ``delta``."""
+    delta: float | None
+    """Against the reference; negative is better."""
+    runs: int
+    failed: str | None
+    """How the candidate failed, or the rail that refused it."""
+    incumbent_bpb: float | None
+    """Of the incumbent after this iteration."""
+    wall_s: float
+    energy_wh: float | None
+
+
+class Status(Frozen):
+    """A campaign at one moment."""
+
+    state: Literal["running", "paused", "silent"]
+    """``silent``: none of its files changed for a minute. It has ended, or was stopped."""
+    caught_up: bool
+    """False while a long journal is still being read."""
+    silent_s: float
+    iterations: int
+    until: int | None
+    """Iterations the loop at work is to reach, where one is at work and says so."""
+    keeps: int
+    pace_s: float | None
+    """Mean wall time of the latest iterations."""
+    eta_s: float | None
+    """``pace_s`` times the iterations left."""
+    incumbent: Incumbent | None
+    gain_bpb: float | None
+    """The incumbent's difference to the baseline, as in :mod:`trajectory.ranking`; negative is
+    better."""
+    gain_stderr: float | None
+    gain_pairs: int
+    """Common seeds behind it."""
+    sigma: float | None
+    """Sd of one run within a config, bits per byte."""
+    baseline_bpb: float | None
+    """Mean over the baseline's seeds."""
+    failures: dict[str, int]
+    energy_wh: float | None
+
+
+def incumbent_of(evidence: Evidence) -> Incumbent | None:
+    """The incumbent with its mean; None before anything was measured."""
+    best = evidence.configs.get(evidence.incumbent_hash or "")
+    if best is None or not best.n:
+        return None
+    return Incumbent(iter=best.iter, config_hash=best.config_hash, mean_bpb=best.mean, n=best.n)
+
+
+def brief_of(row: IterationRow, incumbent: Incumbent | None) -> Brief:
+    """The row in short."""
+    decision = row.decision
+    return Brief(
+        iter=row.iter,
+        at=row.at,
+        proposer=row.proposer.kind,
+        action=decision.action,
+        changes=row.proposal.changes if row.proposal else {},
+        config_hash=row.config_hash,
+        estimate_bpb=_finite(decision.estimate_bpb),
+        stderr=_finite(decision.stderr),
+        delta=_finite(decision.delta),
+        runs=len(row.trials),
+        failed=_failure(row),
+        incumbent_bpb=incumbent.mean_bpb if incumbent else None,
+        wall_s=row.wall_s,
+        energy_wh=row.energy_wh,
+    )
+
+
+def _failure(row: IterationRow) -> str | None:
+    if not row.verdict.allowed:
+        return f"refused: {row.verdict.rail}" if row.verdict.rail else "refused"
+    failed = (
+        trial.result.status
+        for trial in row.trials
+        if trial.role == "candidate" and isinstance(trial.result, TrialFailed)
+    )
+    return next(failed, None)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

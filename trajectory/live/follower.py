@@ -1,0 +1,221 @@
+"""A campaign followed while it runs, from its files alone.
+
+Nothing here takes a lock, opens the history or writes: the journal is append-only and a whole line
+is never changed, so reading on from the last known byte is all it takes, and no reader can keep the
+loop waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+
+from trajectory.evidence import Evidence
+from trajectory.journal import read_records
+from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
+from trajectory.live.trial import RunningTrial, RunningTrials
+from trajectory.ranking import Noise, Ranked, rank, top
+from trajectory.rows import BaselineRow, CampaignRow, EventRow, IterationRow, Row
+
+JOURNAL_NAME = "trajectory.jsonl"
+IN_FLIGHT_NAME = "in_flight.json"
+PAUSE_NAME = "pause"
+TELEMETRY_NAME = "telemetry.csv"
+SILENT_S = 60.0
+"""A campaign none of whose files changed for so long is not said to be running."""
+PACE_ITERATIONS = 20
+BATCH_ROWS = 2000
+"""Taken in by one poll, so that a long journal does not hold up the campaigns beside it."""
+
+
+class Follower:
+    """One campaign's directory, read on and on. One thread polls; any thread may look."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._trials = RunningTrials(directory / "trials")
+        self._forget()
+
+    def _forget(self) -> None:
+        self.campaign: CampaignRow | None = None
+        self.evidence = Evidence()
+        self.briefs: list[Brief] = []
+        """Of finished iterations, in order."""
+        self.events: deque[EventRow] = deque(maxlen=50)
+        self.baseline_bpb: list[float] = []
+        self.failures: dict[str, int] = {}
+        """Trials that ended without a score, by status."""
+        self.energy_wh: float | None = None
+        self.caught_up = False
+        """Whether the journal was read to its end."""
+        self._end, self._lines, self._keeps = 0, 0, 0
+        self._identity: tuple[int, int] | None = None
+        self._places: list[tuple[int, int]] = []
+        self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._activity_s = 0.0
+
+    def poll(self) -> list[Brief]:
+        """Read what was appended since the last time; the iterations among it.
+
+        A journal that is another file than before, or shorter, is read from its beginning.
+
+        :raises JournalError: at a damaged line.
+        :raises MachineryError: where the journal cannot be read.
+        """
+        journal = self.directory / JOURNAL_NAME
+        try:
+            stat = journal.stat()
+        except OSError:
+            return []
+        identity = (stat.st_dev, stat.st_ino)
+        if self._identity not in (None, identity) or stat.st_size < self._end:
+            self._forget()
+        self._identity = identity
+        self._trials.poll()
+        self._activity_s = self._last_change(stat.st_mtime)
+        return list(self._read_on(journal))
+
+    def _read_on(self, journal: Path) -> Iterator[Brief]:
+        records = read_records(journal, offset=self._end, line=self._lines)
+        self.caught_up = False
+        for record in islice(records, BATCH_ROWS):
+            if not record.raw.endswith(b"\n"):
+                break  # the line's end is still on its way
+            place = (self._end, record.end - self._end)
+            self._end, self._lines = record.end, record.line
+            brief = self._take(record.row, place)
+            if brief is not None:
+                yield brief
+        else:
+            self.caught_up = next(records, None) is None
+            return
+        self.caught_up = True
+
+    def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
+        self.evidence.add(row)
+        if isinstance(row, CampaignRow):
+            self.campaign = row
+        elif isinstance(row, EventRow):
+            self.events.append(row)
+        elif isinstance(row, BaselineRow):
+            self._count([row.trial.result.status])
+            if row.trial.val_bpb is not None:
+                self.baseline_bpb.append(row.trial.val_bpb)
+        elif isinstance(row, IterationRow):
+            self._count([trial.result.status for trial in row.trials])
+            self._walls_s.append(row.wall_s)
+            if row.energy_wh is not None:
+                self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
+            brief = brief_of(row, incumbent_of(self.evidence))
+            self._keeps += brief.action == "keep"
+            self.briefs.append(brief)
+            self._places.append(place)
+            return brief
+        return None
+
+    def _count(self, statuses: list[str]) -> None:
+        for status in statuses:
+            if status != "ok":
+                self.failures[status] = self.failures.get(status, 0) + 1
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def iteration(self, number: int) -> IterationRow | None:
+        """The whole row of a finished iteration, read from the journal again."""
+        if not 1 <= number <= len(self._places):
+            return None
+        start, length = self._places[number - 1]
+        with (self.directory / JOURNAL_NAME).open("rb") as file:
+            file.seek(start)
+            return IterationRow.model_validate_json(file.read(length))
+
+    def top(self, k: int) -> list[Ranked]:
+        """The ranking as it stands; see :mod:`trajectory.ranking`."""
+        return top(self.evidence, k)
+
+    def noise(self) -> Noise | None:
+        """What one run's number is worth so far."""
+        return Noise.of(self.evidence.tally)
+
+    @property
+    def running(self) -> RunningTrial | None:
+        """The trial at work, with its curve so far."""
+        return self._trials.running
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody put the pause file there."""
+        return os.path.lexists(self.directory / PAUSE_NAME)
+
+    def pause(self, wanted: bool) -> None:
+        """Write or remove the pause file, which the loop obeys before its next iteration.
+
+        :raises OSError: where the directory cannot be written.
+        """
+        path = self.directory / PAUSE_NAME
+        if wanted:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    def status(self) -> Status:
+        """How it stands at this moment."""
+        iterations = len(self.briefs)
+        until = self._until()
+        pace_s = fmean(self._walls_s) if self._walls_s else None
+        left = max(0, until - iterations) if until is not None else None
+        silent_s = max(0.0, time.time() - self._activity_s)
+        state = "paused" if self.paused else "running" if silent_s < SILENT_S else "silent"
+        noise = self.noise()
+        gain = self._incumbent_ranked(noise)
+        return Status(
+            state=state,
+            caught_up=self.caught_up,
+            silent_s=silent_s,
+            iterations=iterations,
+            until=until,
+            keeps=self._keeps,
+            pace_s=pace_s,
+            eta_s=pace_s * left if pace_s is not None and left is not None else None,
+            incumbent=incumbent_of(self.evidence),
+            gain_bpb=gain.delta_vs_baseline if gain else None,
+            gain_stderr=gain.delta_stderr if gain else None,
+            gain_pairs=gain.pairs if gain else 0,
+            sigma=noise.sigma if noise else None,
+            baseline_bpb=fmean(self.baseline_bpb) if self.baseline_bpb else None,
+            failures=dict(self.failures),
+            energy_wh=self.energy_wh,
+        )
+
+    def _incumbent_ranked(self, noise: Noise | None) -> Ranked | None:
+        """The incumbent's difference to the baseline; None while it is the baseline."""
+        evidence = self.evidence
+        if evidence.incumbent_hash in (None, evidence.baseline_hash):
+            return None
+        best = evidence.configs[evidence.incumbent_hash or ""]
+        baseline = evidence.configs.get(evidence.baseline_hash or "")
+        return next(iter(rank([best], 1, noise=noise, population=None, baseline=baseline)), None)
+
+    def _until(self) -> int | None:
+        """The iterations the loop at work is to reach; None where no iteration is in flight."""
+        try:
+            in_flight = json.loads((self.directory / IN_FLIGHT_NAME).read_bytes())
+        except (OSError, ValueError):
+            return None
+        until = in_flight.get("until") if isinstance(in_flight, dict) else None
+        return until if isinstance(until, int) else None
+
+    def _last_change(self, journal_s: float) -> float:
+        changes = [journal_s, self._trials.changed_s]
+        for name in (IN_FLIGHT_NAME, TELEMETRY_NAME):
+            try:
+                changes.append((self.directory / name).stat().st_mtime)
+            except OSError:
+                continue
+        return max(changes)

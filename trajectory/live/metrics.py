@@ -1,0 +1,83 @@
+"""The board as Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trajectory.live.board import Board, Watched
+
+PREFIX = "autoresearch_"
+
+
+def metrics_text(board: Board) -> bytes:
+    """In the text format of Prometheus 0.0.4."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(board))
+    return generate_latest(registry)
+
+
+class _Collector(Collector):
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        counters = {
+            "iterations": "Finished iterations.",
+            "keeps": "Iterations that were kept.",
+        }
+        gauges = {
+            "incumbent_bpb": "Mean bits per byte of the incumbent.",
+            "baseline_bpb": "Mean bits per byte of the baseline.",
+            "noise_sd_bpb": "Standard deviation of one run within a config.",
+            "iteration_seconds": "Mean wall time of the latest iterations.",
+            "silent_seconds": "Since any of the campaign's files changed.",
+            "paused": "1 while the pause file is there.",
+            "energy_watt_hours": "Of all finished iterations.",
+            "gpu_power_watts": "Of the latest sample.",
+            "gpu_utilisation_percent": "Of the latest sample.",
+            "gpu_temperature_celsius": "Of the latest sample.",
+        }
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            name: CounterMetricFamily(PREFIX + name, text, labels=["campaign"])
+            for name, text in counters.items()
+        } | {
+            name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign"])
+            for name, text in gauges.items()
+        }
+        failed = CounterMetricFamily(
+            PREFIX + "failed_trials",
+            "Trials that ended without a score.",
+            labels=["campaign", "status"],
+        )
+        with self._board.lock:
+            for watched in self._board.campaigns.values():
+                for name, value in _values(watched).items():
+                    if value is not None:
+                        families[name].add_metric([watched.name], value)
+                for status, count in watched.follower.failures.items():
+                    failed.add_metric([watched.name, status], count)
+        yield from families.values()
+        yield failed
+
+
+def _values(watched: Watched) -> dict[str, float | None]:
+    status = watched.follower.status()
+    sample = watched.device.samples[-1] if watched.device.samples else None
+    return {
+        "iterations": status.iterations,
+        "keeps": status.keeps,
+        "incumbent_bpb": status.incumbent.mean_bpb if status.incumbent else None,
+        "baseline_bpb": status.baseline_bpb,
+        "noise_sd_bpb": status.sigma,
+        "iteration_seconds": status.pace_s,
+        "silent_seconds": status.silent_s,
+        "paused": float(status.state == "paused"),
+        "energy_watt_hours": status.energy_wh,
+        "gpu_power_watts": sample.power_w if sample else None,
+        "gpu_utilisation_percent": sample.gpu_util_pct if sample else None,
+        "gpu_temperature_celsius": sample.temperature_c if sample else None,
+    }

@@ -1,0 +1,471 @@
+// The live page. Whatever comes from a campaign is text: it is set with textContent, never as markup.
+
+const ROWS_A_PAGE = 5000;
+const SHOWN_STEP = 100;
+const CHART_PX = { trajectory: 330, curve: 220, device: 220 };
+
+const byId = (id) => document.getElementById(id);
+const campaigns = new Map(); // name -> { summary, briefs, running, points, trial, device }
+let selected = decodeURIComponent(location.hash.slice(1)) || null;
+let shown = SHOWN_STEP;
+let opened = new Set();
+
+// --- talking to the server -----------------------------------------------------------------------
+
+async function ask(path, options) {
+  const response = await fetch(path, options);
+  if (response.status === 401) location.href = "/login";
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({}));
+    throw new Error(body.detail || `the server answered ${response.status}`);
+  }
+  return response.json();
+}
+
+const place = (name) => `/api/campaigns/${encodeURIComponent(name)}`;
+
+async function syncBoard() {
+  const summaries = await ask("/api/campaigns");
+  const names = new Set(summaries.map((one) => one.name));
+  for (const name of campaigns.keys()) if (!names.has(name)) campaigns.delete(name);
+  for (const summary of summaries) {
+    const known = campaigns.get(summary.name);
+    if (known) {
+      known.summary = summary;
+      if (known.briefs.length > summary.status.iterations) known.briefs = []; // another campaign of that name
+    } else campaigns.set(summary.name, { summary, briefs: [], running: null, points: [], trial: "", device: [] });
+  }
+  if (!campaigns.has(selected)) selected = summaries.length ? newest(summaries).name : null;
+  await Promise.all([...campaigns.keys()].map(syncRows));
+  if (selected) await syncNow();
+  drawAll();
+}
+
+const newest = (summaries) =>
+  summaries.reduce((best, one) => (one.status.silent_s < best.status.silent_s ? one : best));
+
+async function syncRows(name) {
+  const campaign = campaigns.get(name);
+  for (;;) {
+    const more = await ask(`${place(name)}/iterations?after=${campaign.briefs.length}`);
+    take(campaign, more);
+    if (more.length < ROWS_A_PAGE) return;
+  }
+}
+
+function take(campaign, briefs) {
+  for (const brief of briefs) if (brief.iter === campaign.briefs.length + 1) campaign.briefs.push(brief);
+}
+
+async function syncNow() {
+  const campaign = campaigns.get(selected);
+  const seen = campaign.device.length ? campaign.device[campaign.device.length - 1].at : "";
+  const step = campaign.points.length ? campaign.points[campaign.points.length - 1].step : 0;
+  const query = new URLSearchParams({ trial: campaign.trial, step, device_after: seen });
+  const now = await ask(`${place(selected)}/now?${query}`);
+  campaign.summary = now.summary;
+  campaign.device = campaign.device.concat(now.device).slice(-1800);
+  campaign.running = now.running;
+  if (now.running) {
+    if (now.running.trial_id !== campaign.trial) campaign.points = [];
+    campaign.trial = now.running.trial_id;
+    campaign.points = campaign.points.concat(now.running.points);
+  }
+}
+
+function listen() {
+  const events = new EventSource("/api/events");
+  events.addEventListener("hello", () => {
+    say("live", "live");
+    // A server that was restarted, or rows that landed while nobody listened: start from its word.
+    for (const campaign of campaigns.values()) Object.assign(campaign, { points: [], trial: "", device: [] });
+    syncBoard().catch(trouble);
+  });
+  events.addEventListener("change", (event) => {
+    const { campaign: name, landed } = JSON.parse(event.data);
+    const campaign = campaigns.get(name);
+    if (campaign) take(campaign, landed);
+    refreshSoon(!campaign || campaign.briefs.length < (landed.at(-1)?.iter ?? 0));
+  });
+  events.onerror = () => say("the server does not answer; trying again", "lost");
+}
+
+let due = null;
+let dueBoard = false;
+function refreshSoon(board) {
+  dueBoard ||= board;
+  due ??= setTimeout(async () => {
+    const whole = dueBoard;
+    due = null;
+    dueBoard = false;
+    try {
+      if (whole || !selected) await syncBoard();
+      else {
+        await syncNow();
+        drawAll();
+      }
+    } catch (error) {
+      trouble(error);
+    }
+  }, 250);
+}
+
+function say(text, kind) {
+  byId("link").textContent = text;
+  byId("link").className = `link ${kind}`;
+}
+
+function trouble(error) {
+  byId("trouble").textContent = error ? error.message : "";
+  byId("trouble").hidden = !error;
+}
+
+// --- words and numbers -----------------------------------------------------------------------------
+
+const bpb = (value) => (value == null ? "" : value.toFixed(4));
+const signed = (value) => (value == null ? "" : (value < 0 ? "−" : "+") + Math.abs(value).toFixed(4));
+const plain = (value) =>
+  typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(4))) : String(value);
+const changesText = (changes) =>
+  Object.entries(changes).filter(([, value]) => value !== null).map(([knob, value]) => `${knob}=${plain(value)}`).join(" ");
+
+function duration(seconds) {
+  if (seconds == null) return "";
+  if (seconds < 99.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text != null) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// --- the board ---------------------------------------------------------------------------------------
+
+function drawBoard() {
+  const cards = [...campaigns.values()].map(({ summary }) => {
+    const { status, name } = summary;
+    const card = element("button");
+    card.type = "button";
+    card.dataset.name = name;
+    card.setAttribute("aria-current", String(name === selected));
+    card.append(element("strong", name), element("span", stateText(status)));
+    card.append(element("span", status.incumbent ? `best ${bpb(status.incumbent.mean_bpb)} bpb` : "no result yet"));
+    if (status.until) {
+      const bar = element("progress");
+      bar.max = status.until;
+      bar.value = status.iterations;
+      card.append(bar);
+    }
+    card.addEventListener("click", () => select(name));
+    return card;
+  });
+  const board = byId("board");
+  const focused = document.activeElement?.dataset?.name;
+  board.replaceChildren(...cards);
+  cards.find((card) => card.dataset.name === focused)?.focus();
+}
+
+function stateText(status) {
+  const count = status.until ? `${status.iterations} of ${status.until}` : `${status.iterations} iterations`;
+  if (status.state === "silent") return `${count}, silent for ${duration(status.silent_s)}`;
+  return `${count}, ${status.state}`;
+}
+
+function select(name) {
+  selected = name;
+  shown = SHOWN_STEP;
+  opened = new Set();
+  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  syncNow().then(drawAll).catch(trouble);
+}
+
+// --- one campaign --------------------------------------------------------------------------------------
+
+function drawAll() {
+  drawBoard();
+  const campaign = campaigns.get(selected);
+  byId("campaign").hidden = !campaign;
+  byId("empty").hidden = campaigns.size > 0;
+  if (!campaign) return;
+  drawHead(campaign);
+  drawTrajectory(campaign);
+  drawCurve(campaign);
+  drawDevice(campaign);
+  drawRows(campaign);
+  drawTop(campaign);
+}
+
+function drawHead({ summary }) {
+  const { status } = summary;
+  document.title = `${status.iterations} · ${summary.name} · autoresearch`;
+  byId("name").textContent = summary.name;
+  byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${summary.menu}` : ""}`;
+  byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
+  trouble(summary.error ? new Error(summary.error) : null);
+  const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
+  const cells = [
+    ["best", status.incumbent ? bpb(status.incumbent.mean_bpb) : "–", status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_stderr == null ? "bits per byte" : `± ${status.gain_stderr.toFixed(4)} bpb, ${status.gain_pairs} common seeds`],
+    ["noise", status.sigma == null ? "–" : status.sigma.toFixed(4), "sd of one run"],
+    ["keeps", String(status.keeps), `of ${status.iterations}`],
+    ["failed trials", failed || "none", ""],
+    ["an iteration takes", duration(status.pace_s) || "–", status.eta_s == null ? "" : `${duration(status.eta_s)} left`],
+    ["energy", status.energy_wh == null ? "–" : `${(status.energy_wh / 1000).toFixed(3)} kWh`, status.energy_wh == null ? "nothing measures it" : "GPU"],
+  ];
+  byId("figures").replaceChildren(
+    ...cells.map(([term, value, note]) => {
+      const cell = element("div");
+      const data = element("dd", value);
+      data.append(element("small", note));
+      cell.append(element("dt", term), data);
+      return cell;
+    }),
+  );
+}
+
+byId("pause").addEventListener("click", async () => {
+  const paused = campaigns.get(selected).summary.status.state !== "paused";
+  try {
+    await ask(`${place(selected)}/pause`, {
+      method: "PUT",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ paused }),
+    });
+    await syncNow();
+    drawAll();
+  } catch (error) {
+    trouble(error);
+  }
+});
+
+// --- charts ----------------------------------------------------------------------------------------------
+
+const charts = new Map();
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+function axis(extra) {
+  return { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, ...extra };
+}
+
+function draw(id, options, data) {
+  const holder = byId(id);
+  const size = { width: Math.max(200, holder.clientWidth - 18), height: CHART_PX[id] };
+  const key = JSON.stringify([options.key, size.width, colour("ink")]);
+  const kept = charts.get(id);
+  if (kept?.key === key) {
+    kept.chart.setData(data);
+    return;
+  }
+  kept?.chart.destroy();
+  holder.replaceChildren();
+  const chart = new uPlot({ ...size, cursor: { y: false }, ...options.make() }, data, holder);
+  charts.set(id, { key, chart });
+}
+
+function clear(id, why) {
+  charts.get(id)?.chart.destroy();
+  charts.delete(id);
+  byId(id).replaceChildren(element("p", why, "nothing"));
+}
+
+function drawTrajectory(campaign) {
+  const { briefs, summary } = campaign;
+  if (!briefs.length) return clear("trajectory", "The baseline is measured before anything is proposed.");
+  const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
+  const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), briefs.map((one) => one.incumbent_bpb)];
+  draw("trajectory", {
+    key: [summary.name, summary.status.baseline_bpb, summary.status.sigma],
+    make: () => ({
+      legend: { live: false },
+      scales: { x: { time: false, range: (u, low, high) => [low - 1, Math.max(high + 1, 10)] }, y: { range: (u, low, high) => sensible(campaign, low, high) } },
+      axes: [axis({ label: "iteration", labelSize: 20, size: 32 }), axis({ size: 60 })],
+      series: [
+        { label: "iteration" },
+        { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
+        { label: "kept", stroke: colour("keep"), paths: () => null, points: { show: true, size: 9, fill: colour("keep") } },
+        { label: "incumbent", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+      ],
+      hooks: { drawClear: [(u) => baselineBand(u, campaign)], draw: [(u) => errorBars(u, campaign)] },
+    }),
+  }, data);
+}
+
+// A hopeless config would squeeze everything else into a line: what lies far above the baseline is cut.
+function sensible({ briefs, summary }, low, high) {
+  const { baseline_bpb: baseline, sigma } = summary.status;
+  if (baseline == null || sigma == null) return [low, high];
+  const lowest = (one) => (one.estimate_bpb == null || one.action === "none" ? Infinity : one.estimate_bpb - (one.stderr ?? 0));
+  const best = briefs.reduce((least, one) => Math.min(least, lowest(one)), baseline - sigma);
+  const top = Math.min(Math.max(high, baseline + 2 * sigma), baseline + Math.max(8 * sigma, baseline - best));
+  const margin = 0.05 * (top - best);
+  return [best - margin, top + margin];
+}
+
+function baselineBand(u, campaign) {
+  const { baseline_bpb: baseline, sigma } = campaign.summary.status;
+  if (baseline == null || sigma == null) return;
+  const [top, bottom] = [baseline + sigma, baseline - sigma].map((value) => u.valToPos(value, "y", true));
+  u.ctx.save();
+  u.ctx.beginPath();
+  u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
+  u.ctx.clip();
+  u.ctx.fillStyle = colour("band");
+  u.ctx.fillRect(u.bbox.left, top, u.bbox.width, bottom - top);
+  u.ctx.restore();
+}
+
+function errorBars(u, campaign) {
+  u.ctx.save();
+  u.ctx.beginPath();
+  u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
+  u.ctx.clip();
+  u.ctx.lineWidth = devicePixelRatio;
+  for (const one of campaign.briefs) {
+    if (one.estimate_bpb == null || one.stderr == null || one.action === "none") continue;
+    u.ctx.strokeStyle = colour(one.action);
+    const x = u.valToPos(one.iter, "x", true);
+    u.ctx.beginPath();
+    u.ctx.moveTo(x, u.valToPos(one.estimate_bpb - one.stderr, "y", true));
+    u.ctx.lineTo(x, u.valToPos(one.estimate_bpb + one.stderr, "y", true));
+    u.ctx.stroke();
+  }
+  u.ctx.restore();
+}
+
+function drawCurve({ running, points, trial }) {
+  byId("trial").textContent = running
+    ? `${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
+    : points.length ? `${trial} has ended` : "none";
+  if (!points.length) return clear("curve", "No trial has begun.");
+  draw("curve", {
+    key: running?.steps,
+    make: () => ({
+      legend: { show: false },
+      scales: { x: { time: false, range: (u, low, high) => [1, running?.steps ?? high] } },
+      axes: [axis({ label: "step", labelSize: 20, size: 32 }), axis({ size: 50, label: "nats per token", labelSize: 20 })],
+      series: [{ label: "step" }, { label: "training loss", stroke: colour("accent"), width: 1.5, points: { show: false } }],
+    }),
+  }, [points.map((one) => one.step), points.map((one) => one.loss)]);
+}
+
+function drawDevice({ device }) {
+  byId("device-section").hidden = !device.length;
+  if (!device.length) return clear("device", "");
+  const last = device[device.length - 1];
+  const parts = [[last.gpu_util_pct, "%"], [last.power_w, "W"], [last.temperature_c, "°C"], [last.mem_used_gib, "GiB"]];
+  byId("device-now").textContent = parts.filter(([value]) => value != null).map(([value, unit]) => `${value.toFixed(0)} ${unit}`).join(" · ");
+  draw("device", {
+    key: "device",
+    make: () => ({
+      legend: { live: false },
+      scales: { x: { time: true } },
+      axes: [axis({ size: 32 }), axis({ size: 50 })],
+      series: [
+        {},
+        { label: "utilisation %", stroke: colour("accent"), points: { show: false } },
+        { label: "power W", stroke: colour("warm"), points: { show: false } },
+        { label: "temperature °C", stroke: colour("fail"), points: { show: false } },
+      ],
+    }),
+  }, [device.map((one) => Date.parse(one.at) / 1000), device.map((one) => one.gpu_util_pct), device.map((one) => one.power_w), device.map((one) => one.temperature_c)]);
+}
+
+// --- tables ------------------------------------------------------------------------------------------------
+
+const drawn = { name: null, count: -1, shown: 0 };
+
+function drawRows({ summary, briefs }) {
+  if (drawn.name === summary.name && drawn.count === briefs.length && drawn.shown === shown) return;
+  Object.assign(drawn, { name: summary.name, count: briefs.length, shown });
+  const latest = briefs.slice(-shown).reverse();
+  byId("shown").textContent = briefs.length > latest.length ? `the latest ${latest.length} of ${briefs.length}` : `${briefs.length}`;
+  byId("older").hidden = briefs.length <= latest.length;
+  const body = byId("rows").tBodies[0];
+  const kept = new Map([...body.querySelectorAll("tr.more")].map((row) => [Number(row.dataset.iter), row]));
+  const made = [];
+  for (const brief of latest) {
+    made.push(rowOf(brief));
+    if (opened.has(brief.iter) && kept.has(brief.iter)) made.push(kept.get(brief.iter));
+  }
+  body.replaceChildren(...made);
+}
+
+function rowOf(brief) {
+  const row = element("tr", null, "row");
+  row.tabIndex = 0;
+  row.dataset.iter = brief.iter;
+  const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
+  const difference = brief.delta == null ? "" : `${signed(brief.delta)}${brief.stderr == null ? "" : ` ± ${brief.stderr.toFixed(4)}`}`;
+  row.append(
+    element("td", String(brief.iter)), element("td", brief.proposer), decision, element("td", bpb(brief.estimate_bpb)),
+    element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),
+  );
+  const toggle = () => open(row, brief.iter).catch(trouble);
+  row.addEventListener("click", toggle);
+  row.addEventListener("keydown", (event) => event.key === "Enter" && toggle());
+  return row;
+}
+
+async function open(row, iter) {
+  if (opened.delete(iter)) {
+    if (row.nextElementSibling?.className === "more") row.nextElementSibling.remove();
+    return;
+  }
+  opened.add(iter);
+  const whole = await ask(`${place(selected)}/iterations/${iter}`);
+  const more = element("tr", null, "more");
+  more.dataset.iter = iter;
+  const cell = element("td");
+  cell.colSpan = 7;
+  const add = (title, text) => {
+    if (text) cell.append(element("h4", title), element("pre", text));
+  };
+  add("reason", whole.proposal?.reason);
+  add("verdict", whole.verdict.allowed ? "" : `${whole.verdict.rail}: ${whole.verdict.why}`);
+  add("decision", whole.decision.explanation);
+  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "ok" ? `${bpb(one.result.val_bpb)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
+  add("config", whole.config ? changesText(whole.config) : "");
+  whole.proposer.attempts.forEach((one, index) => add(`reply ${index + 1}${one.error ? `: ${one.error}` : ""}`, one.raw));
+  more.append(cell);
+  row.after(more);
+}
+
+byId("older").addEventListener("click", () => {
+  shown += 10 * SHOWN_STEP;
+  drawAll();
+});
+
+const ranked = { name: null, count: -1 };
+
+async function drawTop({ summary, briefs }) {
+  if (ranked.name === summary.name && ranked.count === briefs.length) return;
+  Object.assign(ranked, { name: summary.name, count: briefs.length });
+  const best = await ask(`${place(summary.name)}/top?k=10`).catch((error) => (trouble(error), []));
+  byId("top").tBodies[0].replaceChildren(
+    ...best.map((one, index) => {
+      const row = element("tr");
+      const interval = one.lo_bpb == null ? "" : `${bpb(one.lo_bpb)} … ${bpb(one.hi_bpb)}`;
+      const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_stderr == null ? "" : ` ± ${one.delta_stderr.toFixed(4)}`}${one.meets_strict_z ? " *" : ""}`;
+      row.append(
+        element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
+        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", changesText(one.changes), "changes"),
+      );
+      return row;
+    }),
+  );
+}
+
+// --- begin ---------------------------------------------------------------------------------------------------
+
+let resized = null;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(drawAll, 150);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+setInterval(() => document.visibilityState === "visible" && refreshSoon(true), 10000);
+listen();

@@ -1,0 +1,80 @@
+"""The end of a campaign's telemetry.csv, read on as it grows."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from pathlib import Path
+
+from trainer.spec import Frozen
+
+SHOWN_SAMPLES = 1800
+"""An hour at one sample every two seconds."""
+_TAIL_BYTES = 256 << 10
+
+
+class DeviceSample(Frozen):
+    """What the device answered at one moment; None for what it did not."""
+
+    at: str
+    """ISO 8601, UTC."""
+    gpu_util_pct: float | None
+    power_w: float | None
+    temperature_c: float | None
+    mem_used_gib: float | None
+    throttle_reasons: str
+    """NVML's names, joined by a bar."""
+
+
+class DeviceTail:
+    """The latest samples of one telemetry.csv."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._columns: list[str] = []
+        self._read_bytes = 0
+        self.samples: deque[DeviceSample] = deque(maxlen=SHOWN_SAMPLES)
+
+    def poll(self) -> None:
+        """Take in whole lines that were appended; from a long file the last hour."""
+        try:
+            size = self._path.stat().st_size
+            if size < self._read_bytes:
+                self._read_bytes = 0
+                self.samples.clear()
+            if size == self._read_bytes:
+                return
+            with self._path.open("rb") as file:
+                if self._read_bytes == 0:
+                    header = file.readline()
+                    self._columns = header.decode("utf-8", "replace").strip().split(",")
+                    self._read_bytes = max(len(header), size - _TAIL_BYTES)
+                file.seek(self._read_bytes)
+                new = file.read()
+        except OSError:
+            return
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for cells in csv.reader(whole.decode("utf-8", "replace").splitlines()):
+            sample = _sample(dict(zip(self._columns, cells, strict=False)))
+            if sample is not None:
+                self.samples.append(sample)
+
+
+def _sample(row: dict[str, str]) -> DeviceSample | None:
+    """None for a line cut in two, as where the tail begins."""
+    try:
+        return DeviceSample(
+            at=row["at"],
+            gpu_util_pct=_number(row["gpu_util_pct"]),
+            power_w=_number(row["power_w"]),
+            temperature_c=_number(row["temperature_c"]),
+            mem_used_gib=_number(row["mem_used_gib"]),
+            throttle_reasons=row["throttle_reasons"],
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if cell else None
