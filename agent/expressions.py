@@ -1,4 +1,4 @@
-"""The language of a menu's cross-constraints: arithmetic, comparison and logic, nothing else.
+"""The language of a menu's constraints and ties: arithmetic, comparison and logic, nothing else.
 
     expression  literals (int, float, string, True, False), names, parentheses
                 + - * / // % **        on numbers
@@ -9,8 +9,8 @@
 Python's own parser reads the text and this module walks the tree: nothing is ever executed as
 Python. Every node outside the list above is refused when the menu is loaded, and so are unknown
 names and operands of the wrong kind, so a parsed expression can only fail by arithmetic (a
-division by zero, a number too large), which :meth:`Expression.holds` reports in a clause. Size,
-depth, exponents and magnitudes are bounded, so it also cannot take long.
+division by zero, a number too large), which :meth:`Expression.holds` and :meth:`Expression.number`
+report in a clause. Size, depth, exponents and magnitudes are bounded, so it also cannot take long.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def kind_of(value: object) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A condition that was read, checked against the names it may use, and can be asked."""
+    """A condition or a number that was read, checked against the names it may use, and can be
+    asked."""
 
     source: str
     names: frozenset[str]
@@ -75,20 +76,25 @@ class Expression:
     root: ast.expr
 
     @classmethod
-    def parse(cls, source: str, names: Mapping[str, Name]) -> Expression:
-        """Read a condition.
+    def parse(
+        cls,
+        source: str,
+        names: Mapping[str, Name],
+        kind: Literal["truth", "number"] = "truth",
+    ) -> Expression:
+        """Read a condition, or the formula of a number.
 
         :raises ExpressionError: where it is outside the language, too big, uses a name that is
-            not in ``names``, mixes kinds, or is not a condition at all.
+            not in ``names``, mixes kinds, or is not of the ``kind`` asked for.
         """
         if len(source) > MAX_CHARACTERS:
             raise ExpressionError(
-                f"it is {len(source)} characters long; split it into constraints of at most "
-                f"{MAX_CHARACTERS}"
+                f"it is {len(source)} characters long; write at most {MAX_CHARACTERS}, a long "
+                "condition as several"
             )
         root = _tree(source)
         reader = _Reader(names)
-        reader.expect("truth", root, 0)
+        reader.expect(kind, root, 0)
         return cls(source, frozenset(reader.used), root)
 
     def holds(self, values: Mapping[str, Scalar]) -> bool:
@@ -97,6 +103,15 @@ class Expression:
         :raises ExpressionError: where arithmetic gives it no value.
         """
         return bool(_value(self.root, values))
+
+    def number(self, values: Mapping[str, Scalar]) -> int | float:
+        """What it comes to with these values, which must cover :attr:`names`; asked of what was
+        read as a number.
+
+        :raises ExpressionError: where arithmetic gives it no value.
+        """
+        number: int | float = _value(self.root, values)
+        return number
 
 
 def _tree(source: str) -> ast.expr:
@@ -185,8 +200,7 @@ class _Reader:
     def _name(self, name: str) -> Kind:
         if name not in self.names:
             raise ExpressionError(
-                f"{shown(name)} is no knob, constant or budget_steps"
-                f"{did_you_mean(name, self.names)}"
+                f"{shown(name)} is not a name it can use{did_you_mean(name, self.names)}"
             )
         self.used.add(name)
         return self.names[name].kind

@@ -1,17 +1,14 @@
 """Menus are TOML files: the shipped ones by name, anyone's own by path.
 
-``[knobs.NAME]`` tables hold a domain and a default, ``[constants]`` every other field of Config,
-``[[constraints]]`` conditions over both (the language is that of :mod:`agent.expressions`), and
-``[campaign]`` the budget and corpus the menu was made for. A file that cannot be used is refused
-in one sentence that names the knob and the mend.
+``[knobs.NAME]`` tables hold a domain and a default, ``[tied]`` formulas of fields that follow the
+knobs, ``[constants]`` every other field of Config, ``[[constraints]]`` conditions over all of them
+(the language is that of :mod:`agent.expressions`), and ``[campaign]`` the budget and corpus the
+menu was made for. A file that cannot be used is refused in one sentence that names the knob and
+the mend.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from importlib import resources
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -19,7 +16,8 @@ from pydantic import ValidationError
 from agent.errors import MenuError
 from agent.knob import Knob
 from agent.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
-from agent.words import did_you_mean, shown
+from agent.shelf import Shelf, refuse_unknown
+from agent.words import shown
 from trainer.errors import SpecError
 from trainer.spec import Budget, Frozen, explain
 
@@ -33,7 +31,7 @@ __all__ = [
     "shipped_menus",
 ]
 
-MAX_FILE_BYTES = 1 << 20
+_SHELF = Shelf(noun="menu", folder="menus", error=MenuError)
 
 T = TypeVar("T", bound=Frozen)
 
@@ -43,10 +41,7 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
     :raises MenuError: naming the knob, or the line, and the mend.
     """
-    try:
-        document = tomllib.loads(toml)
-    except (ValueError, RecursionError) as error:
-        raise MenuError(f"menu {source} is not readable TOML: {error}; mend it there") from error
+    document = _SHELF.document(toml, source)
     try:
         return _menu(document, toml)
     except ValidationError as error:
@@ -56,7 +51,8 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
 
 def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
-    _only(document, ("name", "doc", "knobs", "constants", "constraints", "campaign"), "the menu")
+    parts = ("name", "doc", "knobs", "tied", "constants", "constraints", "campaign")
+    refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
     if not knobs:
         raise ValueError("there is no [knobs.NAME] table; add one for each knob to turn")
@@ -67,6 +63,7 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         name=_name(document.get("name")),
         doc=document.get("doc", ""),
         knobs={name: _knob(name, table) for name, table in knobs.items()},
+        tied=_formulas(_table(document, "tied")),
         constants=_table(document, "constants"),
         constraints=tuple(_part("a constraint", one, Constraint) for one in constraints),
         campaign=_part("[campaign]", _campaign(_table(document, "campaign")), CampaignDefaults),
@@ -89,6 +86,16 @@ def _knob(name: str, table: object) -> Knob:
     return _part(f"knob {name}", table, Knob, name=name)
 
 
+def _formulas(table: dict[str, Any]) -> dict[str, str]:
+    for name, formula in table.items():
+        if not isinstance(formula, str):
+            raise ValueError(  # noqa: TRY004
+                f"tied {name} is {shown(formula)}; write its formula in quotation marks, such as "
+                '"d_model / 64", or make it a constant'
+            )
+    return table
+
+
 def _campaign(table: dict[str, Any]) -> dict[str, Any]:
     table = dict(table)
     if "budget" in table:
@@ -104,7 +111,7 @@ def _campaign(table: dict[str, Any]) -> dict[str, Any]:
 def _part(what: str, table: object, kind: type[T], **given: str) -> T:
     if not isinstance(table, dict):
         raise ValueError(f"{what} is {shown(table)}; make it a table of key = value lines")  # noqa: TRY004
-    _only(table, [key for key in kind.model_fields if key not in given], what)
+    refuse_unknown(table, [key for key in kind.model_fields if key not in given], what)
     try:
         return kind.model_validate({**table, **given})
     except ValidationError as error:
@@ -118,22 +125,12 @@ def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
     return table
 
 
-def _only(table: Mapping[str, Any], keys: Iterable[str], what: str) -> None:
-    keys = list(keys)
-    for key in table:
-        if key not in keys:
-            raise ValueError(f"{what} has an unknown key {shown(key)}{did_you_mean(key, keys)}")
-
-
 # --- where menus come from ----------------------------------------------------------------------
 
 
 def shipped_menus() -> list[str]:
     """The names of the menus that come with the product, in order."""
-    folder = resources.files("agent") / "menus"
-    return sorted(
-        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
-    )
+    return _SHELF.names()
 
 
 def load_menu(name_or_path: str) -> ProxyMenu:
@@ -141,38 +138,4 @@ def load_menu(name_or_path: str) -> ProxyMenu:
 
     :raises MenuError: where there is none, or where it cannot be used.
     """
-    shipped = shipped_menus()
-    if name_or_path in shipped:
-        file = resources.files("agent") / "menus" / f"{name_or_path}.toml"
-        return parse_menu(_decode(file.read_bytes(), name_or_path), name_or_path)
-    return parse_menu(_read(name_or_path, shipped), name_or_path)
-
-
-def _read(path: str, shipped: list[str]) -> str:
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MenuError(
-            f"there is no menu {shown(path)}{did_you_mean(path, shipped)}; give a shipped menu's "
-            "name or the path of a TOML file"
-        ) from error
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise MenuError(f"menu {shown(path)} cannot be read: {reason}; give a TOML file") from error
-    if len(raw) > MAX_FILE_BYTES:
-        raise MenuError(
-            f"menu {path} is larger than {MAX_FILE_BYTES:,} bytes; a menu is a few kilobytes of "
-            "TOML: is this the right file?"
-        )
-    return _decode(raw, path)
-
-
-def _decode(raw: bytes, source: str) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MenuError(
-            f"menu {source} is not UTF-8 (byte {error.start} is {raw[error.start]:#04x}); save it "
-            "as UTF-8"
-        ) from error
+    return parse_menu(_SHELF.text(name_or_path), name_or_path)

@@ -6,6 +6,7 @@ A menu that exists can be trained at its defaults; one that cannot is refused at
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from random import Random
@@ -15,6 +16,7 @@ from pydantic import ConfigDict, ValidationError, model_validator
 
 from agent.expressions import Expression, ExpressionError, Name, kind_of
 from agent.knob import Knob, MenuScalar
+from agent.ties import Tie
 from agent.words import did_you_mean, shown
 from trainer.errors import SpecError
 from trainer.spec import (
@@ -32,7 +34,8 @@ BUDGET_STEPS = "budget_steps"
 
 
 class Constraint(Frozen):
-    """A condition over knobs, constants and ``budget_steps`` that every config must meet."""
+    """A condition over knobs, tied fields, constants and ``budget_steps`` that every config must
+    meet."""
 
     model_config = ConfigDict(strict=True)
 
@@ -64,6 +67,8 @@ class ProxyMenu(Frozen):
     doc: str = ""
     knobs: Mapping[str, Knob]
     """By name, in the file's order."""
+    tied: Mapping[str, str] = {}
+    """Formulas of the fields that follow the knobs, by name."""
     constants: Mapping[str, MenuScalar]
     constraints: tuple[Constraint, ...] = ()
     campaign: CampaignDefaults = CampaignDefaults()
@@ -72,9 +77,9 @@ class ProxyMenu(Frozen):
 
     @model_validator(mode="after")
     def _keeps_its_promises(self) -> Self:
-        _check_names(self.knobs, self.constants)
-        _check_values(self)
+        _check_names(self)
         try:
+            _check_values(self)
             broken = self.why_broken(self.baseline, self.campaign.budget)
         except SpecError as error:
             raise ValueError(f"its defaults do not go together: {error}; change one") from error
@@ -90,20 +95,36 @@ class ProxyMenu(Frozen):
     @cached_property
     def baseline(self) -> Config:
         """Every knob at its default."""
-        defaults = {name: knob.default for name, knob in self.knobs.items()}
-        return make_config({**self.constants, **defaults})
+        return self._config({**self.constants, **self.defaults})
+
+    @property
+    def defaults(self) -> dict[str, Scalar]:
+        """Of every knob, in the menu's order."""
+        return {name: knob.default for name, knob in self.knobs.items()}
+
+    @cached_property
+    def ties(self) -> Mapping[str, Tie]:
+        """The tied fields by name, in the file's order."""
+        ties = {}
+        for name, formula in self.tied.items():
+            try:
+                ties[name] = Tie.parse(name, formula, self._names, self.knobs)
+            except ExpressionError as error:
+                raise ValueError(f"tied {name} = {shown(formula)}: {error}") from error
+        return ties
 
     def knob_values(self, config: Config) -> dict[str, Scalar]:
         """The config's values of this menu's knobs, in the menu's order."""
         return {name: knob.normal(getattr(config, name)) for name, knob in self.knobs.items()}
 
     def apply(self, reference: Config, changes: Mapping[str, Scalar]) -> Config:
-        """The reference with these knobs, all of them this menu's, set to other values.
+        """The reference with these knobs, all of them this menu's, set to other values, and what
+        is tied to them with them.
 
         :raises SpecError: where the trainer could not run it.
         """
         normal = {name: self.knobs[name].normal(value) for name, value in changes.items()}
-        return make_config({**reference.model_dump(), **normal})
+        return self._config({**reference.model_dump(), **normal})
 
     def broken_constraint(self, config: Config, budget: Budget) -> Constraint | None:
         """The first constraint that does not hold, or has no value, for a config."""
@@ -145,13 +166,30 @@ class ProxyMenu(Frozen):
             satisfied += self.broken_constraint(config, budget) is None
         return satisfied / draws
 
+    def _config(self, values: Mapping[str, Scalar | None]) -> Config:
+        """These values of knobs and constants, with what is tied to them."""
+        known = {name: value for name, value in values.items() if value is not None}
+        tied = {name: tie.value(known) for name, tie in self.ties.items()}
+        try:
+            return make_config({**values, **tied})
+        except SpecError as error:
+            said = [str(tie) for tie in self.ties.values() if _mentions(str(error), tie.name)]
+            if not said:
+                raise
+            raise SpecError(f"{error} (tied: {', '.join(said)})") from error
+
     @cached_property
-    def _expressions(self) -> tuple[Expression, ...]:
-        names = {
+    def _names(self) -> Mapping[str, Name]:
+        """What a formula may use."""
+        return {
             **{name: Name(kind_of(value)) for name, value in self.constants.items()},
             **{name: Name(knob.kind, _texts(knob)) for name, knob in self.knobs.items()},
-            BUDGET_STEPS: Name("number"),
         }
+
+    @cached_property
+    def _expressions(self) -> tuple[Expression, ...]:
+        ties = dict.fromkeys(self.tied, Name("number"))
+        names = {**self._names, **ties, BUDGET_STEPS: Name("number")}
         expressions = []
         for constraint in self.constraints:
             try:
@@ -161,7 +199,8 @@ class ProxyMenu(Frozen):
         return tuple(expressions)
 
     def _first_broken(self, config: Config, budget: Budget) -> tuple[Constraint, str] | None:
-        values: dict[str, Scalar] = {**self.constants, **self.knob_values(config)}
+        tied = {name: getattr(config, name) for name in self.tied}
+        values: dict[str, Scalar] = {**self.constants, **self.knob_values(config), **tied}
         steps = budget.steps(config.tokens_per_step)
         if steps is not None:
             values[BUDGET_STEPS] = steps
@@ -174,19 +213,31 @@ class ProxyMenu(Frozen):
                 problem = "does not hold"
             except ExpressionError as error:
                 problem = f"has no value ({error})"
-            return constraint, _sentence(constraint, problem, expression.names, values)
+            used = [name for name in values if name in expression.names]
+            mend = self._mend(used)
+            seen = {name: values[name] for name in used}
+            return constraint, f"{_sentence(constraint, problem, seen)}; {mend}"
         return None
 
+    def _mend(self, names: Iterable[str]) -> str:
+        """Which knobs move any of these fields."""
+        knobs: dict[str, None] = {}
+        for name in names:
+            tie = self.ties.get(name)
+            knobs.update(dict.fromkeys(tie.knobs if tie else (name,)))
+        turnable = [name for name in knobs if name in self.knobs]
+        return f"change {' or '.join(turnable)}" if turnable else "remove it"
 
-def _sentence(
-    constraint: Constraint, problem: str, names: Iterable[str], values: Mapping[str, Scalar]
-) -> str:
-    used = [name for name in values if name in names]
-    seen = ", ".join(f"{name} = {shown(values[name])}" for name in used)
-    where = f" where {seen}" if seen else ""
+
+def _sentence(constraint: Constraint, problem: str, seen: Mapping[str, Scalar]) -> str:
+    values = ", ".join(f"{name} = {shown(value)}" for name, value in seen.items())
+    where = f" where {values}" if seen else ""
     why = f" ({constraint.doc.strip().rstrip('.')})" if constraint.doc.strip() else ""
-    mend = f"; change {' or '.join(used)}" if used else "; remove it"
-    return f"the constraint {constraint.expr.strip()} {problem}{where}{why}{mend}"
+    return f"the constraint {constraint.expr.strip()} {problem}{where}{why}"
+
+
+def _mentions(sentence: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", sentence) is not None
 
 
 def _texts(knob: Knob) -> tuple[str, ...]:
@@ -196,19 +247,25 @@ def _texts(knob: Knob) -> tuple[str, ...]:
 # --- what a menu must be, against the trainer's Config ----------------------------------------
 
 
-def _check_names(knobs: Mapping[str, Knob], constants: Mapping[str, Scalar]) -> None:
+def _check_names(menu: ProxyMenu) -> None:
     fields = Config.model_fields
-    for what, names in (("knob", knobs), ("constant", constants)):
+    said: dict[str, str] = {}
+    for what, names in (
+        ("a knob", menu.knobs),
+        ("tied", menu.tied),
+        ("a constant", menu.constants),
+    ):
         for name in names:
             if name not in fields:
                 raise ValueError(
-                    f"{what} {name} is no field of a config{did_you_mean(name, fields)}"
+                    f"{what.removeprefix('a ')} {name} is no field of a config"
+                    f"{did_you_mean(name, fields)}"
                 )
-    for name in knobs:
-        if name in constants:
-            raise ValueError(f"{name} is both a knob and a constant; remove one of the two")
+            if name in said:
+                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
+            said[name] = what
     for name, field in fields.items():
-        if field.is_required() and name not in knobs and name not in constants:
+        if field.is_required() and name not in said:
             raise ValueError(
                 f"nothing says what {name} is; add a [knobs.{name}] table or a constant {name}"
             )
@@ -216,8 +273,8 @@ def _check_names(knobs: Mapping[str, Knob], constants: Mapping[str, Scalar]) -> 
 
 def _check_values(menu: ProxyMenu) -> None:
     """Every constant, and the ends of every knob, must be values the trainer takes as they are."""
-    defaults = {name: knob.default for name, knob in menu.knobs.items()}
-    complete = {**menu.constants, **defaults}
+    given: dict[str, Scalar] = {**menu.constants, **menu.defaults}
+    complete = {**given, **{name: tie.value(given) for name, tie in menu.ties.items()}}
     for name, value in menu.constants.items():
         if problem := _field_problem(complete, name, value):
             raise ValueError(f"constant {name} = {shown(value)} cannot be trained: {problem}")

@@ -3,7 +3,8 @@
 Six checks in a fixed order, the first refusal wins, and none of them asks a model:
 
     schema    exactly one JSON object with exactly ``changes`` and ``reason``
-    menu      knobs of the menu, and no more than ``max_changes`` of them
+    menu      knobs of the menu, neither constants nor what is tied, and no more than
+              ``max_changes`` of them
     range     each value in its knob's domain; the type is taken literally, so an int knob takes
               neither true nor 4.0 nor "4", while a float knob takes 1 as 1.0
     cross     the menu's constraints, and the trainer's own checks of a whole config
@@ -129,6 +130,12 @@ class Rails:
                 raise _RefusedError(
                     "menu",
                     f"{name} is fixed at {fixed} by this menu; turn one of its knobs instead",
+                )
+            if name in self.menu.ties:
+                tie = self.menu.ties[name]
+                knobs = " or ".join(tie.knobs)
+                raise _RefusedError(
+                    "menu", f"{name} follows {knobs} in this menu ({tie}); turn {knobs} instead"
                 )
             if name not in self.menu.knobs:
                 near = did_you_mean(name, self.menu.knobs)

@@ -8,12 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from agent.commands import targets
+from agent.commands.tables import plain_table
+from agent.funnel.likeness import Likeness
+from agent.funnel.target import load_target
 from agent.menu import ProxyMenu, load_menu, shipped_menus
 from agent.words import shown
 
 app = typer.Typer(no_args_is_help=True, help="The menus of knobs that a search may turn.")
+app.command("from-target")(targets.from_target)
+app.command("targets")(targets.list_targets)
+app.command("target")(targets.show_target)
 
 MIN_SHARE = 0.005
 """Of random configs: below it a constraint is likely not what was meant."""
@@ -35,7 +41,7 @@ def list_menus(as_json: AsJson = False) -> None:
         ]
         typer.echo(json.dumps(fields, indent=2))
         return
-    table = _table("menu", "knobs", "budget", "about")
+    table = plain_table("menu", "knobs", "budget", "about")
     for menu in menus:
         table.add_row(menu.name, str(len(menu.knobs)), str(menu.campaign.budget), escape(menu.doc))
     Console().print(table)
@@ -43,7 +49,7 @@ def list_menus(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(menu: NameOrPath, as_json: AsJson = False) -> None:
-    """Show a menu's knobs, constants, constraints and campaign defaults."""
+    """Show a menu's knobs, tied fields, constants, constraints and campaign defaults."""
     chosen = load_menu(menu)
     if as_json:
         typer.echo(json.dumps(_fields(chosen), indent=2))
@@ -52,13 +58,23 @@ def show(menu: NameOrPath, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def validate(menu: NameOrPath, as_json: AsJson = False) -> None:
+def validate(
+    menu: NameOrPath,
+    target: Annotated[
+        str | None,
+        typer.Option(help="A target, by name or TOML file, whose shape the menu should keep."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check a menu; exit 1 with one sentence where it cannot be used."""
     chosen = load_menu(menu)
+    stands_for = load_target(target) if target is not None else None
     budget = chosen.campaign.budget
     share = chosen.satisfied_share(budget)
     neighbour_share = chosen.satisfied_share(budget, max_changes=3)
     warnings = _warnings(chosen, share, neighbour_share)
+    if stands_for is not None:
+        warnings += Likeness.of(chosen, stands_for).warnings(stands_for.name)
     if as_json:
         report = {
             "name": chosen.name,
@@ -70,7 +86,9 @@ def validate(menu: NameOrPath, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(report, indent=2))
         return
     typer.echo(
-        f"{chosen.name} can be used: {len(chosen.knobs)} knobs, {len(chosen.constants)} constants, "
+        f"{chosen.name} can be used: {len(chosen.knobs)} knobs, "
+        f"{f'{len(chosen.tied)} tied fields, ' if chosen.tied else ''}"
+        f"{len(chosen.constants)} constants, "
         f"{len(chosen.constraints)} constraints; of random configs {share:.1%} meet every "
         f"constraint, and {neighbour_share:.1%} of those with up to 3 knobs of the baseline turned"
     )
@@ -114,18 +132,24 @@ def _fields(menu: ProxyMenu) -> dict[str, Any]:
 
 def _print(menu: ProxyMenu, console: Console) -> None:
     console.print(f"[bold]{escape(menu.name)}[/] {escape(menu.doc)}", highlight=False)
-    knobs = _table("knob", "domain", "default", "what it is")
+    knobs = plain_table("knob", "domain", "default", "what it is")
     for knob in menu.knobs.values():
         knobs.add_row(knob.name, escape(knob.domain), shown(knob.default), escape(knob.doc))
     console.print(knobs)
+    if menu.ties:
+        tied = plain_table("tied", "follows", "at the defaults")
+        for tie in menu.ties.values():
+            formula, value = tie.expression.source.strip(), getattr(menu.baseline, tie.name)
+            tied.add_row(tie.name, escape(formula), shown(value))
+        console.print(tied)
     if menu.constants:
-        constants = _table("constant", "value")
+        constants = plain_table("constant", "value")
         for name, value in menu.constants.items():
             constants.add_row(name, shown(value))
         console.print(constants)
     if menu.constraints:
         skipped = menu.unchecked(menu.campaign.budget)
-        constraints = _table("constraint", "why")
+        constraints = plain_table("constraint", "why")
         for one in menu.constraints:
             note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
             constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
@@ -138,10 +162,3 @@ def _print(menu: ProxyMenu, console: Console) -> None:
         f"{campaign.heldout_bytes} bytes held out",
         highlight=False,
     )
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -3,16 +3,16 @@
 The templates say it, :mod:`agent.proposers.digest` gathers it, and this decides what fits. Never
 dropped: the menu, the constraints, the reference, the noise, the answer's format and the user's
 own directions (to a third of the budget). Then, while there is room: the best configs, recent
-failures, what each knob did, knobs never touched, and the rest of history. Whatever is left out
+failures, what each knob did, knobs never touched, what earlier campaigns found, and the rest of
+history. Whatever is left out
 is counted in the prompt.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,6 +23,7 @@ import jinja2.meta
 
 from agent.errors import SettingsError
 from agent.proposers.base import Memory, ProposerError
+from agent.proposers.conversations import messages_sha256
 from agent.proposers.digest import Digest
 from agent.proposers.endpoint import Message
 from agent.proposers.tokens import TURN_TOKENS, estimate_tokens
@@ -31,15 +32,15 @@ from agent.wording import changes_text, scalar_text
 from trainer.spec import Budget, Config, Scalar
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
-SECTIONS = ("best", "failures", "effects", "untouched", "history")
+SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
 """What may be dropped, the last first."""
 SHOWN_REPLY_CHARACTERS = 900
 """Of a refused reply, in the turn that asks for a better one. Two of those and their verdicts
 fit beside a prompt of 6,000 and a reply of 1,024 tokens in a context of 8,192."""
 
 _VARIABLES = {
-    SYSTEM: {"knobs", "constants", "constraints", "budget", "max_changes", "max_reason", "example"}
-    | {"program", "program_cut"},
+    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "max_changes", "max_reason"}
+    | {"example", "program", "program_cut"},
     USER: {"iteration", "reference", "baseline", "noise", "refusals", "configs", "failed"}
     | {"suggestion", *SECTIONS},
     REPAIR: {"why", "max_changes"},
@@ -68,8 +69,7 @@ class Prompt:
     @property
     def sha256(self) -> str:
         """Of the messages as they go over the wire."""
-        text = json.dumps([asdict(message) for message in self.messages], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return messages_sha256(self.messages)
 
 
 class Prompter:
@@ -140,6 +140,7 @@ class Prompter:
             SYSTEM,
             {
                 "knobs": tuple(menu.knobs.values()),
+                "tied": tuple(str(tie) for tie in menu.ties.values()),
                 "constants": dict(menu.constants),
                 "constraints": menu.constraints,
                 "budget": str(self._budget),

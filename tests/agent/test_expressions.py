@@ -59,6 +59,28 @@ def test_an_expression_means_what_it_means_in_python(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
+    ["x", "7", "x * 7 / 2", "(x + 64) // 128", "-y ** 2 % 3", "2 ** -x"],
+)
+def test_a_formula_comes_to_what_it_does_in_python(source: str) -> None:
+    expected = eval(source, {"__builtins__": {}}, dict(VALUES))
+
+    assert Expression.parse(source, NAMES, "number").number(VALUES) == expected
+
+
+@pytest.mark.parametrize("source", ["x > 3", "tied", "label", "'a'", "x + tied", "not x"])
+def test_a_formula_is_a_number(source: str) -> None:
+    with pytest.raises(ExpressionError):
+        Expression.parse(source, NAMES, "number")
+
+
+@pytest.mark.parametrize("source", ["x / 0", "10 ** 30 * x", "(0 - x) ** 0.5", "2 ** (x * 10)"])
+def test_a_formula_without_a_value_says_so(source: str) -> None:
+    with pytest.raises(ExpressionError):
+        Expression.parse(source, NAMES, "number").number(VALUES)
+
+
+@pytest.mark.parametrize(
+    "source",
     [
         "__import__('os').system('true')",
         "print(x)",

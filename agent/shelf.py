@@ -1,0 +1,94 @@
+"""TOML files that come with the product, by name, and anyone's own, by path."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from agent.words import did_you_mean, shown
+from trainer.errors import AutoresearchError
+
+MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One kind of file."""
+
+    noun: str
+    """What messages call one: ``menu``."""
+    folder: str
+    """Where the shipped ones lie, inside the package ``agent``."""
+    error: type[AutoresearchError]
+    """Raised for each that cannot be had."""
+
+    def names(self) -> list[str]:
+        """Of those that come with the product, in order."""
+        folder = resources.files("agent") / self.folder
+        return sorted(
+            file.name.removesuffix(".toml")
+            for file in folder.iterdir()
+            if file.name.endswith(".toml")
+        )
+
+    def text(self, name_or_path: str) -> str:
+        """The text of the shipped file of that name, else of the file there."""
+        shipped = self.names()
+        if name_or_path in shipped:
+            file = resources.files("agent") / self.folder / f"{name_or_path}.toml"
+            return self._decode(file.read_bytes(), name_or_path)
+        return self._decode(self._read(name_or_path, shipped), name_or_path)
+
+    def document(self, toml: str, source: str) -> dict[str, Any]:
+        """The tables of a text that messages call ``source``."""
+        try:
+            return tomllib.loads(toml)
+        except (ValueError, RecursionError) as error:
+            raise self.error(
+                f"{self.noun} {source} is not readable TOML: {error}; mend it there"
+            ) from error
+
+    def _read(self, path: str, shipped: list[str]) -> bytes:
+        try:
+            with Path(path).expanduser().open("rb") as file:
+                raw = file.read(MAX_FILE_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self.error(
+                f"there is no {self.noun} {shown(path)}{did_you_mean(path, shipped)}; give a "
+                f"shipped {self.noun}'s name or the path of a TOML file"
+            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise self.error(
+                f"{self.noun} {shown(path)} cannot be read: {reason}; give a TOML file"
+            ) from error
+        if len(raw) > MAX_FILE_BYTES:
+            raise self.error(
+                f"{self.noun} {path} is larger than {MAX_FILE_BYTES:,} bytes; a {self.noun} is a "
+                "few kilobytes of TOML: is this the right file?"
+            )
+        return raw
+
+    def _decode(self, raw: bytes, source: str) -> str:
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(
+                f"{self.noun} {source} is not UTF-8 (byte {error.start} is "
+                f"{raw[error.start]:#04x}); save it as UTF-8"
+            ) from error
+
+
+def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None:
+    """Refuse a table with a key that is none of ``keys``.
+
+    :raises ValueError: naming the key and what may have been meant.
+    """
+    keys = list(keys)
+    for key in table:
+        if key not in keys:
+            raise ValueError(f"{what} has an unknown key {shown(key)}{did_you_mean(key, keys)}")

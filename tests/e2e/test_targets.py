@@ -1,0 +1,54 @@
+"""From a target to a search over its proxies, through the installed command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.funnel.projection import project
+from agent.funnel.shape import Shape
+from agent.funnel.target import load_target
+from agent.menu import load_menu
+from tests.support.campaigns import Toy
+from trainer.spec import Config
+
+
+@pytest.mark.slow
+def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    written = toy.run("menu", "from-target", "llama-7b", "--tiny", "-o", str(toy.menu), "--force")
+    assert written.returncode == 0, written.stderr
+    short = ("--budget=12 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
+
+    first = toy.loop(1, *short, "--proposer=random")
+    assert first.returncode == 0, first.stderr
+    toy.menu.unlink()
+    again = toy.run("loop", "--iters=2", "--campaign", str(toy.campaign))
+    assert again.returncode == 0, again.stderr
+
+    target = load_target("llama-7b")
+    configs = [Config.model_validate(row["config"]) for row in toy.iterations()]
+    assert len(configs) == 2
+    for config in configs:
+        departures = list(Shape.of(config).departures(Shape.of(target)))
+        assert departures == ["head_dim is 32, the target's 128"]
+        assert project(config, target, horizon_steps=1000).config.d_model == 4096
+    assert toy.run("top", "--campaign", str(toy.campaign)).returncode == 0
+
+
+def test_check_refuses_what_would_leave_the_shape(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    written = toy.run("menu", "from-target", "llama-1b", "--tiny", "-o", str(tmp_path / "m.toml"))
+    assert written.returncode == 0, written.stderr
+    assert list(load_menu(str(tmp_path / "m.toml")).tied) == [
+        "n_layer",
+        "n_head",
+        "n_kv_head",
+        "d_ff",
+    ]
+
+    refused = toy.run("menu", "from-target", "llama-7b", "--params", "10M")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: a proxy of 10M parameters is outside")
+    assert refused.stderr.count("\n") == 1
