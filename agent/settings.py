@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.errors import SettingsError
+from agent.funnel.rates import DEFAULT_KWH_USD, Price, Rates
+from agent.words import did_you_mean
 from trainer.spec import (
     BackendName,
     Budget,
@@ -23,6 +26,12 @@ from trainer.spec import (
 
 ReferenceMode = Literal["incumbent", "baseline"]
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
+
+KwhPrice: TypeAlias = Annotated[
+    Price, Field(validation_alias=AliasChoices("KWH_USD", "AUTORESEARCH_USD_PER_KWH"))
+]
+"""The one price of electricity, for a campaign's own bill and for every money command: KWH_USD, or
+by its other name AUTORESEARCH_USD_PER_KWH where KWH_USD is not set."""
 
 
 class Environment(BaseSettings):
@@ -43,12 +52,14 @@ class Environment(BaseSettings):
     """For one request, to the last byte of its reply; a large model may need more."""
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
     """For all tries of one question together; then the sampler makes that iteration's proposal."""
-    usd_per_kwh: Annotated[float, Field(ge=0)] = 0.13
+    usd_per_kwh: KwhPrice = DEFAULT_KWH_USD
     """For the cost of a campaign's measured energy."""
     data_dir: Path | None = None
     """Where prepared corpora are cached."""
     history_url: str | None = None
     """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
+    serve_token: SecretStr | None = None
+    """What whoever looks at the live page from another machine has to show."""
 
 
 class CudaEnvironment(BaseSettings):
@@ -58,6 +69,14 @@ class CudaEnvironment(BaseSettings):
 
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
+
+
+class _RatesEnvironment(BaseSettings, Rates):
+    """Rates from the environment, under their published names: H100_HOURLY_USD and so on."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    kwh_usd: KwhPrice = DEFAULT_KWH_USD
 
 
 class _CacheHome(BaseSettings):
@@ -74,7 +93,34 @@ def read_environment() -> Environment:
     try:
         return Environment()
     except ValidationError as error:
-        raise SettingsError(f"an AUTORESEARCH_ variable is not usable: {explain(error)}") from error
+        raise SettingsError(f"an environment variable is not usable: {explain(error)}") from error
+
+
+def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
+    """The published defaults, over them the environment, over both ``overrides``.
+
+    :param overrides: by published name, in any case: ``{"KWH_USD": "0.3"}``.
+    :raises SettingsError: naming the variable that is unknown or makes no sense.
+    """
+    chosen = {name.lower(): value for name, value in (overrides or {}).items()}
+    for name in chosen:
+        if name not in Rates.model_fields:
+            known = [field.upper() for field in Rates.model_fields]
+            raise SettingsError(f"there is no rate {name.upper()!r}{did_you_mean(name, known)}")
+    try:
+        read = _RatesEnvironment.model_validate(chosen)
+    except ValidationError as error:
+        raise SettingsError(_unusable_rate(error)) from error
+    return Rates(**read.model_dump())
+
+
+def _unusable_rate(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0]).upper()
+    if name == "KWH_USD":
+        name = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
+    said = problem["msg"].removeprefix("Input should be ").split(",")[0]
+    return f"{name} is {str(problem['input'])!r:.60}, and should be {said}"
 
 
 def data_dir() -> Path:

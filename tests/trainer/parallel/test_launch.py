@@ -1,0 +1,98 @@
+"""Real torchrun, real ranks, and what becomes of them when something goes wrong."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+import torch
+
+from tests.support.configs import config
+from trainer.parallel.job import SINGLE, DeviceKind, Layout, LayoutLosses
+from trainer.parallel.launch import Launcher, LayoutFailed
+
+DDP = Layout(name="ddp", data=2)
+FSDP = Layout(name="fsdp", data=2, sharded=True)
+
+
+def launcher(steps: int, timeout_s: float, device: DeviceKind = "cpu") -> Launcher:
+    small = config(n_layer=2, d_model=32, d_ff=64, seq_len=32, batch_size=4, precision="fp32")
+    return Launcher(small, vocab_size=64, seed=0, steps=steps, device=device, timeout_s=timeout_s)
+
+
+def workers() -> list[psutil.Process]:
+    """Ranks below this test's process, by what they were started as."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = process.cmdline()
+        except psutil.Error:
+            continue
+        if "trainer.parallel.worker" in line and "torch.distributed.run" not in line:
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def to_first_worker() -> Iterator[Callable[[signal.Signals], None]]:
+    """Sends a signal to the first rank that appears."""
+    threads = []
+
+    def begin(number: signal.Signals) -> None:
+        def strike() -> None:
+            give_up_at = time.monotonic() + 60
+            while not (ranks := workers()) and time.monotonic() < give_up_at:
+                time.sleep(0.01)
+            ranks[0].send_signal(number)
+
+        threads.append(threading.Thread(target=strike))
+        threads[-1].start()
+
+    yield begin
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_fails_its_layout_and_the_next_still_runs(
+    to_first_worker: Callable[[signal.Signals], None],
+) -> None:
+    to_first_worker(signal.SIGKILL)
+    first, second = launcher(steps=2, timeout_s=120).run((DDP, FSDP))
+    assert isinstance(first, LayoutFailed)
+    assert first.name == "ddp"
+    assert "\n" not in first.message
+    assert isinstance(second, LayoutLosses), second
+    assert second.name == "fsdp"
+    assert len(second.losses) == 2
+    assert not workers()
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_ended_with_all_the_others(
+    to_first_worker: Callable[[signal.Signals], None],
+) -> None:
+    to_first_worker(signal.SIGSTOP)
+    (came,) = launcher(steps=2, timeout_s=10).run((DDP,))
+    assert isinstance(came, LayoutFailed)
+    assert "not done after 10 s" in came.message
+    assert not workers()
+
+
+def test_a_layout_that_takes_too_long_is_ended() -> None:
+    (came,) = launcher(steps=10**6, timeout_s=6).run((DDP,))
+    assert came == LayoutFailed(name="ddp", message="not done after 6 s, and ended; allow it more")
+    assert not workers()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
+@pytest.mark.parametrize("layout", [SINGLE, pytest.param(DDP, marks=pytest.mark.slow)])
+def test_a_failing_rank_says_why_in_one_line(layout: Layout) -> None:
+    (came,) = launcher(steps=2, timeout_s=120, device="cuda").run((layout,))
+    assert isinstance(came, LayoutFailed)
+    assert came.message.startswith("rank ")
+    assert "\n" not in came.message

@@ -1,0 +1,177 @@
+"""Runs layouts on so many ranks as each needs, under torchrun, and always comes back.
+
+torchrun starts its workers in sessions of their own, so that killing its process group misses
+them. Whoever is below it is looked up while it still lives, and ended with it; a worker dies with
+its torchrun; and each has a timer of its own, should nobody be left to end it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+
+from trainer.errors import MachineryError
+from trainer.parallel.job import (
+    JOB_FILE,
+    LOSSES_FILE,
+    DeviceKind,
+    Layout,
+    LayoutLosses,
+    ParallelJob,
+    RankFailure,
+    failure_file,
+)
+from trainer.processes import await_death, descendants
+from trainer.sandbox import allowed_environment
+from trainer.spec import Config, Frozen
+
+_GRACE_S = 5.0
+_LOG_FILE = "torchrun.log"
+_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+
+
+class LayoutFailed(Frozen):
+    """A layout that did not come through."""
+
+    name: str
+    message: str
+    """One line, of the rank that failed first."""
+
+
+class Launcher:
+    """One recipe, and how long a layout may take."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        vocab_size: int,
+        seed: int,
+        steps: int,
+        device: DeviceKind,
+        timeout_s: float,
+    ) -> None:
+        self._config = config
+        self._vocab_size = vocab_size
+        self._seed = seed
+        self._steps = steps
+        self._device: DeviceKind = device
+        self._timeout_s = timeout_s
+
+    def run(self, layouts: tuple[Layout, ...]) -> Iterator[LayoutLosses | LayoutFailed]:
+        """What came of each, in their order; neighbours of one size share their processes.
+
+        :raises MachineryError: where no process can be started, or the scratch disk refuses.
+        """
+        for _, group in groupby(layouts, key=lambda layout: layout.world_size):
+            todo = tuple(group)
+            while todo:
+                done = self._run_together(todo)
+                yield from done
+                todo = todo[len(done) :]
+
+    def _run_together(self, layouts: tuple[Layout, ...]) -> list[LayoutLosses | LayoutFailed]:
+        """Of the first failure on, the layouts after it are for another try."""
+        job = ParallelJob(
+            config=self._config,
+            vocab_size=self._vocab_size,
+            seed=self._seed,
+            steps=self._steps,
+            device=self._device,
+            layouts=layouts,
+            deadline_s=self._timeout_s * len(layouts) + _GRACE_S,
+        )
+        with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
+            scratch = Path(folder)
+            try:
+                (scratch / JOB_FILE).write_text(job.model_dump_json(), "utf-8")
+                code = _run_ranks(scratch, job.world_size, self._timeout_s * len(layouts))
+                done: list[LayoutLosses | LayoutFailed] = list(_losses(scratch))
+                if len(done) < len(layouts):
+                    why = _why(scratch, job.world_size, code, self._timeout_s * len(layouts))
+                    done.append(LayoutFailed(name=layouts[len(done)].name, message=why))
+            except OSError as error:
+                raise MachineryError(
+                    f"the ranks cannot be started in {folder} ({error.strerror or error}); free "
+                    "some space, or see `autoresearch doctor`"
+                ) from error
+        return done
+
+
+def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
+    """torchrun's exit code; None where it had to be ended."""
+    with (scratch / _LOG_FILE).open("wb") as log:
+        process = subprocess.Popen(
+            _command(scratch, world_size),
+            env=_environment(),
+            cwd=Path(__file__).parent.parent.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+
+
+def _command(scratch: Path, world_size: int) -> list[str]:
+    worker = ["-m", "trainer.parallel.worker", str(scratch)]
+    if world_size == 1:
+        return [sys.executable, *worker]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+    return [sys.executable, *torchrun, *worker]
+
+
+def _environment() -> dict[str, str]:
+    """No keys; one thread a rank; gloo on the loopback, since a host's name need not resolve."""
+    interface = _LOOPBACK.get(sys.platform)
+    gloo = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    return allowed_environment() | gloo | {"OMP_NUM_THREADS": "1"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End torchrun and everything below it, politely first; nothing is left when this returns."""
+    if process.poll() is not None:
+        return
+    below = set(descendants(process.pid))
+    process.terminate()  # torchrun hands it on to its workers
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_GRACE_S)
+    below |= set(descendants(process.pid))
+    process.kill()
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    await_death(below, _GRACE_S)
+
+
+def _losses(scratch: Path) -> Iterator[LayoutLosses]:
+    with suppress(FileNotFoundError):
+        for line in (scratch / LOSSES_FILE).read_text("utf-8").splitlines():
+            yield LayoutLosses.model_validate_json(line)
+
+
+def _why(scratch: Path, world_size: int, code: int | None, timeout_s: float) -> str:
+    """One line: the rank that failed first, else how torchrun ended."""
+    files = (failure_file(scratch, rank) for rank in range(world_size))
+    failures = [RankFailure.model_validate_json(f.read_bytes()) for f in files if f.exists()]
+    if failures:
+        first = min(failures, key=lambda failure: failure.at_s)
+        return f"rank {first.rank}: {first.message}"
+    if code is None:
+        return f"not done after {timeout_s:g} s, and ended; allow it more"
+    log = (scratch / _LOG_FILE).read_text("utf-8", errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(log) if line.strip(" =-")), "nothing said")
+    return f"exit code {code}: {last.removeprefix('traceback : ')[:200]}"

@@ -1,0 +1,146 @@
+"""The GPT of :mod:`trainer.backends.torch_gpt`, in modules that torch's parallel tools know.
+
+Those tools spread ``nn.Linear`` and cut between modules, where the reference backend keeps raw
+parameters and fuses what it can. The function is the same, and a test holds the two to it with one
+set of weights.
+
+Shapes: B sequences, T tokens, H heads, K = D / H (head_dim), D = d_model, F = d_ff, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer.backends.torch_gpt import INIT_STD, NORM_EPS, Rotary
+from trainer.spec import Config
+
+
+class ParallelGPT(nn.Module):
+    """A whole model, or after :meth:`keep_stage` the layers of one pipeline stage."""
+
+    def __init__(self, config: Config, vocab_size: int) -> None:
+        super().__init__()
+        width = config.d_model
+        self.config = config
+        self.embedding: nn.Embedding | None = nn.Embedding(vocab_size, width)
+        self.positions: nn.Embedding | None = None
+        if config.positions == "learned":
+            self.positions = nn.Embedding(config.seq_len, width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm: nn.Module | None = _norm(config)
+        self.head: nn.Linear | None = nn.Linear(width, vocab_size, bias=False)
+        if config.tie_embeddings:
+            self.head.weight = self.embedding.weight
+
+    @torch.no_grad()
+    def init(self, generator: torch.Generator) -> None:
+        """Normal with sd 0.02, less where a matrix writes to the residual stream; as the reference
+        backend but for its correction of the first loss."""
+        residual_std = INIT_STD / math.sqrt(2 * self.config.n_layer)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 1:
+                parameter.fill_(1.0)
+            else:
+                to_residual = name.endswith(("out.weight", "down.weight"))
+                std = residual_std if to_residual else INIT_STD
+                parameter.normal_(0.0, std, generator=generator)
+
+    def keep_stage(self, stage: int, stages: int) -> None:
+        """Drop everything but one stage's share of the layers.
+
+        A tied head that is not on the stage of its embedding becomes a copy of it, whose gradient
+        the two stages must add up.
+        """
+        share = len(self.blocks) // stages
+        self.blocks = nn.ModuleList(list(self.blocks)[stage * share : (stage + 1) * share])
+        if stage < stages - 1:
+            self.norm = self.head = None
+        elif self.head is not None and self.config.tie_embeddings and stage > 0:
+            self.head.weight = nn.Parameter(self.head.weight.detach().clone())
+        if stage > 0:
+            self.embedding = self.positions = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``tokens_BT`` (first stage) or ``x_BTD`` to ``logits_BTV`` (last stage) or ``x_BTD``."""
+        if self.embedding is not None:
+            x = self._embed(x, self.embedding)
+        for block in self.blocks:
+            x = block(x)
+        if self.norm is not None and self.head is not None:
+            x = self.head(self.norm(x))
+        return x
+
+    def _embed(self, tokens_BT: Tensor, embedding: nn.Embedding) -> Tensor:
+        x_BTD: Tensor = embedding(tokens_BT)
+        if self.positions is not None:
+            x_BTD = x_BTD + self.positions.weight[: tokens_BT.shape[1]]
+        return x_BTD
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward block, each added to the residual stream."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width, hidden = config.d_model, config.d_ff
+        self.head_dim = width // config.n_head
+        self.rotary: Rotary | None = None
+        if config.positions == "rotary":
+            self.rotary = Rotary(config.seq_len, self.head_dim, torch.device("cpu"))
+        keys_width = config.kv_heads * self.head_dim
+        self.attention_norm = _norm(config)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, keys_width, bias=False)
+        self.value = nn.Linear(width, keys_width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.feed_forward_norm = _norm(config)
+        self.gate: nn.Linear | None = None
+        if config.activation == "swiglu":
+            self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        x_BTD = x_BTD + self._attend(self.attention_norm(x_BTD))
+        return x_BTD + self._feed_forward(self.feed_forward_norm(x_BTD))
+
+    def _attend(self, x_BTD: Tensor) -> Tensor:
+        q_BHTK, k_BHTK, v_BHTK = (
+            self._heads(linear(x_BTD)) for linear in (self.query, self.key, self.value)
+        )
+        if self.rotary is not None:
+            q_BHTK, k_BHTK = self.rotary(q_BHTK), self.rotary(k_BHTK)
+        y_BHTK = functional.scaled_dot_product_attention(
+            q_BHTK, k_BHTK, v_BHTK, is_causal=True, enable_gqa=q_BHTK.shape[1] != k_BHTK.shape[1]
+        )
+        out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
+        return out
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """As many heads as this rank has."""
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+
+    def _feed_forward(self, x_BTD: Tensor) -> Tensor:
+        up_BTF = self.up(x_BTD)
+        hidden_BTF = (
+            functional.gelu(up_BTF)
+            if self.gate is None
+            else functional.silu(self.gate(x_BTD)) * up_BTF
+        )
+        down: Tensor = self.down(hidden_BTF)
+        return down
+
+
+def loss_of(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean over the tokens, nats."""
+    return functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+
+
+def _norm(config: Config) -> nn.Module:
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, NORM_EPS)
+    return nn.LayerNorm(config.d_model, NORM_EPS, bias=False)
