@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer.spec import CurvePoint, Frozen
 from trajectory.live.access import COOKIE, SESSION_S, Access
+from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched
 from trajectory.live.brief import Brief, Status
 from trajectory.live.metrics import metrics_text
@@ -45,6 +46,8 @@ FILES = {
     "uplot.min.css": "text/css",
     "icon.svg": "image/svg+xml",
 }
+FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""For a picture: it may style itself, and opened by itself it may do nothing."""
 OPEN_PATHS = frozenset({"/healthz", "/login", *(f"/static/{name}" for name in FILES)})
 """What says nothing of any campaign."""
 MAX_PAGE_ROWS = 5000
@@ -135,7 +138,9 @@ class Gate:
 
         async def with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         answer = _turned_away(Request(scope), self._access) or self._app
@@ -264,6 +269,24 @@ def _add_interface(app: FastAPI, board: Board) -> None:
         watched = find(name)
         with board.lock:
             return watched.follower.top(k)
+
+    @app.get("/api/campaigns/{name}/figures")
+    def figures(name: str) -> Figures:
+        """The report's figures as last drawn; asking has newer ones drawn where rows landed."""
+        watched = find(name)
+        return watched.album.look(len(watched.follower.briefs))
+
+    @app.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)
+    def figure(name: str, figure: str) -> Response:
+        """One of them."""
+        path = find(name).album.file(figure)
+        if path is None:
+            raise HTTPException(404, f"campaign {name} has no figure {figure!r} yet")
+        return Response(
+            path.read_bytes(),
+            media_type="image/svg+xml",
+            headers={"Content-Security-Policy": FIGURE_POLICY},
+        )
 
     @app.get("/api/campaigns/{name}/happenings")
     def happenings(name: str) -> list[EventRow]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.errors import AutoresearchError
+from trajectory.live.album import Album
 from trajectory.live.brief import Brief
 from trajectory.live.follower import JOURNAL_NAME, TELEMETRY_NAME, Follower
 from trajectory.live.telemetry import DeviceTail
@@ -24,9 +25,10 @@ WAITING_EVENTS = 1000
 class Watched:
     """One campaign on the board."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, draw: Sequence[str]) -> None:
         self.name = name
         self.follower = Follower(directory)
+        self.album = Album(directory, draw)
         self.device = DeviceTail(directory / TELEMETRY_NAME)
         self.error: str | None = None
         """Why it can no longer be followed, in one sentence."""
@@ -64,10 +66,12 @@ class Change:
 class Board:
     """The campaigns, by name. :meth:`following` keeps them current; handlers only look."""
 
-    def __init__(self, places: Iterable[Path]) -> None:
+    def __init__(self, places: Iterable[Path], draw: Sequence[str]) -> None:
         """
         :param places: campaigns, or directories that hold campaigns.
+        :param draw: the command that draws a report; see :class:`Album`.
         """
+        self._draw = tuple(draw)
         self._places = [place.absolute() for place in places]
         self._listeners: set[asyncio.Queue[Change | None]] = set()
         self._polls = 0
@@ -93,7 +97,7 @@ class Board:
         for directory in self._directories():
             if directory not in known:
                 name = _free_name(directory.name or "campaign", self.campaigns)
-                self.campaigns = {**self.campaigns, name: Watched(name, directory)}
+                self.campaigns = {**self.campaigns, name: Watched(name, directory, self._draw)}
 
     def _directories(self) -> Iterable[Path]:
         for place in self._places:
@@ -113,6 +117,8 @@ class Board:
             yield
         finally:
             task.cancel()
+            for watched in self.campaigns.values():
+                watched.album.close()
             for queue in self._listeners:
                 queue.put_nowait(None)
             with suppress(asyncio.CancelledError):

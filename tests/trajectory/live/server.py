@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 
+from agent.menu import load_menu
 from tests.support.rows import Simulator
 from trajectory.rows import Row, dump_row
 
@@ -68,7 +69,9 @@ def write_campaign(directory: Path, rows: list[Row]) -> Path:
 
 
 def simulated(count: int, seed: int = 3) -> list[Row]:
-    return list(Simulator(seed=seed).rows(count))
+    """A campaign's rows, with a menu that can be read."""
+    first, *others = Simulator(seed=seed).rows(count)
+    return [first.model_copy(update={"menu_toml": load_menu("cpu-tiny").toml}), *others]
 
 
 def append(journal: Path, row: Row) -> None:

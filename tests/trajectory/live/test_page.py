@@ -153,6 +153,20 @@ def test_campaigns_stand_side_by_side_and_one_is_chosen(page: Page, tmp_path: Pa
             expect(page.locator("#name")).to_have_text(name)
 
 
+def test_the_report_s_figures_are_drawn_for_whoever_looks(page: Page, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(12))
+    with serving(tmp_path) as server:
+        shows(page, server)
+        page.locator("#album summary").click()
+        pictures = page.locator("#pictures img")
+        expect(pictures.first).to_be_visible(timeout=60_000)
+        assert pictures.count() >= 4
+        for picture in pictures.all():
+            picture.scroll_into_view_if_needed()
+            page.wait_for_function("(one) => one.complete", arg=picture.element_handle())
+            assert picture.evaluate("(one) => one.naturalWidth") > 100
+
+
 def test_signing_in(page: Page, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(6))
     with serving(tmp_path, token=TOKEN) as server:

@@ -179,6 +179,8 @@ function select(name) {
   selected = name;
   shown = SHOWN_STEP;
   opened = new Set();
+  byId("pictures").replaceChildren();
+  drawAlbum().catch(trouble);
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   syncNow().then(drawAll).catch(trouble);
 }
@@ -458,6 +460,35 @@ async function drawTop({ summary, briefs }) {
     }),
   );
 }
+
+// --- the report's figures ----------------------------------------------------------------------------------
+
+let albumDue = null;
+const album = { name: null, iterations: -1 };
+
+async function drawAlbum() {
+  clearTimeout(albumDue);
+  albumDue = null;
+  if (!byId("album").open || !selected) return;
+  const name = selected;
+  const { names, iterations, drawing, error } = await ask(`${place(name)}/figures`);
+  byId("album-state").textContent = error ?? (names.length ? `as of iteration ${iterations}` : "") + (drawing ? " drawing" : "");
+  if (names.length && (album.name !== name || album.iterations !== iterations)) {
+    Object.assign(album, { name, iterations });
+    byId("pictures").replaceChildren(
+      ...names.map((figure) => {
+        const picture = element("img");
+        picture.src = `${place(name)}/figures/${encodeURIComponent(figure)}.svg?${iterations}`;
+        picture.alt = figure.replaceAll("_", " ").replaceAll("-", " ");
+        picture.loading = "lazy";
+        return picture;
+      }),
+    );
+  }
+  albumDue = setTimeout(() => drawAlbum().catch(trouble), drawing ? 1500 : 10000);
+}
+
+byId("album").addEventListener("toggle", () => drawAlbum().catch(trouble));
 
 // --- begin ---------------------------------------------------------------------------------------------------
 

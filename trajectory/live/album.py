@@ -1,0 +1,110 @@
+"""The report's figures, drawn again when somebody looks and rows have landed since.
+
+Drawing takes seconds, so it happens in a process of its own, one at a time, and never while nobody
+looks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.spec import Frozen
+
+REDRAW_S = 20.0
+"""The least time between two drawings of one campaign."""
+DRAWING_S = 120.0
+"""A drawing that takes longer is given up."""
+
+
+class Figures(Frozen):
+    """What there is to see of a campaign's figures."""
+
+    names: tuple[str, ...]
+    """Of the pictures, in the report's order of files."""
+    iterations: int
+    """The campaign had when they were drawn."""
+    drawing: bool
+    """Whether newer ones are on their way."""
+    error: str | None
+    """Why they could not be drawn."""
+
+
+class Album:
+    """One campaign's figures."""
+
+    def __init__(self, directory: Path, command: Sequence[str]) -> None:
+        """
+        :param command: draws a report; it gets ``--campaign DIR --out DIR`` appended.
+        """
+        self._directory = directory
+        self._command = tuple(command)
+        self._folder: Path | None = None
+        self._figures = Figures(names=(), iterations=0, drawing=False, error=None)
+        self._began_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def look(self, iterations: int) -> Figures:
+        """What there is, and newer ones begun where the campaign has gone on.
+
+        :param iterations: the campaign has now.
+        """
+        with self._lock:
+            now_s = time.monotonic()
+            stale = iterations != self._figures.iterations and now_s - self._began_s > REDRAW_S
+            if stale and not self._figures.drawing:
+                self._began_s = now_s
+                self._figures = self._figures.model_copy(update={"drawing": True})
+                threading.Thread(target=self._draw, args=(iterations,), daemon=True).start()
+            return self._figures
+
+    def file(self, name: str) -> Path | None:
+        """One picture's SVG; None where there is none of that name."""
+        with self._lock:
+            if self._folder is None or name not in self._figures.names:
+                return None
+            return self._folder / "figures" / f"{name}.svg"
+
+    def _draw(self, iterations: int) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="autoresearch-figures-"))
+        place = ("--campaign", str(self._directory), "--out", str(folder))
+        with _one_at_a_time:
+            error = _run((*self._command, *place))
+        names = tuple(sorted(path.stem for path in (folder / "figures").glob("*.svg")))
+        with self._lock:
+            if error is None:
+                folder, self._folder = self._folder or folder, folder
+            else:
+                names = self._figures.names
+            self._figures = Figures(names=names, iterations=iterations, drawing=False, error=error)
+        if folder != self._folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove what was drawn."""
+        with self._lock:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+_one_at_a_time = threading.Lock()
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """None, or why it failed in one line."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=DRAWING_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"drawing the figures took longer than {DRAWING_S:.0f} s and was given up"
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"drawing the figures failed with exit code {done.returncode}"
