@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
+# Debian's packages, each named like the program it brings.
+SYSTEM := chromium docker-compose shellcheck
+
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := $(if $(SLOW),,-m "not slow")
 
@@ -22,7 +25,7 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-tests: $(VENV)/.installed-dev
+tests: $(VENV)/.installed-dev $(VENV)/.system
 	$(BIN)/python -m pytest -n 2 $(PYTEST_MARKS) $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed-dev
@@ -44,6 +47,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# Programs that some tests drive. Where they cannot be installed those tests are skipped and say why.
+$(VENV)/.system: | $(VENV)/bin/python
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  for program in $(SYSTEM); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
+	  [ -z "$$missing" ] || apt-get install -qq -y --no-install-recommends $$missing > /dev/null \
+	    || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing > /dev/null; }; \
+	fi
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

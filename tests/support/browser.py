@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ def chromium() -> Iterator[Browser]:
         or shutil.which("google-chrome")
     )
     if path is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+        why = "no Chromium on this machine (Debian: apt-get install chromium)"
+        pytest.fail(why) if os.environ.get("REQUIRE_BROWSER") else pytest.skip(why)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         try:

@@ -1,0 +1,167 @@
+"""Campaigns to report on, without training anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.configs import config
+from tests.support.rows import (
+    Simulator,
+    at,
+    baseline_row,
+    campaign_row,
+    failed,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
+from trajectory.report.curves import CurveReader
+from trajectory.report.findings import Findings
+from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.own import read_campaign
+from trajectory.rows import (
+    Attempt,
+    CampaignRow,
+    Decision,
+    FinalistsRow,
+    Proposal,
+    ProposerRecord,
+    Row,
+    StressRow,
+    StressVerdict,
+    Verdict,
+)
+
+MENU = (Path(__file__).parents[2] / "agent" / "menus" / "cpu-tiny.toml").read_text("utf-8")
+DOMAINS = (
+    KnobDomain("lr", 1e-3, low=1e-4, high=1e-2, is_log=True),
+    KnobDomain("beta2", 0.95, low=0.8, high=0.999),
+    KnobDomain("n_layer", 4, low=2, high=6, step=1),
+    KnobDomain("activation", "gelu", choices=("gelu", "swiglu")),
+    KnobDomain("tie_embeddings", True, choices=(True, False)),
+)
+
+HOSTILE = (
+    "</script><script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "<svg onload=\"document.title='owned'\"><a xlink:href='javascript:alert(1)'>x</a></svg>",
+    "{{ 7 * 7 }}{% raw %} ${document.title='owned'} $\\frac{1}{2}$ \\x3cscript\\x3e",
+    "line\u2028separator\u2029and\u0000nul\x1b[31m",
+    "\u202egnp.exe\u2066 zero\u200bwidth \U000e0041tag",
+    '"><base href=//evil.example><meta http-equiv=refresh content=0;url=//evil.example>',
+    "<!--<script>--> ]]> &lt;b&gt; <style>*{display:none}</style>",
+)
+
+
+def with_menu(rows: Iterable[Row], menu: str = MENU) -> Iterator[Row]:
+    """The rows, their campaign's menu one that can be read."""
+    for row in rows:
+        yield row.model_copy(update={"menu_toml": menu}) if isinstance(row, CampaignRow) else row
+
+
+def simulated(iterations: int, seed: int = 0) -> list[Row]:
+    """A campaign of the simulator's."""
+    return list(with_menu(Simulator(seed).rows(iterations)))
+
+
+def findings(
+    folder: Path,
+    rows: Iterable[Row],
+    read: CurveReader = lambda _: (),
+    usd_per_kwh: float = 0.2,
+) -> Findings:
+    """What a report finds in these rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_journal(folder / "trajectory.jsonl", iter(rows))
+    return read_campaign(folder / "trajectory.jsonl", DOMAINS, read, usd_per_kwh)
+
+
+def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:
+    """A campaign in which whoever may write a text writes one of these."""
+    yield from with_menu(
+        [campaign_row().model_copy(update={"menu_name": HOSTILE[0], "sandbox": HOSTILE[1]})]
+    )
+    for seed in range(5):
+        yield baseline_row(seed + 1, 4.27 + 0.01 * seed, seed)
+    for number, text in enumerate(texts, start=1):
+        attempt = Attempt(
+            raw=text,
+            mode=text,
+            finish_reason=text,
+            error=text,
+            verdict=Verdict(allowed=False, rail="schema", why=text),
+            latency_s=0.5,
+        )
+        proposer = ProposerRecord(
+            kind=text, model=text, attempts=(attempt,), fallback=text, overrode={text[:20]: text}
+        )
+        candidate = config(lr=1e-3 + number * 1e-4)
+        bad = number % 3 == 0
+        result = failed(text[:200]) if bad else ok(4.2)
+        row = iteration_row(
+            number,
+            candidate,
+            (trial(100 + number, candidate, 0, result),),
+            changes={"lr": 1e-3 + number * 1e-4, text: text},
+            reason=text,
+            proposer=proposer,
+            decision=_decision(text, measured=not bad),
+        )
+        yield row
+    refused = Verdict(allowed=False, rail="range", why=HOSTILE[2])
+    yield iteration_row(len(HOSTILE) + 1, None, changes={"lr": HOSTILE[0]}, verdict=refused)
+
+
+def _decision(text: str, *, measured: bool) -> Decision:
+    numbers: dict[str, Any] = {
+        "estimate_bpb": 4.2,
+        "reference_bpb": 4.27,
+        "delta": -0.07,
+        "stderr": 0.05,
+        "pairs": 1,
+    }
+    return Decision(action="discard", explanation=text, **(numbers if measured else {}))
+
+
+def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> list[Row]:
+    """A campaign with a stress test behind it: its first configs, two seeds each, one diverging."""
+    kept = list(rows)
+    measured = [
+        row
+        for row in kept
+        if row.kind == "iteration" and row.config and row.decision.estimate_bpb is not None
+    ][:configs]
+    found: list[Row] = []
+    for rank, row in enumerate(measured, start=1):
+        assert row.kind == "iteration"
+        assert row.config is not None
+        outcome = "diverges" if rank == configs else "survives"
+        for seed in (7, 8):
+            short = row.decision.estimate_bpb or 0.0
+            record = trial(900 + 10 * rank + seed, row.config, seed, ok(short - 0.6 + seed / 1e3))
+            found.append(
+                StressRow(
+                    at=at(500 + rank),
+                    purpose="candidate" if rank == 1 else "spread",
+                    rank=rank,
+                    steps=steps,
+                    config=row.config,
+                    config_hash=row.config.config_hash,
+                    trial=record.model_copy(update={"role": "stress"}),
+                    verdict=StressVerdict(
+                        outcome=outcome, step=None if outcome == "survives" else 400
+                    ),
+                    energy_wh=0.25,
+                )
+            )
+    spread = tuple(row.config_hash for row in measured if row.config_hash)
+    found.append(FinalistsRow(at=at(600), steps=steps, finalists=(), spread=spread))
+    return [*kept, *found]
+
+
+def long_reason(characters: int = 100_000) -> Proposal:
+    """A reason that goes on and on."""
+    return Proposal(changes={"lr": 0.002}, reason="</p>" * (characters // 4))

@@ -1,0 +1,353 @@
+"""The numbers behind the figures, against the rows they come from."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from tests.support.configs import config
+from tests.support.reports import DOMAINS, findings, simulated, stress_rows, with_menu
+from tests.support.rows import (
+    at,
+    baseline_row,
+    campaign_row,
+    failed,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
+from trainer.spec import CurvePoint
+from trajectory.errors import JournalError
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise, student_t, top
+from trajectory.report.curves import MAX_POINTS, merged
+from trajectory.report.digest import read_digest
+from trajectory.report.importance import importances
+from trajectory.report.samples import Sample
+from trajectory.rows import Decision, EventRow, IterationRow, ProposerRecord, Row, Verdict
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return simulated(120, seed=3)
+
+
+@pytest.fixture(scope="module")
+def iterations(rows: list[Row]) -> list[IterationRow]:
+    return [row for row in rows if isinstance(row, IterationRow)]
+
+
+def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
+    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+) -> None:
+    found = findings(tmp_path, rows)
+    noise = Noise.of(Evidence(rows).tally)
+    assert noise is not None
+    assert [point.iter for point in found.progress.points] == [row.iter for row in iterations]
+    for point, row in zip(found.progress.points, iterations, strict=True):
+        if row.decision.estimate_bpb is None:
+            assert point.score is None
+            assert point.outcome == ("failed" if row.trials else "refused")
+            continue
+        assert point.score is not None
+        half = student_t(0.975, noise.dof) * noise.sigma / math.sqrt(row.decision.pairs)
+        assert point.score.value == row.decision.estimate_bpb
+        assert point.score.hi == pytest.approx(row.decision.estimate_bpb + half)
+        assert point.outcome == row.decision.action
+
+
+def test_the_staircase_stands_at_what_is_believed_now_not_at_the_lucky_score(
+    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+) -> None:
+    found = findings(tmp_path, rows)
+    posterior = {e.config_hash: e.posterior_bpb for e in top(Evidence(rows), 10_000)}
+    kept = {row.iter: row for row in iterations if row.decision.action == "keep"}
+    steps = found.progress.steps
+    assert len(steps) > 1
+    assert steps[0].first == 0
+    assert steps[-1].last == 120
+    for before, after in pairwise(steps):
+        assert before.last == after.first
+        assert after.config_hash == kept[after.first].config_hash
+    for step in steps:
+        assert step.believed == posterior[step.config_hash]
+
+
+def test_the_band_is_where_one_run_of_the_baseline_falls(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, rows)
+    scores = [row.trial.val_bpb for row in rows if row.kind == "baseline"]
+    noise = Noise.of(Evidence(rows).tally)
+    assert noise is not None
+    assert found.progress.baseline is not None
+    assert found.progress.baseline.value == pytest.approx(fmean(s for s in scores if s))
+    expected = student_t(0.975, noise.dof) * noise.sigma
+    assert found.progress.one_run_half == pytest.approx(expected)
+
+
+def test_the_best_are_those_of_top(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, rows)
+    expected = top(Evidence(rows), 10)
+    assert [b.posterior for b in found.best] == [e.posterior_bpb for e in expected]
+    assert [b.delta for b in found.best] == [e.delta_vs_baseline for e in expected]
+    assert found.best[0].difference["lr"] == (1e-3, expected[0].config.lr)
+
+
+def test_the_seconds_of_all_parts_are_the_wall_time(
+    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+) -> None:
+    found = findings(tmp_path, rows)
+    for turn, row in zip(found.turns, iterations, strict=True):
+        parts = row.proposer.latency_s + sum(trial.wall_s for trial in row.trials)
+        assert turn.spent.total == pytest.approx(max(row.wall_s, parts))
+        lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
+        assert turn.spent.failed == pytest.approx(lost)
+    calibration = 5 * 3.65
+    assert found.spending is not None
+    total = calibration + sum(turn.spent.total for turn in found.turns)
+    assert found.spending.total.total == pytest.approx(total)
+
+
+def metered(energy_wh: float | None) -> list[Row]:
+    candidate = config(lr=0.002)
+    row = iteration_row(1, candidate, (trial(9, candidate, 0, ok(4.2)),))
+    return [
+        *with_menu([campaign_row()]),
+        *(baseline_row(seed, 4.3, seed) for seed in range(2)),
+        row.model_copy(update={"energy_wh": energy_wh}),
+    ]
+
+
+def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
+    tmp_path: Path,
+) -> None:
+    spending = findings(tmp_path, metered(2500.0), usd_per_kwh=0.2).spending
+    assert spending is not None
+    assert spending.energy_wh == 2500
+    assert spending.cost_usd == pytest.approx(0.5)
+    assert spending.unmetered == 0
+    unmetered = findings(tmp_path, metered(None)).spending
+    assert unmetered is not None
+    assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
+
+
+def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Path) -> None:
+    found = findings(tmp_path, simulated(500))
+    assert found.spending is not None
+    bars = found.spending.bars
+    assert len(bars) <= 120
+    assert (bars[0].first, bars[-1].last) == (1, 500)
+    assert sum((b.last - b.first + 1) * b.spent.total for b in bars) == pytest.approx(
+        sum(turn.spent.total for turn in found.turns)
+    )
+
+
+def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, rows)
+    evidence = Evidence(rows)
+    lr = found.effects[0]
+    domain = DOMAINS[0]
+    for place, value in enumerate(lr.values):
+        means = [
+            entry.mean
+            for entry in evidence.configs.values()
+            if entry.n and domain.index(entry.config.lr) == place
+        ]
+        assert value.score is not None
+        assert value.score.n == len(means)
+        assert value.score.value == pytest.approx(fmean(means))
+    assert sum(value.is_default for value in lr.values) == 1
+    never_moved = found.effects[3]
+    assert [v.score.n if v.score else 0 for v in never_moved.values][1] == 0
+
+
+def planted(n: int, effect: float, seed: int = 0) -> list[Sample]:
+    """Scores that depend on lr alone, and on nothing where ``effect`` is 0."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(n):
+        values = {
+            "lr": 10 ** rng.uniform(-4, -2),
+            "beta2": rng.uniform(0.8, 0.999),
+            "n_layer": rng.randint(2, 6),
+            "activation": rng.choice(["gelu", "swiglu"]),
+            "tie_embeddings": rng.choice([True, False]),
+        }
+        score = effect * (math.log10(float(values["lr"])) + 3) ** 2 + rng.gauss(0, 0.1)
+        found.append(Sample(values, 4.2 + score))
+    return found
+
+
+def test_the_knob_that_decides_stands_out_from_chance() -> None:
+    found = importances(planted(200, effect=2.0), DOMAINS)
+    assert found.n == 200
+    assert found.knobs[0].name == "lr"
+    assert found.knobs[0].stands_out
+    assert sum(knob.share for knob in found.knobs) == pytest.approx(1)
+
+
+def test_where_nothing_matters_hardly_a_knob_stands_out() -> None:
+    found = [importances(planted(60, effect=0.0, seed=seed), DOMAINS) for seed in range(6)]
+    standing_out = sum(knob.stands_out for one in found for knob in one.knobs)
+    assert standing_out <= 5, "of 30, chance lets 1.5 pass on average"
+    greatest = [one.knobs[0].share for one in found]
+    assert max(greatest) > 0.35, "some knob always seems to matter, which is why chance is shown"
+
+
+def test_importance_is_the_same_twice_and_not_given_for_few_configs() -> None:
+    assert importances(planted(40, 1.0), DOMAINS) == importances(planted(40, 1.0), DOMAINS)
+    few = importances(planted(19, 1.0), DOMAINS)
+    assert (few.knobs, few.n) == ((), 19)
+
+
+def test_coverage_counts_configs_and_proposals(
+    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+) -> None:
+    found = findings(tmp_path, rows).coverage
+    lr, _, n_layer, *_ = found.knobs
+    trained = {row.config_hash for row in iterations if row.trials} | {config().config_hash}
+    assert found.configs == sum(lr.configs) == len(trained)
+    assert lr.proposals == 120
+    assert lr.kept == sum(row.decision.action == "keep" for row in iterations)
+    assert n_layer.touched == 1
+    assert n_layer.proposals == 0
+    refusals = sum(not row.verdict.allowed for row in iterations)
+    by_models = sum(
+        not attempt.verdict.allowed
+        for row in iterations
+        for attempt in row.proposer.attempts
+        if attempt.verdict
+    )
+    assert found.stops.refusals["range"] == refusals
+    assert found.stops.refusals["novelty"] == by_models == found.stops.repeats
+    lost = [t for row in iterations for t in row.trials if t.result.status != "ok"]
+    assert found.stops.failures["nonfinite"] == len(lost)
+    assert found.stops.trials == 5 + sum(len(row.trials) for row in iterations)
+
+
+def test_training_a_known_config_again_is_a_repeat(tmp_path: Path) -> None:
+    candidate = config(lr=0.002)
+    twice = [iteration_row(i, candidate, (trial(10 + i, candidate, i, ok(4.2)),)) for i in (1, 2)]
+    found = findings(tmp_path, [*metered(None)[:3], *twice])
+    assert found.coverage.stops.repeats == 1
+    assert found.coverage.configs == 2
+
+
+def test_proposers_have_their_share_and_hit_rate(
+    tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
+) -> None:
+    found = {one.kind: one for one in findings(tmp_path, rows).proposers}
+    assert set(found) == {"sampler", "llm"}
+    for kind, one in found.items():
+        mine = [row for row in iterations if row.proposer.kind == kind]
+        kept = sum(row.decision.action == "keep" for row in mine)
+        assert one.share.value == len(mine) / 120
+        assert one.hit_rate.n == len(mine)
+        assert one.hit_rate.value == kept / len(mine)
+        assert one.measured == sum(row.decision.estimate_bpb is not None for row in mine)
+    assert found["llm"].attempts == 2 * found["llm"].hit_rate.n
+    assert found["llm"].refused_attempts == found["llm"].hit_rate.n
+    assert found["llm"].prompt_tokens == 3100 * found["llm"].attempts
+
+
+def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
+    row = iteration_row(1, None, proposer=ProposerRecord(kind="sampler", fallback="it was down"))
+    events: list[Row] = [
+        EventRow(at=at(50), event="paused", why="a file"),
+        EventRow(at=at(51), event="interrupted", why="a power cut"),
+    ]
+    found = findings(tmp_path, [*metered(None)[:3], row, *events])
+    assert found.proposers[0].fallbacks == 1
+    assert (found.about.pauses, found.about.interruptions) == (1, 1)
+    assert found.spending is not None
+    assert found.spending.elapsed_s == 7 * 51
+
+
+def curve(losses: list[float]) -> list[CurvePoint]:
+    return [
+        CurvePoint(step=i, tokens=i * 10, loss=loss, lr=1e-3, grad_norm=1.0, elapsed_s=i)
+        for i, loss in enumerate(losses, start=1)
+    ]
+
+
+def test_curves_are_averaged_over_seeds_on_the_steps_they_share() -> None:
+    found = merged("hash", [curve([5.0, 4.0, 3.0]), curve([7.0, 6.0]), []])
+    assert found is not None
+    assert (found.step, found.loss, found.seeds) == ((1, 2), (6.0, 5.0), 2)
+    assert merged("hash", [[], []]) is None
+
+
+def test_long_curves_are_thinned_smoothed_and_keep_their_end() -> None:
+    found = merged("hash", [curve([5 - i / 1000 for i in range(3999)])])
+    assert found is not None
+    assert len(found.step) <= MAX_POINTS
+    assert found.step[-1] == 3999
+    assert found.window == 199
+    last = [5 - i / 1000 for i in range(3999)][-199:]
+    assert found.loss[-1] == pytest.approx(fmean(last))
+
+
+def test_the_best_curves_are_read_from_the_trials_that_were_measured(
+    tmp_path: Path, rows: list[Row]
+) -> None:
+    asked: list[str] = []
+
+    def read(trial_id: str) -> list[CurvePoint]:
+        asked.append(trial_id)
+        return curve([5.0, 4.0])
+
+    found = findings(tmp_path, rows, read)
+    evidence = Evidence(rows)
+    names = [f"iteration {best.iter}" for best in found.best if not best.is_baseline][:5]
+    assert [name for name, _ in found.curves] == names
+    for name, one in found.curves:
+        del name
+        trials = evidence.configs[one.config_hash].trial_ids.values()
+        assert one.seeds == len(trials)
+        assert set(trials) <= set(asked)
+    assert found.baseline_curve is not None
+    assert found.baseline_curve.seeds == 5
+
+
+def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0])).long_runs
+    assert found is not None
+    assert [run.rank for run in found.runs] == [1, 2, 3, 4, 5, 6]
+    assert [run.verdict.outcome for run in found.runs] == ["survives"] * 5 + ["diverges"]
+    assert {run.seeds for run in found.runs} == {2}
+    assert found.test is not None
+    assert found.test.n == len(found.pairs) == 6
+    assert found.test.fidelity is not None
+    first = found.runs[0]
+    assert first.standing is not None
+    assert found.pairs[0].long_bpb == first.standing.val_bpb
+
+
+def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, stress_rows(rows)).spending
+    assert found is not None
+    assert found.energy_wh == pytest.approx(12 * 0.25)
+    assert found.long_runs_s == pytest.approx(12 * 3.65)
+
+
+def test_a_pruned_candidate_is_no_score(tmp_path: Path) -> None:
+    candidate = config(lr=0.009)
+    row = iteration_row(
+        1, candidate, (trial(9, candidate, 0, failed()),), decision=Decision(action="discard")
+    )
+    refused = iteration_row(2, None, verdict=Verdict(allowed=False, rail="cross", why="no"))
+    found = findings(tmp_path, [*metered(None)[:3], row, refused])
+    assert [turn.outcome for turn in found.turns] == ["failed", "refused"]
+    assert [turn.mean for turn in found.turns] == [None, None]
+
+
+def test_an_empty_journal_is_refused_by_name(tmp_path: Path) -> None:
+    journal = tmp_path / "trajectory.jsonl"
+    write_journal(journal, iter(()))
+    with pytest.raises(JournalError, match=r"trajectory\.jsonl holds no row yet"):
+        read_digest(journal)

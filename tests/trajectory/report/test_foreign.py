@@ -1,0 +1,116 @@
+"""A report on what another tool measured says no more than its file does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.reports import HOSTILE
+from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.report.findings import Findings
+from trajectory.report.foreign import read_foreign_campaign
+from trajectory.report.report import write_report
+
+BASE = {"lr": 3e-4, "n_layer": 24, "precision": "fp8"}
+
+
+def line(number: int, stage: str, **more: Any) -> dict[str, Any]:
+    proposal = {"knob": "lr", "new_value": 1e-3, "reason": HOSTILE[number % len(HOSTILE)]}
+    return {
+        "iter": number,
+        "ts": "2026-01-05T22:00:00Z",
+        "stage": stage,
+        "proposal": proposal,
+        **more,
+    }
+
+
+def measured(number: int, score: float, decision: str, **changes: Any) -> dict[str, Any]:
+    return line(
+        number,
+        "evaluated",
+        candidate_cfg={**BASE, **changes},
+        eval_metrics={"val_bpb": score},
+        val_bpb=score,
+        decision=decision,
+    )
+
+
+LINES = [
+    {"baseline_val_bpb": 5.2, "baseline_cfg": BASE, "accept_delta_frac": 0.005},
+    measured(1, 5.10, "keep", lr=1e-3),
+    measured(2, 5.16, "revert", lr=1e-3),
+    line(3, "blocked", rail=HOSTILE[0], reason=HOSTILE[1]),
+    line(4, "eval_failed", candidate_cfg={**BASE, "n_layer": 48}, reason="out of memory"),
+    measured(5, 5.30, "revert", n_layer=12),
+]
+
+
+def imported(folder: Path, text: str, name: str) -> Findings:
+    file = folder / name
+    file.write_text(text, "utf-8")
+    import_campaign(file, folder / "campaign")
+    return read_foreign_campaign(read_imported(folder / "campaign"))
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Findings:
+    text = "".join(json.dumps(one) + "\n" for one in LINES)
+    return imported(tmp_path, text, "trajectory.jsonl")
+
+
+def test_scores_keep_the_name_of_what_they_are(found: Findings) -> None:
+    assert found.about.measure == "val_bits_per_token"
+    assert found.about.unit == "bits per token"
+    assert [turn.outcome for turn in found.turns] == [
+        "keep",
+        "discard",
+        "refused",
+        "failed",
+        "discard",
+    ]
+    assert [turn.mean for turn in found.turns] == [5.10, 5.16, None, None, 5.30]
+
+
+def test_repeated_runs_give_the_noise_and_the_incumbent_is_not_its_luckiest_run(
+    found: Findings,
+) -> None:
+    assert found.noise is not None
+    assert found.noise.dof == 1
+    assert found.progress.steps[-1].believed == pytest.approx(5.13)
+    assert found.coverage.stops.repeats == 1
+
+
+def test_knobs_are_those_that_differ(found: Findings) -> None:
+    assert [knob.name for knob in found.coverage.knobs] == ["lr", "n_layer"]
+    lr = found.effects[0]
+    assert [value.label for value in lr.values] == ["0.0003", "0.001"]
+    assert [value.is_default for value in lr.values] == [True, False]
+
+
+def test_nothing_is_claimed_of_time_money_and_proposers(found: Findings, tmp_path: Path) -> None:
+    assert found.spending is None
+    assert found.proposers == ()
+    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
+    assert "bits per token" in page
+    assert "bits per byte" not in page
+    assert "Another tool measured this" in page
+    assert "<b>novelty" not in page
+    assert 'onerror="' not in page
+
+
+def test_a_table_without_configs_is_enough(tmp_path: Path) -> None:
+    table = (
+        "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+        "a1b2c3d\t0.997\t44.0\tkeep\tbaseline\n"
+        "b2c3d4e\t0.990\t44.2\tkeep\tmore <b>heads</b>\n"
+        "c3d4e5f\t0.000\t0.0\tcrash\ttoo wide\n"
+    )
+    found = imported(tmp_path, table, "results.tsv")
+    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
+    assert found.about.measure == "val_bpb"
+    assert "b2c3d4e" in page
+    assert "<b>heads</b>" not in page

@@ -1,0 +1,192 @@
+"""The page in a real Chromium: it reads well, keeps still under hostile texts, fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.support.browser import chromium
+from tests.support.reports import HOSTILE, findings, hostile_rows, simulated
+from trajectory.report.report import write_report
+from trajectory.report.text import shown
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("long")
+    return write_report(findings(folder, simulated(450)), folder / "report").page
+
+
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    return write_report(findings(folder, hostile_rows()), folder / "report").page
+
+
+class Visit:
+    """A page, and everything that went wrong or out on it."""
+
+    def __init__(
+        self, browser: Browser, path: Path, *, scheme: str = "light", at: str = ""
+    ) -> None:
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page: Page = browser.new_page(
+            color_scheme="dark" if scheme == "dark" else "light",
+            viewport={"width": 1280, "height": 900},
+        )
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.address = path.as_uri() + at
+        self.page.goto(self.address)
+
+    def open_all(self) -> None:
+        for button in self.page.locator("#iterations tr.row button").all():
+            button.click()
+        self.page.wait_for_function(
+            "document.querySelectorAll('#iterations .card').length =="
+            " document.querySelectorAll('#iterations tr.row').length"
+        )
+
+
+def test_hostile_texts_stay_texts(browser: Browser, hostile_page: Path) -> None:
+    visit = Visit(browser, hostile_page)
+    title = visit.page.title()
+    visit.open_all()
+    assert visit.complaints == []
+    assert visit.page.title() == title
+    assert "owned" in title, "the menu's own name is hostile here, and the title only shows it"
+    assert visit.requests == [visit.address]
+    cards = visit.page.locator("#iterations .card")
+    for i, text in enumerate(HOSTILE):
+        received = cards.nth(i).locator("p.foreign").first.text_content()
+        assert received == shown(text)
+        assert cards.nth(i).locator("pre.foreign").text_content() == shown(text)
+    for tag in ("img", "iframe", "base", "object", "main script"):
+        assert visit.page.locator(tag).count() == 0, tag
+
+
+ATTACKS = (
+    "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
+    "document.body.innerHTML = '<img src=x>'",
+    "document.body.append(Object.assign(document.createElement('script'), {text: 'x()'}))",
+)
+
+
+def test_the_policy_stops_what_would_be_run_or_fetched(
+    browser: Browser, hostile_page: Path
+) -> None:
+    visit = Visit(browser, hostile_page)
+    for attack in ATTACKS:
+        tried = f"try {{ {attack}; return 'ran' }} catch {{ return 'stopped' }}"
+        assert visit.page.evaluate(f"(() => {{ {tried} }})()") == "stopped", attack
+    refused: list[str | None] = []
+    visit.page.on("requestfailed", lambda request: refused.append(request.failure))
+    image = "const image = new Image(); image.src = 'https://example.com/x.png';"
+    visit.page.evaluate(f"{image} document.body.append(image)")
+    fetched = visit.page.evaluate(
+        "fetch('https://example.com/').then(() => 'fetched', () => 'stopped')"
+    )
+    assert fetched == "stopped"
+    assert set(refused) == {"csp"}
+
+
+def test_rows_come_as_they_are_wanted_and_sort_and_filter(
+    browser: Browser, long_page: Path
+) -> None:
+    visit = Visit(browser, long_page)
+    page, rows = visit.page, visit.page.locator("#iterations tr.row")
+    assert rows.count() == 200
+    page.get_by_role("button", name="show more").click()
+    assert rows.count() == 400
+    score = page.locator("#iterations th", has=page.get_by_role("button", name="val_bpb"))
+    score.get_by_role("button").click()
+    assert score.get_attribute("aria-sort") == "ascending"
+    cells = page.locator("#iterations tr.row td:nth-child(4)").all_text_contents()
+    values = [float(text.split()[0]) for text in cells if text != "–"]
+    assert values == sorted(values)
+    score.get_by_role("button").click()
+    cells = page.locator("#iterations tr.row td:nth-child(4)").all_text_contents()
+    values = [float(text.split()[0]) for text in cells if text != "–"]
+    assert values == sorted(values, reverse=True)
+    page.locator("#outcome").select_option("keep")
+    outcomes = set(page.locator("#iterations .outcome").all_text_contents())
+    assert outcomes == {"kept"}
+    page.locator("#words").fill("llm beta2=0.9")
+    kinds = page.locator("#iterations tr.row td:nth-child(2)").all_text_contents()
+    assert set(kinds) <= {"llm"}
+    assert page.locator("#shown").text_content() == f"{rows.count()} of 450"
+    assert visit.complaints == []
+
+
+def test_a_link_to_an_iteration_opens_it_wherever_it_is(browser: Browser, long_page: Path) -> None:
+    visit = Visit(browser, long_page, at="#i431")
+    visit.page.locator("#i431 + tr.open .card").wait_for()
+    assert visit.page.locator("#i431").is_visible()
+    visit.page.locator("#outcome").select_option("refused")
+    visit.page.evaluate("location.hash = '#i7'")
+    visit.page.locator("#i7 + tr.open .card").wait_for()
+    button = visit.page.locator("#i7 button")
+    assert button.get_attribute("aria-expanded") == "true"
+    button.press("Enter")
+    assert visit.page.locator("#i7 + tr.open").count() == 0
+    assert visit.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ink_stands_out_from_paper_in_either_light(
+    browser: Browser, long_page: Path, scheme: str
+) -> None:
+    visit = Visit(browser, long_page, scheme=scheme)
+    paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    for selector, least in (
+        ("h1", 7.0),
+        ("figcaption", 4.5),
+        ("#progress svg .f-ink", 7.0),
+        ("#progress svg text.f-muted", 4.5),
+        (".outcome.keep", 4.5),
+    ):
+        name = "fill" if "svg" in selector else "color"
+        ink = visit.page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{name}")
+        assert _contrast(ink, paper) >= least, (selector, ink, paper)
+
+
+def test_print_is_black_on_white_even_from_the_dark(browser: Browser, long_page: Path) -> None:
+    visit = Visit(browser, long_page, scheme="dark")
+    visit.page.emulate_media(media="print")
+    paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
+    assert visit.page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert visit.page.pdf(format="A4").startswith(b"%PDF")
+    assert visit.page.locator("#iterations tr.row").count() == 450, "all of them are printed"
+
+
+def test_a_phone_scrolls_tables_and_figures_and_not_the_page(
+    browser: Browser, long_page: Path
+) -> None:
+    visit = Visit(browser, long_page)
+    visit.page.set_viewport_size({"width": 390, "height": 800})
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def _contrast(one: str, other: str) -> float:
+    """Of two ``rgb()`` colours, by WCAG 2.2."""
+    bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,99 @@
+"""Texts, intervals and values as a report writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trajectory.ranking import Noise
+from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.statistics import of_mean, of_runs, of_share
+from trajectory.report.text import label, shown
+from trajectory.report.wording import number, seconds, signed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain, with\nlines\tand é ü 漢字 😀", "plain, with\nlines\tand é ü 漢字 😀"),
+        ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
+        ("a\u2028b\u2029c", "a⟨U+2028⟩b⟨U+2029⟩c"),
+        ("a\u0000b\x1b[0m", "a⟨U+0000⟩b⟨U+001B⟩[0m"),
+        ("a\u200bb\ufeffc", "a⟨U+200B⟩b⟨U+FEFF⟩c"),
+        ("\ud800", "⟨U+D800⟩"),
+        ("one\r\ntwo\rthree", "one\ntwo⟨U+000D⟩three"),
+        ("👩\u200d🔬", "👩\u200d🔬"),
+    ],
+)
+def test_what_is_invisible_is_spelled_out(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+def test_a_label_is_one_short_line() -> None:
+    assert label("a\n b\t c") == "a b c"
+    assert label("x" * 100, 10) == "x" * 9 + "…"
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    estimate = of_mean([1.0, 2.0, 3.0])
+    assert estimate.value == 2.0
+    assert estimate.n == 3
+    assert estimate.hi == pytest.approx(2 + 4.302653 / 3**0.5)  # t(0.975, 2) = 4.302653
+    assert of_mean([1.0]).lo is None
+
+
+def test_the_interval_of_runs_uses_the_pooled_noise() -> None:
+    estimate = of_runs(3.0, 4, Noise(sigma=0.2, dof=10, sigma_d=0.28))
+    assert estimate.lo == pytest.approx(3 - 2.228139 * 0.2 / 2)  # t(0.975, 10) = 2.228139
+    assert of_runs(3.0, 4, None).hi is None
+
+
+def test_the_interval_of_a_share_is_wilsons() -> None:
+    estimate = of_share(2, 25)
+    assert estimate is not None
+    assert (estimate.lo, estimate.hi) == (
+        pytest.approx(0.02223, abs=5e-5),
+        pytest.approx(0.24965, abs=5e-5),
+    )
+    none_of_ten = of_share(0, 10)
+    assert none_of_ten is not None
+    assert none_of_ten.lo == pytest.approx(0, abs=1e-12)
+    assert none_of_ten.hi == pytest.approx(0.27753, abs=5e-5)
+    assert of_share(0, 0) is None
+
+
+def test_values_fall_into_the_bins_of_their_scale() -> None:
+    lr = KnobDomain("lr", 1e-3, low=1e-4, high=1e-1, is_log=True)
+    assert lr.edges[2] == pytest.approx(1e-3)
+    assert [lr.index(v) for v in (1e-4, 9.9e-4, 1.1e-3, 1e-1)] == [0, 1, 2, 5]
+    assert lr.index(1.0) is None
+    assert lr.index("1e-3") is None
+    assert lr.index(None) is None
+
+
+def test_few_whole_numbers_are_shown_apart_and_many_in_bins_without_overlap() -> None:
+    few = KnobDomain("n_layer", 4, low=2, high=6, step=2)
+    assert few.labels == ("2", "4", "6")
+    assert few.index(4) == 1
+    many = KnobDomain("lr_warmup", 10, low=0, high=30, step=1)
+    assert many.labels == ("0 – 4", "5 – 9", "10 – 14", "15 – 19", "20 – 24", "25 – 30")
+    assert [many.index(v) for v in (4, 5, 29, 30)] == [0, 1, 5, 5]
+
+
+def test_true_is_not_one() -> None:
+    numbers = KnobDomain("batch_size", 1, choices=(1, 2))
+    assert numbers.index(True) is None
+    assert KnobDomain("tied", True, choices=(True, False)).index(True) == 0
+
+
+def test_numbers_in_words() -> None:
+    assert number(-0.25) == "\u22120.2500"
+    assert signed(0.25) == "+0.2500"
+    assert number(None) == "–"
+    assert [seconds(s) for s in (0.0, 0.0193, 8.14, 42.4, 250, 7500)] == [
+        "0.0 s",
+        "19 ms",
+        "8.1 s",
+        "42 s",
+        "4 min",
+        "2 h 05 min",
+    ]

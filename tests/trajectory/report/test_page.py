@@ -1,0 +1,231 @@
+"""The files of a report: whole, self-contained, and never markup from others' texts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import xml.etree.ElementTree as ET
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.configs import config
+from tests.support.reports import (
+    HOSTILE,
+    findings,
+    hostile_rows,
+    long_reason,
+    simulated,
+    stress_rows,
+    with_menu,
+)
+from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
+from trainer.spec import CurvePoint
+from trajectory.report.figures.progress import MAX_LINKED
+from trajectory.report.findings import Findings
+from trajectory.report.report import write_report
+from trajectory.report.text import shown
+from trajectory.rows import Row
+
+SVG = "{http://www.w3.org/2000/svg}"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Elements(HTMLParser):
+    """Every element of a page with its attributes, and the text of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[tuple[dict[str, str | None], str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag in {"script", "style"}:
+            self.raw.append((dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem in {"script", "style"}:
+            attributes, text = self.raw[-1]
+            self.raw[-1] = (attributes, text + data)
+
+
+def curve(_: str) -> list[CurvePoint]:
+    return [
+        CurvePoint(step=i, tokens=i, loss=6 - i / 20, lr=1e-3, grad_norm=1, elapsed_s=i)
+        for i in range(1, 61)
+    ]
+
+
+def written(folder: Path, rows: list[Row]) -> tuple[Findings, str]:
+    found = findings(folder / "campaign", rows, curve)
+    report = write_report(found, folder / "report")
+    return found, report.page.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(tmp_path_factory.mktemp("hostile"), list(hostile_rows()))[1]
+
+
+def unpacked(page: str) -> list[dict[str, Any]]:
+    """The details of all iterations, as the script unpacks them."""
+    blocks = [text for attributes, text in Elements(page).raw if attributes.get("class")]
+    return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
+
+
+def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> None:
+    found = findings(tmp_path, stress_rows(simulated(60)), curve)
+    report = write_report(found, tmp_path / "report")
+    names = [path.name for path in report.figures if path.suffix == ".svg"]
+    assert names == [
+        "progress.svg",
+        "knob-effects.svg",
+        "knob-importance.svg",
+        "coverage.svg",
+        "refusals-and-failures.svg",
+        "proposers.svg",
+        "learning-curves.svg",
+        "time-and-energy.svg",
+        "long-runs.svg",
+        "rank-fidelity.svg",
+    ]
+    for path in report.figures:
+        if path.suffix == ".svg":
+            assert ET.parse(path).getroot().tag == f"{SVG}svg"
+        else:
+            assert path.read_bytes().startswith(PNG)
+    left = {path.name for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    assert left == {"report.html", *(path.name for path in report.figures)}
+    page = report.page.read_text("utf-8")
+    assert page.count("<figure") == len(names)
+    assert "Spearman" in page
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 3])
+def test_a_campaign_that_has_just_begun_has_a_report(tmp_path: Path, iterations: int) -> None:
+    found, page = written(tmp_path, simulated(iterations))
+    assert len(found.turns) == iterations
+    assert "The best configs" in page
+
+
+def test_a_campaign_without_a_measurement_has_one_too(tmp_path: Path) -> None:
+    _, page = written(tmp_path, list(with_menu([campaign_row()])))
+    assert "Nothing has been measured yet." in page
+    assert "<figure" not in page
+
+
+def test_the_policy_allows_the_one_script_and_style_sheet_by_hash_and_nothing_else(
+    hostile: str,
+) -> None:
+    elements = Elements(hostile)
+    policy = next(
+        attributes["content"] or ""
+        for tag, attributes in elements.found
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
+    running = [text for attributes, text in elements.raw if not attributes]
+    assert len(running) == 2, "one style sheet and one script; the rest is data"
+    for text in running:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_nothing_is_fetched_and_nothing_is_styled_or_run_inline(hostile: str) -> None:
+    tags = {tag for tag, _ in Elements(hostile).found}
+    assert not tags & {"img", "link", "iframe", "object", "embed", "base", "image", "foreignobject"}
+    for tag, attributes in Elements(hostile).found:
+        assert "style" not in attributes, tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+
+
+def test_others_texts_add_no_element_to_the_page(hostile: str, tmp_path: Path) -> None:
+    tame = ["a tame text"] * len(HOSTILE)
+    _, page = written(tmp_path, list(hostile_rows([f"{t} {i}" for i, t in enumerate(tame)])))
+    ignored = {"svg", "g", "path", "use", "text", "defs", "clippath", "rect", "a", "title"}
+
+    def outline(text: str) -> list[str]:
+        tags = [tag for tag, _ in Elements(text).found]
+        return [tag for tag in tags if tag not in ignored]
+
+    assert outline(hostile) == outline(page)
+
+
+def test_what_a_row_opens_to_is_what_was_received(hostile: str) -> None:
+    details = unpacked(hostile)
+    assert len(details) == len(HOSTILE) + 1
+    for text, one in zip(HOSTILE, details, strict=False):
+        assert one["reason"] == shown(text)
+        assert one["replies"][0]["raw"] == shown(text)
+        assert one["decision"] == shown(text)
+        assert f"stood in: {shown(text)}" in one["notes"]
+        assert {"name": shown(text), "before": "–"}.items() <= one["changes"][1].items()
+    assert details[-1]["verdict"] == f"refused by the rail range: {HOSTILE[2]}"
+
+
+def test_changes_are_told_against_the_reference(tmp_path: Path) -> None:
+    rows = list(with_menu([campaign_row(), baseline_row(1, 4.3, 0), baseline_row(2, 4.2, 1)]))
+    candidate = config(lr=0.002, d_ff=256)
+    rows.append(
+        iteration_row(1, candidate, (trial(9, candidate, 0, ok(4.1)),), changes={"lr": 0.002})
+    )
+    (details,) = unpacked(written(tmp_path, rows)[1])
+    assert details["changes"] == [
+        {"name": "lr", "before": "0.001", "after": "0.002"},
+        {"name": "d_ff", "before": "512", "after": "256"},
+    ]
+    assert details["trials"][0]["result"] == "4.1000"
+
+
+def test_a_reason_of_100_000_characters_is_kept_whole_and_costs_little(tmp_path: Path) -> None:
+    rows = list(with_menu([campaign_row(), baseline_row(1, 4.3, 0)]))
+    row = iteration_row(1, None)
+    rows.append(row.model_copy(update={"proposal": long_reason()}))
+    _, page = written(tmp_path, rows)
+    assert len(unpacked(page)[0]["reason"]) == 100_000
+    assert len(page) < 200_000
+
+
+def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_path: Path) -> None:
+    found, page = written(tmp_path, simulated(MAX_LINKED + 150))
+    assert [chunk.iterations for chunk in found.details] == [100] * 7 + [50]
+    assert len(unpacked(page)) == MAX_LINKED + 150
+    kept = len(found.kept)
+    assert page.count('<a href="#i') <= 3 * kept + 20
+
+
+def test_figures_are_coloured_by_class_and_their_ids_are_the_pages_own(hostile: str) -> None:
+    elements = Elements(hostile).found
+    ids = [attributes["id"] for _, attributes in elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in elements:
+        if tag == "use":
+            assert (attributes.get("href") or "").removeprefix("#") in ids
+        for name in ("fill", "stroke"):
+            value = attributes.get(name)
+            assert value is None or not value.startswith("#"), (tag, attributes)
+
+
+def test_a_drawing_alone_carries_both_lights(tmp_path: Path) -> None:
+    report = write_report(findings(tmp_path, simulated(5)), tmp_path / "report")
+    drawing = report.figures[0].read_text("utf-8")
+    assert "@media (prefers-color-scheme:dark)" in drawing
+    assert 'class="f-paper"' in drawing
+    assert "javascript" not in drawing
+
+
+def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
+    found = findings(tmp_path, simulated(3))
+    first = write_report(found, tmp_path / "report").figures[0].read_bytes()
+    again = write_report(found, tmp_path / "report")
+    assert again.figures[0].read_bytes() == first, "the same findings draw the same figure"

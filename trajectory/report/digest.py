@@ -1,0 +1,195 @@
+"""One pass over a journal: what the report needs of each row, and nothing else of it.
+
+Ten thousand rows with their raw replies are tens of megabytes; of an iteration a few numbers are
+kept, and its texts are compressed as they go by (:mod:`trajectory.report.details`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.spec import Config, Scalar, TrialFailed
+from trajectory.errors import JournalError
+from trajectory.evidence import Evidence
+from trajectory.journal import read_rows
+from trajectory.report.details import DetailBook, details_of
+from trajectory.report.turns import Outcome, Spent, Turn
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    EventRow,
+    FinalistsRow,
+    IterationRow,
+    Row,
+    StressRow,
+    TrialRecord,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """From this iteration on, this config was the incumbent. The baseline reigns from 0."""
+
+    iter: int
+    config_hash: str
+
+
+@dataclass(slots=True)
+class Workload:
+    """What a kind of proposer asked for and used, whatever came of it."""
+
+    latency_s: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    attempts: int = 0
+    refused_attempts: int = 0
+    fallbacks: int = 0
+    """Proposals it made in another proposer's place."""
+    models: set[str] = field(default_factory=set)
+
+
+class Digest:
+    """A campaign's rows, taken in one at a time."""
+
+    def __init__(self, campaign: CampaignRow) -> None:
+        self.campaign = campaign
+        self.evidence = Evidence()
+        self.turns: list[Turn] = []
+        self.reigns: list[Reign] = []
+        self.stress: list[StressRow] = []
+        self.finalists: list[FinalistsRow] = []
+        self.details = DetailBook()
+        self.workloads: dict[str, Workload] = {}
+        self.failures: Counter[str] = Counter()
+        """By status, over all trials of baselines and iterations."""
+        self.trials = 0
+        """Of baselines and iterations."""
+        self.repeats = 0
+        """Iterations that trained a config which an earlier one had proposed."""
+        self.calibration = Spent()
+        """The baseline's replicates."""
+        self.calibration_wh: float | None = None
+        self.interruptions = 0
+        self.pauses = 0
+        self.last_at = campaign.created_at
+        self._reference: dict[str, Scalar] = {}
+        """Canonical form of the config that the next proposal edits."""
+
+    @property
+    def baseline(self) -> Config | None:
+        """None before it was measured."""
+        entry = self.evidence.configs.get(self.evidence.baseline_hash or "")
+        return entry.config if entry else None
+
+    def add(self, row: Row) -> None:
+        """Take in one row, in the journal's order."""
+        if isinstance(row, IterationRow):
+            self._iteration(row)
+        elif isinstance(row, BaselineRow):
+            self._baseline(row)
+        elif isinstance(row, StressRow):
+            self.stress.append(row)
+        elif isinstance(row, FinalistsRow):
+            self.finalists.append(row)
+        elif isinstance(row, EventRow):
+            self.interruptions += row.event == "interrupted"
+            self.pauses += row.event == "paused"
+        if not isinstance(row, CampaignRow):
+            self.last_at = row.at
+        self.evidence.add(row)
+        self._crown(row)
+
+    def _crown(self, row: Row) -> None:
+        """Take note where a row has changed what the next proposal edits."""
+        incumbent = self.evidence.incumbent_hash
+        if not incumbent or (self.reigns and self.reigns[-1].config_hash == incumbent):
+            return
+        number = row.iter if isinstance(row, IterationRow) else 0
+        self.reigns.append(Reign(number, incumbent))
+        if self.campaign.reference == "incumbent" or len(self.reigns) == 1:
+            self._reference = self.evidence.configs[incumbent].config.canonical()
+
+    def _baseline(self, row: BaselineRow) -> None:
+        self._count(row.trial)
+        self.calibration.add_trial(row.trial)
+        energy_wh = getattr(row.trial.result, "energy_wh", None)
+        if energy_wh is not None:
+            self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
+
+    def _iteration(self, row: IterationRow) -> None:
+        for trial in row.trials:
+            self._count(trial)
+        known = self.evidence.configs.get(row.config_hash or "")
+        self.repeats += bool(row.trials and known)
+        self._work(row)
+        decision = row.decision
+        spent = _spent(row)
+        self.turns.append(
+            Turn(
+                iter=row.iter,
+                kind=row.proposer.kind,
+                outcome=_outcome(row),
+                config_hash=row.config_hash,
+                changed=row.proposal.changes if row.proposal else {},
+                mean=decision.estimate_bpb,
+                runs=max(1, decision.pairs),
+                delta=decision.delta,
+                stderr=decision.stderr,
+                spent=spent,
+                energy_wh=row.energy_wh,
+            )
+        )
+        self.details.add(details_of(row, self._reference))
+
+    def _count(self, trial: TrialRecord) -> None:
+        self.trials += 1
+        if isinstance(trial.result, TrialFailed):
+            self.failures[trial.result.status] += 1
+
+    def _work(self, row: IterationRow) -> None:
+        proposer = row.proposer
+        work = self.workloads.setdefault(proposer.kind, Workload())
+        work.latency_s += proposer.latency_s
+        work.fallbacks += proposer.fallback is not None
+        work.attempts += len(proposer.attempts)
+        if proposer.model:
+            work.models.add(proposer.model)
+        for attempt in proposer.attempts:
+            work.refused_attempts += not (attempt.verdict and attempt.verdict.allowed)
+            work.prompt_tokens += attempt.prompt_tokens or 0
+            work.completion_tokens += attempt.completion_tokens or 0
+
+
+def read_digest(journal: Path) -> Digest:
+    """The digest of a journal, which a running loop may be writing.
+
+    :raises JournalError: where it is damaged or has no row yet.
+    """
+    digest: Digest | None = None
+    for row in read_rows(journal):
+        if digest is None:
+            if not isinstance(row, CampaignRow):  # read_rows has made sure of it
+                break
+            digest = Digest(row)
+        digest.add(row)
+    if digest is None:
+        raise JournalError(f"{journal} holds no row yet; start it with: autoresearch loop")
+    return digest
+
+
+def _outcome(row: IterationRow) -> Outcome:
+    if row.decision.action == "keep":
+        return "keep"
+    if row.decision.estimate_bpb is not None:
+        return "discard"
+    return "failed" if row.trials else "refused"
+
+
+def _spent(row: IterationRow) -> Spent:
+    spent = Spent(proposing=row.proposer.latency_s)
+    for trial in row.trials:
+        spent.add_trial(trial)
+    spent.other += max(0.0, row.wall_s - spent.total)
+    return spent

@@ -1,0 +1,125 @@
+"""Where the search has been, and what stopped it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from trajectory.report.coverage import Coverage, KnobCoverage, Stops
+from trajectory.report.figures.canvas import (
+    FAILED,
+    INK,
+    KEEP,
+    MUTED,
+    REFUSED,
+    RULE,
+    Ink,
+    Picture,
+    bare,
+    sheet,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LIGHT_CELL, FULL_CELL = 0.10, 0.62
+"""Opacity of a cell with one config and of the fullest."""
+
+
+def draw_values(found: Coverage) -> Picture:
+    """A row a knob, a cell a value or bin, with how many configs were trained there."""
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
+
+    columns = max(len(knob.labels) for knob in found.knobs)
+    figure = sheet(0.40 * len(found.knobs) + 0.3)
+    axes = figure.subplots()
+    most = max(max(knob.configs) for knob in found.knobs) or 1
+    for row, knob in enumerate(found.knobs):
+        for column, (text, count) in enumerate(zip(knob.labels, knob.configs, strict=True)):
+            place = (column + 0.03, row + 0.06)
+            if count:
+                shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(count / most)
+                axes.add_patch(
+                    Rectangle(place, 0.94, 0.88, color=KEEP.light, alpha=shade, linewidth=0)
+                )
+            else:
+                axes.add_patch(
+                    Rectangle(place, 0.94, 0.88, fill=False, edgecolor=RULE.light, linewidth=1)
+                )
+            _cell(axes, column, row, text, count)
+    axes.set_yticks([row + 0.5 for row in range(len(found.knobs))], [_name(k) for k in found.knobs])
+    axes.tick_params(axis="y", labelcolor=INK.light)
+    axes.set_xticks([])
+    axes.set_xlim(0, columns)
+    axes.set_ylim(len(found.knobs), 0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    return Picture("coverage", _words(found.knobs), figure)
+
+
+def _cell(axes: Axes, column: int, row: int, text: str, count: int) -> None:
+    axes.text(
+        column + 0.5,
+        row + 0.36,
+        text,
+        ha="center",
+        va="center",
+        fontsize=7,
+        color=INK.light if count else MUTED.light,
+    )
+    axes.text(
+        column + 0.5,
+        row + 0.70,
+        f"{count}" if count else "–",
+        ha="center",
+        va="center",
+        fontsize=7,
+        color=INK.light if count else MUTED.light,
+    )
+
+
+def _name(knob: KnobCoverage) -> str:
+    return f"{knob.name}  {knob.touched}/{len(knob.labels)}"
+
+
+def _words(knobs: Sequence[KnobCoverage]) -> str:
+    untouched = [knob.name for knob in knobs if not knob.proposals]
+    return (
+        f"Configs trained at each value of {len(knobs)} knobs; "
+        f"never proposed: {', '.join(untouched) or 'none'}."
+    )
+
+
+def draw_stops(found: Stops) -> Picture:
+    """Refusals by rail, failures by status."""
+    figure = sheet(0.2 * max(len(found.refusals), len(found.failures)) + 0.8)
+    left, right = figure.subplots(1, 2)
+    _counts(left, "proposals refused, by rail", found.refusals, REFUSED)
+    _counts(right, f"trials without a measurement, of {found.trials}", found.failures, FAILED)
+    words = (
+        f"{sum(found.refusals.values())} refusals and {sum(found.failures.values())} trials that "
+        "ended without a measurement."
+    )
+    return Picture("refusals-and-failures", words, figure)
+
+
+def _counts(axes: Axes, title: str, counts: Mapping[str, int], ink: Ink) -> None:
+    axes.set_title(title)
+    places = range(len(counts))
+    axes.barh(places, list(counts.values()), height=0.62, color=ink.light)
+    for place, count in enumerate(counts.values()):
+        axes.annotate(
+            f"{count}",
+            (count, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK.light if count else MUTED.light,
+        )
+    axes.set_yticks(places, list(counts))
+    axes.set_ylim(len(counts) - 0.4, -0.6)
+    axes.set_xlim(0, max(1, *counts.values()) * 1.12)
+    axes.set_xticks([])
+    bare(axes)

@@ -1,0 +1,235 @@
+"""The score by iteration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajectory.report.figures.canvas import (
+    BASE,
+    INK,
+    MUTED,
+    OUTCOME_INK,
+    Picture,
+    sheet,
+)
+from trajectory.report.progress import Point, Progress
+from trajectory.report.turns import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_COLUMNS = 6
+"""Of the legend, which goes on in a second line."""
+MAX_LINKED = 600
+"""More iterations than this are drawn as one path, without links and without the error bars of
+what was discarded: they would cover each other."""
+
+
+def draw(progress: Progress, measure: str) -> Picture:
+    """Scores with their intervals, the incumbent's steps, the baseline's band."""
+    figure = sheet(4.3)
+    axes = figure.subplots()
+    _baseline(axes, progress)
+    titles = _scores(axes, progress)
+    _steps(axes, progress)
+    low, high = _limits(progress)
+    axes.set_ylim(low, high)
+    _off_scale(axes, progress.points, high)
+    _unmeasured(axes, progress.points)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(f"{measure} (lower is better)")
+    last = progress.points[-1].iter if progress.points else 1
+    axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
+    axes.grid(visible=False, axis="x")
+    axes.spines[:].set_visible(False)
+    entries = len(axes.get_legend_handles_labels()[1])
+    columns = entries if entries <= MAX_COLUMNS else math.ceil(entries / 2)
+    figure.legend(loc="outside upper left", ncols=columns, handletextpad=0.4, columnspacing=1.4)
+    return Picture("progress", _words(progress, measure), figure, titles)
+
+
+def _baseline(axes: Axes, progress: Progress) -> None:
+    if progress.baseline is None:
+        return
+    mean, half = progress.baseline.value, progress.one_run_half
+    axes.axhline(mean, color=BASE.light, linewidth=1.1, linestyle=(0, (5, 3)), label="baseline")
+    if half is not None:
+        axes.axhspan(
+            mean - half,
+            mean + half,
+            color=BASE.light,
+            alpha=0.12,
+            linewidth=0,
+            label="its noise, one run",
+        )
+
+
+def _scores(axes: Axes, progress: Progress) -> dict[str, str]:
+    titles: dict[str, str] = {}
+    outcomes: tuple[Outcome, ...] = ("discard", "keep")
+    few = len(progress.points) <= MAX_LINKED
+    for outcome in outcomes:
+        points = [p for p in progress.points if p.outcome == outcome and p.score]
+        if not points:
+            continue
+        keep = outcome == "keep"
+        colour = OUTCOME_INK[outcome].light
+        if few or keep:
+            _bars(axes, points, colour, 0.9 if keep else 0.55)
+        name = f"{'kept' if keep else 'discarded'} ({len(points)})"
+        if few or (keep and len(points) <= MAX_LINKED):
+            titles |= _linked(axes, points, colour, name, keep=keep)
+        else:
+            _cloud(axes, points, colour, name)
+    return titles
+
+
+def _linked(
+    axes: Axes, points: Sequence[Point], colour: str, name: str, *, keep: bool
+) -> dict[str, str]:
+    dots = axes.scatter(
+        [p.iter for p in points],
+        [p.score.value for p in points if p.score],
+        s=26 if keep else 13,
+        color=colour,
+        linewidths=0,
+        zorder=4 if keep else 3,
+        label=name,
+    )
+    dots.set_urls([f"#i{p.iter}" for p in points])
+    return {f"#i{p.iter}": _title(p) for p in points}
+
+
+def _title(point: Point) -> str:
+    assert point.score is not None
+    score = point.score
+    half = "" if score.hi is None else f" ± {score.hi - score.value:.4f}"
+    return f"iteration {point.iter}, {point.outcome}: {score.value:.4f}{half} (n={score.n})"
+
+
+def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> None:
+    ends = [
+        [(p.iter, p.score.lo), (p.iter, p.score.hi)]
+        for p in points
+        if p.score and p.score.lo is not None
+    ]
+    if ends:
+        _strokes(axes, np.array(ends, dtype=float), colour, 0.9, alpha)
+
+
+def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:
+    """Dots as strokes of no length with round ends: a tenth of the markup."""
+    at = np.array([(p.iter, p.score.value) for p in points if p.score], dtype=float)
+    _strokes(axes, np.stack([at, at + np.array([1e-6, 0.0])], axis=1), colour, 2.2, 0.6)
+    axes.scatter([], [], s=13, color=colour, linewidths=0, label=name)
+
+
+def _strokes(
+    axes: Axes,
+    ends: NDArray[np.float64],
+    colour: str,
+    width: float,
+    alpha: float,
+) -> None:
+    """Straight strokes [N, 2, 2] as one path."""
+    from matplotlib.patches import PathPatch  # noqa: PLC0415 (slow to load)
+    from matplotlib.path import Path as Outline  # noqa: PLC0415
+
+    codes = np.tile([Outline.MOVETO, Outline.LINETO], len(ends))
+    outline = Outline(ends.reshape(-1, 2), codes)
+    axes.add_patch(
+        PathPatch(
+            outline,
+            fill=False,
+            edgecolor=colour,
+            linewidth=width,
+            alpha=alpha,
+            capstyle="round",
+            zorder=2,
+        )
+    )
+
+
+def _steps(axes: Axes, progress: Progress) -> None:
+    if not progress.steps:
+        return
+    edges = [float(step.first) for step in progress.steps] + [float(progress.steps[-1].last)]
+    values = [step.believed for step in progress.steps]
+    axes.stairs(
+        values,
+        edges,
+        baseline=None,
+        color=INK.light,
+        linewidth=1.6,
+        zorder=5,
+        label="incumbent, as believed now",
+    )
+
+
+def _limits(progress: Progress) -> tuple[float, float]:
+    """From the best to a little above the bulk: a diverged run must not flatten the rest."""
+    scores = sorted(p.score.value for p in progress.points if p.score)
+    low = [s for p in progress.points if p.score and (s := p.score.lo or p.score.value)]
+    low += [step.believed for step in progress.steps]
+    low += [progress.baseline.value] if progress.baseline else []
+    if not low:
+        return 0.0, 1.0
+    high = [progress.baseline.value + (progress.one_run_half or 0)] if progress.baseline else []
+    if scores:
+        quarter, half = scores[len(scores) // 4], scores[len(scores) // 2]
+        upper = scores[(3 * len(scores)) // 4]
+        high.append(min(scores[-1], max(upper + 2 * (upper - quarter), half)))
+    bottom, top = min(low), max(high)
+    margin = 0.06 * (top - bottom) or 0.01
+    return bottom - margin, top + margin
+
+
+def _off_scale(axes: Axes, points: Sequence[Point], high: float) -> None:
+    above = [p.iter for p in points if p.score and p.score.value > high]
+    if above:
+        axes.plot(
+            above,
+            [0.965] * len(above),
+            linestyle="none",
+            marker="^",
+            markersize=4,
+            color=MUTED.light,
+            transform=axes.get_xaxis_transform(),
+            markeredgewidth=0,
+            label=f"above the scale ({len(above)})",
+        )
+
+
+def _unmeasured(axes: Axes, points: Sequence[Point]) -> None:
+    """Along the foot, so that nothing that was tried is missing from the picture."""
+    names: dict[Outcome, str] = {"failed": "failed or pruned", "refused": "refused"}
+    for row, (outcome, name) in enumerate(names.items()):
+        at = [p.iter for p in points if p.outcome == outcome]
+        if at:
+            axes.plot(
+                at,
+                [0.012 + 0.022 * row] * len(at),
+                linestyle="none",
+                marker="|",
+                markersize=5,
+                color=OUTCOME_INK[outcome].light,
+                clip_on=False,
+                transform=axes.get_xaxis_transform(),
+                label=f"{name} ({len(at)})",
+            )
+
+
+def _words(progress: Progress, measure: str) -> str:
+    kept = sum(point.outcome == "keep" for point in progress.points)
+    words = f"{measure} of {len(progress.points)} iterations, {kept} of them kept."
+    if progress.baseline:
+        words += f" The baseline's mean is {progress.baseline.value:.4f}."
+    if progress.steps:
+        now = progress.steps[-1].believed
+        words += f" The incumbent is now believed to score {now:.4f}."
+    return words

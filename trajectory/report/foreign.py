@@ -1,0 +1,243 @@
+"""Findings of what another tool measured, as far as its file goes.
+
+No seed is known, so nothing is paired; noise is what runs of one config differ by, where any was
+run twice. The file says nothing of learning curves, and next to nothing of time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainer.spec import Scalar
+from trajectory.formats.foreign import ForeignRun, Plain
+from trajectory.formats.imported import ImportedCampaign
+from trajectory.formats.standings import ForeignRanked, Standings
+from trajectory.report.coverage import Stops, coverage
+from trajectory.report.details import Change, DetailBook, Details, cell
+from trajectory.report.effects import effects
+from trajectory.report.findings import About, Best, Findings
+from trajectory.report.importance import importances
+from trajectory.report.knob_domain import MAX_VALUES, KnobDomain
+from trajectory.report.progress import Progress, Step, point
+from trajectory.report.samples import Sample
+from trajectory.report.statistics import of_runs, t_quantile
+from trajectory.report.text import label, shown
+from trajectory.report.turns import Outcome, Spent, Turn
+
+BEST = 10
+MAX_BITS = 64
+"""Of a whole number that is still shown and binned as one."""
+LOG_RATIO = 30.0
+"""A range whose ends are further apart than this is cut into bins on a log scale."""
+
+
+def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
+    """Everything an imported file says."""
+    runs = [run for run in campaign.runs if run.status != "paused"]
+    turns = [_turn(run) for run in runs if not _is_calibration(run)]
+    standings = Standings.of(campaign.runs)
+    ranked = standings.top(len(standings.configs))
+    domains = _domains(runs, standings)
+    points = [
+        Sample(_values(c.values), c.mean if c.n else None) for c in standings.configs.values()
+    ]
+    incumbent = next((run for run in reversed(runs) if run.action == "keep"), None)
+    book = DetailBook()
+    for run in runs:
+        if not _is_calibration(run):
+            book.add(_details(run, standings))
+    return Findings(
+        about=_about(campaign),
+        turns=tuple(turns),
+        noise=standings.noise,
+        best=tuple(_best(entry, standings) for entry in ranked[:BEST]),
+        progress=_progress(runs, turns, standings, ranked),
+        effects=effects(points, domains, _values(incumbent.values) if incumbent else {}),
+        importances=importances(points, domains),
+        coverage=coverage(turns, points, domains, _stops(runs)),
+        details=book.chunks,
+    )
+
+
+def _is_calibration(run: ForeignRun) -> bool:
+    return run.is_baseline and run.iter == 0
+
+
+def _turn(run: ForeignRun) -> Turn:
+    return Turn(
+        iter=run.iter,
+        kind="",
+        outcome=_outcome(run),
+        config_hash=run.config_key,
+        changed=_values(run.changes),
+        mean=run.score,
+        runs=1,
+        delta=None,
+        stderr=None,
+        spent=Spent(),
+        energy_wh=None,
+    )
+
+
+def _outcome(run: ForeignRun) -> Outcome:
+    if run.status == "measured":
+        return "keep" if run.action == "keep" else "discard"
+    return "failed" if run.status == "failed" else "refused"
+
+
+def _values(values: Mapping[str, Plain] | None) -> dict[str, Scalar]:
+    """What is there, under names fit to be shown."""
+    found: dict[str, Scalar] = {}
+    for name, value in (values or {}).items():
+        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+            found[label(name)] = f"{value:.3e}" if value.bit_length() < 1024 else "beyond any float"
+        elif value is not None:
+            found[label(name)] = value
+    return found
+
+
+def _about(campaign: ImportedCampaign) -> About:
+    source = campaign.provenance
+    first = next((run.at for run in campaign.runs if run.at), "")
+    facts = [
+        ("source", source.source),
+        ("format", source.format),
+        ("sha256", source.source_sha256[:12]),
+        ("imported", source.imported_at),
+        ("lines left out", str(len(source.skipped))),
+    ]
+    if source.accept_delta_frac is not None:
+        facts.append(
+            ("kept", f"what gained {source.accept_delta_frac:.2%} of the baseline's score")
+        )
+    return About(
+        title=campaign.directory.name,
+        campaign_id="",
+        begun=first or "",
+        source=f"{source.source}, imported {source.imported_at}",
+        measure=source.measure,
+        facts=tuple(facts),
+        caution=(
+            "Another tool measured this, and its file names no seeds: nothing is paired, what it "
+            "kept it kept by its own rule, and the noise is what repeated runs of a config show."
+        ),
+        pauses=sum(run.status == "paused" for run in campaign.runs),
+    )
+
+
+def _best(entry: ForeignRanked, standings: Standings) -> Best:
+    baseline = standings.baseline
+    base = _values(baseline.values) if baseline else {}
+    own = _values(entry.values) or {**base, **_values(entry.changes)}
+    return Best(
+        iter=entry.iter,
+        name=entry.name or "",
+        is_baseline=entry.is_baseline,
+        n=entry.n,
+        posterior=entry.posterior,
+        lo=entry.lo,
+        hi=entry.hi,
+        mean=entry.mean,
+        delta=entry.delta_vs_baseline,
+        delta_stderr=entry.delta_stderr,
+        meets_strict_z=entry.meets_strict_z,
+        train_s=None,
+        difference={
+            name: (base.get(name), value) for name, value in own.items() if value != base.get(name)
+        },
+    )
+
+
+def _progress(
+    runs: Sequence[ForeignRun],
+    turns: Sequence[Turn],
+    standings: Standings,
+    ranked: Iterable[ForeignRanked],
+) -> Progress:
+    noise, baseline = standings.noise, standings.baseline
+    believed = {entry.config_key: entry.posterior for entry in ranked}
+    reigns = [(0, baseline.key)] if baseline else []
+    reigns += [(run.iter, key) for run in runs if run.action == "keep" and (key := run.config_key)]
+    last = max((turn.iter for turn in turns), default=0)
+    ends = [*(first for first, _ in reigns[1:]), last][: len(reigns)]
+    return Progress(
+        points=tuple(point(turn, noise) for turn in turns),
+        steps=tuple(
+            Step(first, max(first, end), key, believed[key])
+            for (first, key), end in zip(reigns, ends, strict=True)
+            if key in believed
+        ),
+        baseline=of_runs(baseline.mean, baseline.n, noise) if baseline else None,
+        one_run_half=t_quantile(noise.dof) * noise.sigma if noise else None,
+    )
+
+
+def _domains(runs: Sequence[ForeignRun], standings: Standings) -> list[KnobDomain]:
+    """Of whatever differed: the values seen, or the range they span."""
+    seen: dict[str, set[Scalar]] = {}
+    for config in standings.configs.values():
+        for name, value in _values(config.values).items():
+            seen.setdefault(name, set()).add(value)
+    proposed = {name for run in runs for name in _values(run.changes)}
+    default = _values(standings.baseline.values) if standings.baseline else {}
+    return [
+        _domain(name, values, default.get(name))
+        for name, values in seen.items()
+        if len(values) > 1 or name in proposed
+    ]
+
+
+def _domain(name: str, values: set[Scalar], default: Scalar | None) -> KnobDomain:
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) < len(values) or len(values) <= MAX_VALUES:
+        ordered = sorted(values, key=lambda value: (isinstance(value, str), str(value)))
+        if len(numbers) == len(values):
+            ordered = sorted(numbers)
+        return KnobDomain(name, default, choices=tuple(ordered))
+    low, high = min(numbers), max(numbers)
+    whole = all(isinstance(value, int) for value in numbers)
+    is_log = low > 0 and math.log(high / low) > math.log(LOG_RATIO)
+    return KnobDomain(
+        name, default, low=float(low), high=float(high), step=1 if whole else None, is_log=is_log
+    )
+
+
+def _stops(runs: Sequence[ForeignRun]) -> Stops:
+    seen: set[str] = set()
+    repeats = 0
+    for run in runs:
+        key = run.config_key
+        if run.status in {"measured", "failed"} and key is not None:
+            repeats += key in seen and not _is_calibration(run)
+            seen.add(key)
+    refused = Counter(
+        shown(run.rail or run.status)[:32] for run in runs if _outcome(run) == "refused"
+    )
+    failed = sum(run.status == "failed" for run in runs)
+    return Stops(
+        repeats=repeats,
+        refusals=dict(refused.most_common(10)) or {"refused": 0},
+        failures={"failed": failed},
+        trials=sum(run.status in {"measured", "failed"} for run in runs),
+    )
+
+
+def _details(run: ForeignRun, standings: Standings) -> Details:
+    before = _values(standings.baseline.values) if standings.baseline else {}
+    verdict = f"refused by {run.rail}: {run.why}" if run.rail else run.why
+    metrics = [f"{name} {cell(value)}" for name, value in _values(run.metrics).items()]
+    return Details(
+        at=shown(run.at or ""),
+        reason=shown(run.reason),
+        verdict=shown(verdict),
+        decision="" if run.action == "none" else f"the source says: {run.action}",
+        proposer="",
+        notes=tuple(shown(metric) for metric in metrics),
+        changes=tuple(
+            Change(shown(name), cell(before.get(name)), cell(value))
+            for name, value in _values(run.changes).items()
+        ),
+        config=shown(run.name or run.config_key or ""),
+    )

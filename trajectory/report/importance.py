@@ -1,0 +1,153 @@
+"""Which knobs decide, and whether chance alone could look the same.
+
+The method is PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023), Optuna's own: how much the values
+of a knob among the best configs differ from its values among all of them. It is used here, rather
+than a forest's fANOVA, because it compares with what was sampled, and a search samples unevenly.
+
+Every method gives some knob the greatest share, also where none matters. So the same is computed on
+scores shuffled among the configs: a knob stands out where its importance exceeds that of every one
+of SHUFFLES shuffles, which chance does to a given knob once in ``SHUFFLES + 1`` times (the Monte
+Carlo test of Barnard 1963, as Altmann et al. 2010 use it for importances).
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.samples import Sample
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.study import Study
+
+METHOD = "PED-ANOVA"
+MIN_CONFIGS = 20
+"""With fewer, nothing is estimated."""
+MAX_CONFIGS = 500
+"""Of more, as many evenly spread over the campaign."""
+MIN_BEST = 5
+"""Configs that must be among the best (Optuna's advice)."""
+BEST_SHARE = 0.1
+SHUFFLES = 19
+
+
+@dataclass(frozen=True, slots=True)
+class KnobImportance:
+    """One knob's share of all importance."""
+
+    name: str
+    share: float
+    by_chance: float
+    """The greatest share it got with shuffled scores."""
+
+    @property
+    def stands_out(self) -> bool:
+        return self.share > self.by_chance
+
+
+@dataclass(frozen=True, slots=True)
+class Importances:
+    """Of every knob that varied, the greatest first; none where there were too few configs."""
+
+    knobs: tuple[KnobImportance, ...]
+    n: int
+    """Measured configs it is from."""
+    best: int
+    """Of these, the best ones that the rest is compared with."""
+
+
+def importances(
+    samples: Sequence[Sample], domains: Sequence[KnobDomain], seed: int = 0
+) -> Importances:
+    """For reaching the best tenth of what was measured, or the best five.
+
+    :param seed: of the shuffles.
+    """
+    measured = [sample for sample in samples if sample.mean is not None]
+    if len(measured) > MAX_CONFIGS:
+        measured = [measured[i * len(measured) // MAX_CONFIGS] for i in range(MAX_CONFIGS)]
+    if len(measured) < MIN_CONFIGS:
+        return Importances((), len(measured), 0)
+    varied = [domain for domain in domains if _varies(domain, measured)]
+    quantile = max(BEST_SHARE, MIN_BEST / len(measured))
+    if not varied:
+        return Importances((), len(measured), 0)
+    study = _study(measured, varied)
+    scores = [sample.mean or 0.0 for sample in measured]
+    real = _shares(study, scores, quantile)
+    rng = random.Random(seed)
+    by_chance = dict.fromkeys(real, 0.0)
+    for _ in range(SHUFFLES):
+        rng.shuffle(scores)
+        for name, share in _shares(study, scores, quantile).items():
+            by_chance[name] = max(by_chance[name], share)
+    knobs = sorted(
+        (KnobImportance(name, share, by_chance[name]) for name, share in real.items()),
+        key=lambda knob: -knob.share,
+    )
+    return Importances(tuple(knobs), len(measured), round(quantile * len(measured)))
+
+
+def _varies(domain: KnobDomain, samples: Sequence[Sample]) -> bool:
+    """Every config has a value of it, and not all the same."""
+    seen = {sample.values.get(domain.name) for sample in samples}
+    return None not in seen and len(seen) > 1
+
+
+def _study(samples: Sequence[Sample], domains: Sequence[KnobDomain]) -> Study:
+    """The configs as Optuna sees them, in their order."""
+    import optuna  # noqa: PLC0415 (slow to load)
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    distributions = {domain.name: _distribution(domain, samples) for domain in domains}
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params={domain.name: sample.values[domain.name] for domain in domains},
+                distributions=distributions,
+                value=sample.mean,
+            )
+            for sample in samples
+        ]
+    )
+    return study
+
+
+def _shares(study: Study, scores: Sequence[float], quantile: float) -> dict[str, float]:
+    """Of all knobs, had the configs these scores."""
+    from optuna.importance import (  # noqa: PLC0415 (slow to load)
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*to achieve low `target` values")  # which it should
+        return get_param_importances(
+            study,
+            evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
+            target=lambda trial: scores[trial.number],
+        )
+
+
+def _distribution(domain: KnobDomain, samples: Sequence[Sample]) -> BaseDistribution:
+    """The knob's domain, or all values seen where some lie outside of it (another tool's)."""
+    from optuna.distributions import (  # noqa: PLC0415
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    seen = {sample.values[domain.name] for sample in samples}
+    if domain.choices or any(domain.index(value) is None for value in seen):
+        known = [*domain.choices, *sorted(seen - set(domain.choices), key=str)]
+        return CategoricalDistribution(known)
+    if domain.step is None:
+        return FloatDistribution(domain.low, domain.high, log=domain.is_log)
+    low, high = int(domain.low), int(domain.high)
+    return IntDistribution(low, high, log=domain.is_log, step=domain.step)

@@ -1,0 +1,158 @@
+"""Findings of one of our own campaigns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from trainer.spec import Config, FailureStatus, Scalar
+from trajectory.ranking import Ranked
+from trajectory.report.coverage import Stops, coverage
+from trajectory.report.curves import CurveReader, LearningCurve, curve_of
+from trajectory.report.digest import Digest, read_digest
+from trajectory.report.effects import effects
+from trajectory.report.findings import About, Best, Findings
+from trajectory.report.importance import importances
+from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.longruns import long_runs
+from trajectory.report.progress import Standings, progress
+from trajectory.report.proposers import proposers
+from trajectory.report.samples import knob_values, samples
+from trajectory.report.spending import spending
+from trajectory.rows import CampaignRow, RailName
+
+BEST = 10
+"""Configs in the ranking."""
+CURVES = 5
+"""Of these, with a learning curve."""
+
+
+def read_campaign(
+    journal: Path, domains: Sequence[KnobDomain], read: CurveReader, usd_per_kwh: float
+) -> Findings:
+    """Everything a journal says.
+
+    :param domains: of the campaign's knobs, in the menu's order.
+    :param read: where the trials' curves come from.
+    :param usd_per_kwh: what a kilowatt-hour costs.
+    :raises JournalError: where the journal is damaged or empty.
+    """
+    digest = read_digest(journal)
+    evidence = digest.evidence
+    standings = Standings.of(evidence)
+    best = standings.best(BEST)
+    points = samples(evidence.configs.values(), domains)
+    incumbent = evidence.configs.get(evidence.incumbent_hash or "")
+    baseline = evidence.configs.get(evidence.baseline_hash or "")
+    return Findings(
+        about=_about(digest),
+        turns=tuple(digest.turns),
+        noise=standings.noise,
+        best=tuple(_best(entry, digest) for entry in best),
+        progress=progress(digest, standings),
+        effects=effects(
+            points, domains, knob_values(incumbent.config, domains) if incumbent else {}
+        ),
+        importances=importances(points, domains),
+        coverage=coverage(digest.turns, points, domains, _stops(digest)),
+        details=digest.details.chunks,
+        proposers=proposers(digest),
+        spending=spending(digest, usd_per_kwh),
+        curves=tuple(_curves(best, digest, read)),
+        baseline_curve=curve_of(baseline, read) if baseline else None,
+        long_runs=long_runs(digest, standings, read),
+    )
+
+
+def _about(digest: Digest) -> About:
+    row = digest.campaign
+    return About(
+        title=row.menu_name,
+        campaign_id=row.id,
+        begun=row.created_at,
+        source="trajectory.jsonl and the trials' curves",
+        measure="val_bpb",
+        facts=_facts(row),
+        pauses=digest.pauses,
+        interruptions=digest.interruptions,
+    )
+
+
+def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
+    corpus = row.corpus
+    horizon = (
+        f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
+    )
+    return (
+        (
+            "corpus",
+            f"{corpus.name}, {corpus.train_tokens:,} training tokens, sha256 {corpus.sha256[:12]}",
+        ),
+        (
+            "held out",
+            f"{corpus.heldout_bytes:,} bytes in {corpus.heldout_tokens:,} tokens, the same "
+            "for every config",
+        ),
+        ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
+        ("a trial", f"{row.budget}{horizon}"),
+        ("backend", f"{row.backend} on {row.device}"),
+        (
+            "judge",
+            f"against the {row.reference}; kept at z ≥ {row.z_keep:g} over up to "
+            f"{row.max_runs} common seeds",
+        ),
+        ("sandbox", row.sandbox),
+        ("hardware", _listed(row.hardware)),
+        ("versions", _listed(row.versions)),
+        ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
+    )
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _best(entry: Ranked, digest: Digest) -> Best:
+    return Best(
+        iter=entry.iter,
+        name="",
+        is_baseline=entry.config_hash == digest.evidence.baseline_hash,
+        n=entry.n,
+        posterior=entry.posterior_bpb,
+        lo=entry.lo_bpb,
+        hi=entry.hi_bpb,
+        mean=entry.mean_bpb,
+        delta=entry.delta_vs_baseline,
+        delta_stderr=entry.delta_stderr,
+        meets_strict_z=entry.meets_strict_z,
+        train_s=entry.train_s,
+        difference=_difference(entry.config, digest.baseline),
+    )
+
+
+def _difference(config: Config, baseline: Config | None) -> dict[str, tuple[Scalar | None, Scalar]]:
+    base = baseline.canonical() if baseline else {}
+    own = config.canonical()
+    return {name: (base.get(name), value) for name, value in own.items() if value != base.get(name)}
+
+
+def _curves(
+    best: Sequence[Ranked], digest: Digest, read: CurveReader
+) -> list[tuple[str, LearningCurve]]:
+    others = [entry for entry in best if entry.config_hash != digest.evidence.baseline_hash]
+    named = (
+        (f"iteration {entry.iter}", curve_of(digest.evidence.configs[entry.config_hash], read))
+        for entry in others[:CURVES]
+    )
+    return [(name, curve) for name, curve in named if curve is not None]
+
+
+def _stops(digest: Digest) -> Stops:
+    refusals, failures = digest.evidence.refusals, digest.failures
+    return Stops(
+        repeats=digest.repeats + refusals["novelty"],
+        refusals={rail: refusals[rail] for rail in get_args(RailName)},
+        failures={status: failures[status] for status in get_args(FailureStatus)},
+        trials=digest.trials,
+    )

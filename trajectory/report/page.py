@@ -1,0 +1,117 @@
+"""The page: one HTML file that fetches nothing.
+
+Its content-security policy allows the one style sheet and the one script that are in it, by their
+hashes, and nothing else: no other script, no network, no frames, no form. Every text is escaped by
+the template; the script makes text nodes only, and the policy forbids it anything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from trajectory.longruns import STANDING
+from trajectory.report import wording
+from trajectory.report.figures import svg
+from trajectory.report.figures.svg import Drawing
+from trajectory.report.findings import Findings
+from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
+from trajectory.report.knob_domain import value_text
+from trajectory.report.table import changed_text, columns
+from trajectory.report.text import cut, label, shown
+
+TEMPLATES = Path(__file__).with_name("templates")
+MOST_KEPT = 30
+"""Kept iterations in the list of them, the latest; the table has all."""
+
+
+def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> str:
+    """The page's text.
+
+    :param drawings: the figures; those a campaign does not have are left out of the page.
+    """
+    css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            found=found,
+            about=found.about,
+            figures={drawing.name: Markup(drawing.inline) for drawing in drawings},
+            policy=_policy(css, script),
+            css=Markup(css),
+            script=Markup(script),
+            table=columns(found.turns, found.noise),
+            believed={step.first: step.believed for step in found.progress.steps},
+            made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
+            **_constants(),
+        )
+    )
+
+
+def _constants() -> dict[str, Any]:
+    return {
+        "MOST_KEPT": MOST_KEPT,
+        "METHOD": METHOD,
+        "SHUFFLES": SHUFFLES,
+        "MIN_CONFIGS": MIN_CONFIGS,
+        "STANDING": STANDING,
+    }
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_function"] = json.dumps
+    environment.filters |= {
+        "number": wording.number,
+        "signed": wording.signed,
+        "percent": wording.percent,
+        "seconds": wording.seconds,
+        "money": wording.money,
+        "half_width": wording.half_width,
+        "count": wording.count,
+        "shown": shown,
+        "label": label,
+        "cut": cut,
+        "value": value_text,
+        "changed": changed_text,
+    }
+    environment.globals["span"] = wording.span
+    return environment
+
+
+def _style_sheet() -> str:
+    """The figures' colours in both lights, their classes, and the page's own rules."""
+    light, dark = svg.variables("light"), svg.variables("dark")
+    return (
+        f":root{{{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        f"{svg.rules()}\n{(TEMPLATES / 'report.css').read_text('utf-8')}"
+    )
+
+
+def _policy(css: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(script)}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _source(text: str) -> str:
+    """A hash source of content-security policies, level 3."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"

@@ -1,0 +1,117 @@
+"""The search from its first iteration to its last, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trajectory import ranking
+from trajectory.evidence import Evidence
+from trajectory.population import Population
+from trajectory.ranking import Noise, Ranked
+from trajectory.report.digest import Digest
+from trajectory.report.statistics import Estimate, RunNoise, of_runs, t_quantile
+from trajectory.report.turns import Outcome, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One iteration's candidate."""
+
+    iter: int
+    outcome: Outcome
+    score: Estimate | None
+    """Mean val_bpb over its seeds; None where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The incumbent from iteration ``first`` to ``last``.
+
+    Its score is what it is believed to score by now, from all of its runs: the score it was kept
+    with is the luckier, the more candidates there were to choose from.
+    """
+
+    first: int
+    last: int
+    config_hash: str
+    believed: float
+    """Posterior mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """val_bpb by iteration."""
+
+    points: tuple[Point, ...]
+    steps: tuple[Step, ...]
+    baseline: Estimate | None
+    """Mean over its seeds, with the interval of the mean."""
+    one_run_half: float | None
+    """Half the band in which 95 of 100 single runs of the baseline would fall."""
+
+
+@dataclass(frozen=True)
+class Standings:
+    """Posteriors of any of a campaign's configs, as ``top`` gives them for the best."""
+
+    evidence: Evidence
+    noise: Noise | None
+    population: Population | None
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Standings:
+        """Fit the population once."""
+        noise = Noise.of(evidence.tally)
+        entries = list(evidence.configs.values())
+        sample = [entry for entry in entries[:: ranking.stride(len(entries))] if entry.n]
+        return cls(evidence, noise, Population.fit(sample, noise.sigma) if noise else None)
+
+    def best(self, k: int) -> list[Ranked]:
+        """The ``k`` best by posterior mean."""
+        return self.of_configs(self.evidence.configs, k)
+
+    def of_configs(self, hashes: Iterable[str], k: int | None = None) -> list[Ranked]:
+        """The measured ones of these, best first."""
+        configs = self.evidence.configs
+        entries = [configs[name] for name in hashes]
+        return ranking.rank(
+            entries,
+            len(entries) if k is None else k,
+            noise=self.noise,
+            population=self.population,
+            baseline=configs.get(self.evidence.baseline_hash or ""),
+        )
+
+
+def progress(digest: Digest, standings: Standings) -> Progress:
+    """Of all iterations so far."""
+    noise = standings.noise
+    entry = digest.evidence.configs.get(digest.evidence.baseline_hash or "")
+    measured = entry is not None and entry.n
+    return Progress(
+        points=tuple(point(turn, noise) for turn in digest.turns),
+        steps=tuple(_steps(digest, standings)),
+        baseline=of_runs(entry.mean, entry.n, noise) if entry and measured else None,
+        one_run_half=t_quantile(noise.dof) * noise.sigma if noise else None,
+    )
+
+
+def point(turn: Turn, noise: RunNoise | None) -> Point:
+    """An iteration's place in the picture."""
+    score = None if turn.mean is None else of_runs(turn.mean, turn.runs, noise)
+    return Point(turn.iter, turn.outcome, score)
+
+
+def _steps(digest: Digest, standings: Standings) -> Iterable[Step]:
+    reigns = digest.reigns
+    ranked = {
+        entry.config_hash: entry
+        for entry in standings.of_configs({reign.config_hash for reign in reigns})
+    }
+    last = digest.turns[-1].iter if digest.turns else 0
+    for place, reign in enumerate(reigns):
+        end = reigns[place + 1].iter if place + 1 < len(reigns) else last
+        if reign.config_hash in ranked:
+            believed = ranked[reign.config_hash].posterior_bpb
+            yield Step(reign.iter, end, reign.config_hash, believed)

@@ -1,0 +1,73 @@
+"""Intervals: how each is made is said in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist, fmean, stdev
+from typing import Protocol
+
+from trajectory.ranking import student_t
+
+LEVEL = 0.95
+"""Of every interval in a report."""
+_UPPER = (1 + LEVEL) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean or proportion, its 95 % interval where it has one, and how many values it is from."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    n: int
+
+
+class RunNoise(Protocol):
+    """What one run's score is worth."""
+
+    @property
+    def sigma(self) -> float:
+        """Sd of one run within a config."""
+        ...
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom behind it."""
+        ...
+
+
+@cache
+def t_quantile(dof: int) -> float:
+    """Student's t, two-sided at 95 %."""
+    return student_t(_UPPER, dof)
+
+
+def of_mean(values: Sequence[float]) -> Estimate:
+    """``mean ± t sd / sqrt(n)``, the sd that of these values; no interval for fewer than two."""
+    mean, n = fmean(values), len(values)
+    if n < 2:
+        return Estimate(mean, None, None, n)
+    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def of_runs(mean: float, n: int, noise: RunNoise | None) -> Estimate:
+    """``mean ± t sigma / sqrt(n)``, sigma the pooled sd of one run within a config."""
+    if noise is None:
+        return Estimate(mean, None, None, n)
+    half = t_quantile(noise.dof) * noise.sigma / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def of_share(successes: int, n: int) -> Estimate | None:
+    """A proportion with Wilson's score interval (JASA 22, 1927); None of nothing."""
+    if n == 0:
+        return None
+    z, share = NormalDist().inv_cdf(_UPPER), successes / n
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), n)

@@ -1,0 +1,54 @@
+"""The table of all iterations as the page's script reads it: columns, not rows, to be small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trajectory.report.knob_domain import value_text
+from trajectory.report.statistics import RunNoise, of_runs
+from trajectory.report.text import cut, label
+from trajectory.report.turns import Turn
+
+MOST_CHARACTERS = 160
+"""Of the changes in a row; what it opens to has all of them."""
+
+
+def columns(turns: Sequence[Turn], noise: RunNoise | None) -> dict[str, Any]:
+    """A list a column, all as long as there are iterations; ``kinds`` are the words that ``kind``
+    counts into. Scores have five decimals."""
+    kinds = sorted({turn.kind for turn in turns})
+    place = {kind: i for i, kind in enumerate(kinds)}
+
+    def half(turn: Turn) -> float | None:
+        if turn.mean is None:
+            return None
+        estimate = of_runs(0.0, turn.runs, noise)
+        return estimate.hi
+
+    return {
+        "kinds": [label(kind, 20) for kind in kinds],
+        "iter": [turn.iter for turn in turns],
+        "kind": [place[turn.kind] for turn in turns],
+        "outcome": [turn.outcome for turn in turns],
+        "bpb": _rounded(turns, lambda turn: turn.mean),
+        "half": _rounded(turns, half),
+        "n": [turn.runs if turn.mean is not None else None for turn in turns],
+        "delta": _rounded(turns, lambda turn: turn.delta),
+        "stderr": _rounded(turns, lambda turn: turn.stderr),
+        "seconds": _rounded(turns, lambda turn: turn.spent.total or None, 2),
+        "wh": _rounded(turns, lambda turn: turn.energy_wh, 4),
+        "changes": [changed_text(turn) for turn in turns],
+    }
+
+
+def changed_text(turn: Turn, limit: int = MOST_CHARACTERS) -> str:
+    """``lr=0.003 n_layer=4``, as proposed, be it sensible or not."""
+    shown = (f"{label(name, 24)}={value_text(value)}" for name, value in turn.changed.items())
+    return cut(" ".join(shown), limit)
+
+
+def _rounded(
+    turns: Sequence[Turn], of: Callable[[Turn], float | None], digits: int = 5
+) -> list[float | None]:
+    return [None if (value := of(turn)) is None else round(value, digits) for turn in turns]

@@ -1,0 +1,58 @@
+"""Numbers as the page writes them."""
+
+from __future__ import annotations
+
+from trajectory.report.statistics import Estimate
+
+MINUS = "\u2212"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """With so many decimals, and a real minus sign; a dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.{digits}f}".replace("-", MINUS)
+
+
+def signed(value: float | None, digits: int = 4) -> str:
+    """As :func:`number`, with its sign always."""
+    return "–" if value is None else f"{value:+,.{digits}f}".replace("-", MINUS)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """0.125 as ``12 %``."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def span(lo: float | None, hi: float | None, digits: int = 4) -> str:
+    """``2.6203 … 2.6649``; ``unknown`` where there is no interval."""
+    if lo is None or hi is None:
+        return "unknown"
+    return f"{number(lo, digits)} … {number(hi, digits)}"
+
+
+def half_width(estimate: Estimate, digits: int = 4) -> str:
+    """``± 0.0231`` of a symmetric interval; nothing where there is none."""
+    if estimate.hi is None:
+        return ""
+    return f"± {number(estimate.hi - estimate.value, digits)}"
+
+
+def seconds(value: float) -> str:
+    """``19 ms``, ``8.1 s``, ``4 min``, ``2 h 05 min``."""
+    if 0 < value < 0.0995:
+        return f"{1000 * value:.0f} ms"
+    if value < 99.5:
+        return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def money(usd: float) -> str:
+    """Dollars, to the cent or, below ten of them, to two figures."""
+    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
+
+
+def count(value: int, noun: str) -> str:
+    """``1 config``, ``2 configs``."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
