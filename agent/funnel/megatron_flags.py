@@ -1,0 +1,213 @@
+"""A recipe as flags of Megatron-LM's pretrain_gpt.py.
+
+Every flag is in the argument parsers of Megatron-LM core_v0.16.1, core_v0.17.1 and core_v0.19.0
+(megatron/training/arguments.py). Where its defaults are not what the proxies trained with, the flag
+says what they did: no biases in linear layers, no dropout, rotary base 10,000, exact GELU, epsilon
+1e-5 in norms and 1e-8 in Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from agent.funnel.booking import Checkpoints, Schedule
+from agent.funnel.layout import Layout
+from agent.funnel.projection import Projection
+from trainer.spec import Fp8Recipe, Frozen
+
+CHECKED_AGAINST = ("core_v0.16.1", "core_v0.17.1", "core_v0.19.0")
+
+INIT_STD = 0.02
+MAX_LOGIT_STD = 0.5
+MAX_TIED_LOGIT_STD = 0.18
+"""The proxies' initialisation (:mod:`trainer.backends.torch_gpt`, which a plan does not import for
+three numbers: it would import torch)."""
+ROTARY_BASE = 10_000
+EVAL_STEPS = 1000
+EVAL_BATCHES = 20
+DATA_SEED = 1234
+
+Precision: TypeAlias = Literal["bf16", "fp8"]
+
+
+class Flag(Frozen):
+    """One flag; a switch has no value."""
+
+    name: str
+    value: str | None = None
+
+    def words(self) -> tuple[str, ...]:
+        return (self.name,) if self.value is None else (self.name, self.value)
+
+
+def flag_words(flags: Iterable[Flag]) -> list[str]:
+    """As words of a command line."""
+    return [word for flag in flags for word in flag.words()]
+
+
+class FlagGroup(Frozen):
+    """Flags that say one thing together."""
+
+    name: str
+    """Of the script's array."""
+    flags: tuple[Flag, ...]
+
+
+def _flags(**values: object) -> tuple[Flag, ...]:
+    """``lr=0.1`` is ``--lr 0.1``; True is a switch, False and None are left out."""
+    flags = []
+    for name, value in values.items():
+        if value is None or value is False:
+            continue
+        text = f"{value:.8g}" if isinstance(value, float) else str(value)
+        flags.append(
+            Flag(name=f"--{name.replace('_', '-')}", value=None if value is True else text)
+        )
+    return tuple(flags)
+
+
+_LOGGING = _flags(
+    log_interval=1, log_throughput=True, eval_interval=EVAL_STEPS, eval_iters=EVAL_BATCHES
+)
+
+
+def launch_precision(projection: Projection) -> Precision:
+    """fp32 proxies stand for a bf16 run: nobody trains at the target's scale in fp32."""
+    return "fp8" if projection.config.precision == "fp8" else "bf16"
+
+
+def megatron_flags(
+    projection: Projection, layout: Layout, schedule: Schedule
+) -> tuple[FlagGroup, ...]:
+    """Every flag but those of data, tokenizer, precision and checkpoints, which the script adds."""
+    return (
+        FlagGroup(name="MODEL", flags=_model(projection)),
+        FlagGroup(name="INIT", flags=_init(projection)),
+        FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
+        FlagGroup(name="BATCH", flags=_batch(layout)),
+        FlagGroup(name="PARALLEL", flags=_parallel(layout)),
+        FlagGroup(name="LOGGING", flags=_LOGGING),
+    )
+
+
+def precision_flags(precision: Precision) -> tuple[Flag, ...]:
+    """fp8 is bf16 with the matrix products in fp8, by the proxies' own recipe."""
+    if precision == "bf16":
+        return _flags(bf16=True)
+    recipe = Fp8Recipe()
+    return _flags(
+        bf16=True,
+        fp8_format=recipe.format,
+        fp8_recipe="delayed",
+        fp8_amax_history_len=recipe.amax_history_len,
+        fp8_amax_compute_algo=recipe.amax_compute_algo,
+        fp8_margin=recipe.margin,
+    )
+
+
+def _model(projection: Projection) -> tuple[Flag, ...]:
+    target = projection.target
+    grouped = target.n_kv_head != target.n_head
+    rotary = target.positions == "rotary"
+    return _flags(
+        num_layers=target.n_layer,
+        hidden_size=target.d_model,
+        ffn_hidden_size=target.d_ff,
+        num_attention_heads=target.n_head,
+        group_query_attention=grouped,
+        num_query_groups=target.n_kv_head if grouped else None,
+        kv_channels=target.head_dim,
+        seq_length=target.seq_len,
+        max_position_embeddings=target.seq_len,
+        position_embedding_type="rope" if rotary else "learned_absolute",
+        rotary_base=ROTARY_BASE if rotary else None,
+        rotary_percent="1.0" if rotary else None,
+        normalization="RMSNorm" if target.norm == "rmsnorm" else "LayerNorm",
+        norm_epsilon="1e-5",
+        swiglu=target.activation == "swiglu",
+        # Megatron-Core refuses its fused GELU in a layer without biases.
+        no_bias_gelu_fusion=target.activation == "gelu",
+        disable_bias_linear=True,
+        untie_embeddings_and_output_weights=not target.tie_embeddings,
+        attention_dropout="0.0",
+        hidden_dropout="0.0",
+    )
+
+
+def _init(projection: Projection) -> tuple[Flag, ...]:
+    """Under the maximal-update rule the matrices' variance goes with 1 / width (arXiv 2203.03466,
+    table 3) and the tables' stays; what writes to the residual stream Megatron-LM divides by
+    sqrt(2 × layers) itself, as the proxies do."""
+    source, target = projection.source, projection.target
+    narrower = source.d_model / target.d_model
+    std = INIT_STD * (math.sqrt(narrower) if projection.lr_rule == "mup" else 1.0)
+    bound = MAX_TIED_LOGIT_STD if source.tie_embeddings else MAX_LOGIT_STD
+    return _flags(
+        init_method_std=std,
+        embedding_init_method_std=min(INIT_STD, bound / math.sqrt(source.d_model)),
+    )
+
+
+def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
+    config = projection.config
+    return _flags(
+        optimizer="adam",
+        lr=config.lr,
+        min_lr=config.lr * config.lr_min_ratio,
+        lr_decay_style="cosine",
+        lr_warmup_iters=schedule.warmup_steps,
+        lr_decay_iters=schedule.steps,
+        train_iters=schedule.steps,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        adam_eps="1e-8",
+        clip_grad=config.grad_clip,
+        seed=DATA_SEED,
+    )
+
+
+def _batch(layout: Layout) -> tuple[Flag, ...]:
+    return _flags(micro_batch_size=layout.micro_batch, global_batch_size=layout.global_batch)
+
+
+def _parallel(layout: Layout) -> tuple[Flag, ...]:
+    full = layout.recompute == "full"
+    return _flags(
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        sequence_parallel=layout.tensor > 1,
+        use_distributed_optimizer=layout.distributed_optimizer,
+        overlap_grad_reduce=True,
+        overlap_param_gather=layout.distributed_optimizer,
+        # A fused kernel never stores the attention scores: selective recomputation for nothing.
+        attention_backend="auto",
+        recompute_granularity="full" if full else None,
+        recompute_method="uniform" if full else None,
+        recompute_num_layers=1 if full else None,
+        transformer_impl="transformer_engine",
+        distributed_backend="nccl",
+        distributed_timeout_minutes=60,
+    )
+
+
+def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
+    """How often, but for where."""
+    return _flags(
+        save_interval=checkpoints.every_steps,
+        save_retain_interval=checkpoints.kept_every_steps,
+        ckpt_format="torch_dist",
+        async_save=True,
+    )
+
+
+def layout_flags(layout: Layout) -> tuple[Flag, ...]:
+    """What changes with the layout alone, for a run that overrides a script's."""
+    return _flags(
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        sequence_parallel=layout.tensor > 1,
+        micro_batch_size=layout.micro_batch,
+    )

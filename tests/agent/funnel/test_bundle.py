@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.errors import HandoffError
+from agent.funnel.bundle import MANIFEST, write_bundle
+from trainer.errors import MachineryError
+
+FILES = {"README.md": b"one\n", "run.sh": b"#!/bin/sh\n"}
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_it_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "handoff"
+    write_bundle(out, FILES)
+    assert names(out) == {*FILES, MANIFEST}
+    assert names(out.parent) == {"handoff"}
+    assert os.access(out / "run.sh", os.X_OK)
+    assert not os.access(out / "README.md", os.X_OK)
+    assert out.stat().st_mode & 0o077 == (tmp_path / "deep").stat().st_mode & 0o077
+
+
+def test_its_own_is_replaced_and_what_was_in_it_alone_is_gone(tmp_path: Path) -> None:
+    out = tmp_path / "handoff"
+    write_bundle(out, FILES)
+    write_bundle(out, {"README.md": b"two\n"})
+    assert names(out) == {"README.md", MANIFEST}
+    assert (out / "README.md").read_bytes() == b"two\n"
+    assert names(tmp_path) == {"handoff"}
+
+
+def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "handoff").mkdir()
+    write_bundle(tmp_path / "handoff", FILES)
+    assert (tmp_path / "handoff" / "README.md").exists()
+
+
+@pytest.mark.parametrize("harm", ["changed", "added", "removed", "manifest", "foreign", "file"])
+def test_what_somebody_made_is_not_replaced(tmp_path: Path, harm: str) -> None:
+    out = tmp_path / "handoff"
+    if harm == "file":
+        out.write_text("mine")
+    elif harm == "foreign":
+        out.mkdir()
+        (out / "thesis.tex").write_text("mine")
+    else:
+        write_bundle(out, FILES)
+        {
+            "changed": lambda: (out / "run.sh").write_text("export DATA_PATH=mine"),
+            "added": lambda: (out / "notes.md").write_text("mine"),
+            "removed": (out / "README.md").unlink,
+            "manifest": lambda: (out / MANIFEST).write_text("{}"),
+        }[harm]()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(HandoffError, match="name another directory with --out"):
+        write_bundle(out, {"README.md": b"two\n"})
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "real", FILES)
+    (tmp_path / "handoff").symlink_to("real")
+    with pytest.raises(HandoffError, match="in the way"):
+        write_bundle(tmp_path / "handoff", FILES)
+
+
+def test_a_disk_that_refuses_leaves_the_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "handoff"
+    write_bundle(out, FILES)
+    with pytest.raises(MachineryError, match="--out"):
+        write_bundle(out, {"a/b": b"no such directory"})
+    assert (out / "README.md").read_bytes() == b"one\n"
+    assert names(tmp_path) == {"handoff"}

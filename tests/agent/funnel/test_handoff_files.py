@@ -1,0 +1,288 @@
+"""The written scripts, run by a real bash with stand-ins for what only a rented node has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.funnel.bundle import write_bundle
+from agent.funnel.dossier import read_dossier
+from agent.funnel.gpus import GPUS
+from agent.funnel.handoff import Handoff, Wishes, make_handoff
+from agent.funnel.handoff_files import handoff_files
+from agent.funnel.layout import Cluster
+from agent.funnel.plain_recipe import recipe_config
+from agent.funnel.rates import Rates
+from agent.funnel.target import load_target
+from tests.agent.funnel.test_megatron_flags import known_options, options
+
+WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
+
+
+def plan_of(campaign: Path, target: str = "llama-7b", nodes: int = 1, **changes: Any) -> Handoff:
+    cluster = Cluster(nodes=nodes, gpus=8, gpu=GPUS["h100"])
+    wishes = WISHES.model_copy(update=changes)
+    return make_handoff(read_dossier(campaign), load_target(target), cluster, wishes, Rates())
+
+
+@pytest.fixture(scope="module")
+def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plan") / "handoff"
+    write_bundle(out, handoff_files(plan_of(stressed), out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def two_nodes(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plan") / "handoff"
+    write_bundle(out, handoff_files(plan_of(stressed, "llama-70b", nodes=8), out))
+    return out
+
+
+class Node:
+    """A rented node with stand-ins for torchrun, nvidia-smi and the like in its PATH."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.bin = home / "bin"
+        self.bin.mkdir()
+        self.environment = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "MEGATRON_DIR": "/opt/Megatron-LM",
+            "DATA_PATH": "0.3 /data/a 0.7 /data/b",
+            "TOKENIZER_MODEL": "/data/tok en",
+            "CHECKPOINT_DIR": str(home / "checkpoints"),
+        }
+        self.stand_in("torchrun", f'printf "%s\\n" "$@" > {home}/words; env > {home}/env')
+
+    def stand_in(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+
+    def run(self, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(script), *arguments],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def words(self) -> list[str]:
+        return (self.home / "words").read_text().splitlines()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def scripts(of: Path) -> list[Path]:
+    return sorted(of.glob("*.sh"))
+
+
+def test_every_script_is_whole(bundle: Path, two_nodes: Path) -> None:
+    found = scripts(bundle) + scripts(two_nodes)
+    assert len(found) == 2 * (2 + 4)
+    for script in found:
+        subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
+        assert "{{" not in script.read_text()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_shellcheck_has_nothing_to_say(bundle: Path, two_nodes: Path) -> None:
+    for script in scripts(bundle) + scripts(two_nodes):
+        subprocess.run(["shellcheck", str(script)], check=True, timeout=60)
+
+
+def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
+    bundle: Path, node: Node
+) -> None:
+    done = node.run(bundle / "launch_megatron.sh", "--exit-interval", "7")
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    place = words.index("/opt/Megatron-LM/pretrain_gpt.py")
+    assert words[:place][words.index("--nproc-per-node") + 1] == "8"
+    own = dict(options(words[place + 1 :]))
+    known = known_options()
+    assert set(own) <= set(known)
+    assert own["--data-path"] == ["0.3", "/data/a", "0.7", "/data/b"]
+    assert own["--tokenizer-model"] == ["/data/tok en"]
+    assert own["--save"] == own["--load"] == [str(node.home / "checkpoints")]
+    assert own["--exit-interval"] == ["7"]
+    assert own["--global-batch-size"] == ["128"]
+    assert "--bf16" in own
+    assert (node.home / "cloud.log").exists()
+
+
+def test_the_one_line_says_what_the_script_says(bundle: Path, node: Node) -> None:
+    node.run(bundle / "launch_megatron.sh")
+    words = node.words()
+    from_script = dict(options(words[words.index("/opt/Megatron-LM/pretrain_gpt.py") + 1 :]))
+    done = node.run(bundle / "torchrun_line.sh")
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    assert (
+        dict(options(words[words.index("/opt/Megatron-LM/pretrain_gpt.py") + 1 :])) == from_script
+    )
+
+
+@pytest.mark.parametrize("name", ["MEGATRON_DIR", "DATA_PATH", "TOKENIZER_MODEL", "CHECKPOINT_DIR"])
+def test_what_the_user_must_fill_in_is_asked_for_by_name(
+    bundle: Path, node: Node, name: str
+) -> None:
+    del node.environment[name]
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode != 0
+    assert f"set {name}" in done.stderr
+    assert not (node.home / "words").exists()
+
+
+def test_several_nodes_want_a_rank_and_an_address(two_nodes: Path, node: Node) -> None:
+    assert "NODE_RANK" in node.run(two_nodes / "launch_megatron.sh").stderr
+    node.environment |= {"NODE_RANK": "3", "MASTER_ADDR": "10.0.0.1"}
+    assert node.run(two_nodes / "launch_megatron.sh").returncode == 0
+    words = node.words()
+    assert words[words.index("--node-rank") + 1] == "3"
+    assert words[words.index("--nnodes") + 1] == "8"
+
+
+def test_without_saving_there_are_no_checkpoints_and_fp8_can_be_asked_for(
+    bundle: Path, node: Node
+) -> None:
+    node.environment |= {"SAVE": "0", "PRECISION": "fp8"}
+    del node.environment["CHECKPOINT_DIR"]
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0
+    assert "--save" not in node.words()
+    assert "--fp8-format" in node.words()
+    node.environment["PRECISION"] = "fp4"
+    assert node.run(bundle / "launch_megatron.sh").returncode == 2
+
+
+def test_a_launch_that_fails_is_not_hidden_by_its_log(bundle: Path, node: Node) -> None:
+    node.stand_in("torchrun", "echo boom; exit 9")
+    assert node.run(bundle / "launch_megatron.sh").returncode == 9
+    assert "boom" in (node.home / "cloud.log").read_text()
+
+
+LOSSES = """
+for i in $(seq 1 30); do
+    printf ' [2026] iteration %8d/  100 | consumed samples: %d | lm loss: %s |\\n' $i $i "$LOSS"
+done
+"""
+
+
+def test_fp8_is_compared_with_bf16(bundle: Path, node: Node) -> None:
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *fp8* ]] && LOSS=5.02' + LOSSES)
+    done = node.run(bundle / "preflight.sh", "fp8")
+    assert done.returncode == 0, done.stderr
+    assert "0.40 % apart, allowed 1.00 %" in done.stdout
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *fp8* ]] && LOSS=5.2' + LOSSES)
+    assert node.run(bundle / "preflight.sh", "fp8").returncode == 1
+    node.stand_in("torchrun", "true")
+    assert "has no losses" in node.run(bundle / "preflight.sh", "fp8").stderr
+
+
+def test_two_layouts_are_compared(bundle: Path, node: Node) -> None:
+    body = 'LOSS=5.0; [[ "$*" == *"tensor-model-parallel-size 4"* ]] && LOSS=5.5' + LOSSES
+    node.stand_in("torchrun", body)
+    assert node.run(bundle / "preflight.sh", "layout").returncode == 1
+    node.stand_in("torchrun", "LOSS=5.0" + LOSSES)
+    assert node.run(bundle / "preflight.sh", "layout").returncode == 0
+
+
+def smi(links: str, memory_mib: int = 81559, gpus: int = 8) -> str:
+    header = "\\t".join(["", *(f"GPU{i}" for i in range(gpus))])
+    rows = [
+        "\\t".join([f"GPU{i}", *("X" if i == j else links for j in range(gpus)), "0-31"])
+        for i in range(gpus)
+    ]
+    table = "\\n".join([header, *rows, "", "Legend:", "  X = Self"])
+    return f"""case "$*" in
+    *topo*) printf '{table}\\n' ;;
+    *index*) seq 1 {gpus} ;;
+    *memory*) for i in $(seq 1 {gpus}); do echo {memory_mib}; done ;;
+esac"""
+
+
+def test_topology_wants_nvlink_memory_and_all_gpus(bundle: Path, node: Node) -> None:
+    node.stand_in("nvidia-smi", smi("NV18"))
+    done = node.run(bundle / "preflight.sh", "topology")
+    assert done.returncode == 0, done.stderr
+    for worse, said in (
+        (smi("SYS"), "28 pairs"),
+        (smi("NV18", memory_mib=40_960), "8 GPUs have less"),
+        (smi("NV18", gpus=4), "4 GPUs, planned were 8"),
+    ):
+        node.stand_in("nvidia-smi", worse)
+        done = node.run(bundle / "preflight.sh", "topology")
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
+def test_bandwidth_is_compared_with_nvlinks(bundle: Path, node: Node) -> None:
+    node.stand_in("all_reduce_perf", 'echo "# Avg bus bandwidth    : 442.1"')
+    assert node.run(bundle / "preflight.sh", "nccl").returncode == 0
+    node.stand_in("all_reduce_perf", 'echo "# Avg bus bandwidth    : 42.1"')
+    assert node.run(bundle / "preflight.sh", "nccl").returncode == 1
+
+
+def test_a_day_is_a_launch_and_a_verification(bundle: Path, node: Node) -> None:
+    node.stand_in("autoresearch", f'echo "$@" > {node.home}/verified; exit 1')
+    node.environment["BYTES_PER_TOKEN"] = "4.4"
+    assert node.run(bundle / "preflight.sh", "day").returncode == 1
+    assert node.words()[-2:] == ["--exit-duration-in-mins", "1440"]
+    verified = (node.home / "verified").read_text()
+    assert verified.startswith(f"verify --handoff {bundle}")
+    assert "--bytes-per-token 4.4" in verified
+    assert node.run(bundle / "preflight.sh", "nonsense").returncode == 2
+
+
+def test_recipes_are_there_for_every_finalist_and_a_restart(bundle: Path) -> None:
+    plan = json.loads((bundle / "plan.json").read_text())
+    roles = [recipe["role"] for recipe in plan["recipes"]]
+    assert roles == ["winner", "runner-up", "restart", "restart"]
+    for recipe in plan["recipes"]:
+        assert (bundle / recipe["file"]).exists()
+        assert (bundle / recipe["script"]).exists()
+    winner, half = (
+        json.loads((bundle / name).read_text())
+        for name in ("recipe.json", "recipe-restart-half-lr.json")
+    )
+    lr = winner["projection"]["config"]["lr"]
+    assert half["projection"]["config"]["lr"] == pytest.approx(lr / 2)
+    assert half["proxy_bpb"] is None
+    assert recipe_config(bundle / "recipe.json").n_layer == 32
+
+
+def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
+    text = (bundle / "README.md").read_text()
+    for said in (
+        "3 iterations, 4 distinct configs in 5 short runs",
+        "2.2120 ± 0.0100",
+        "Rank fidelity: not measured",
+        "TP 2 × PP 1 × DP 4",
+        "less than two standard errors",
+        "| 1. Memory topology | `./preflight.sh topology` |",
+        "--bytes-per-token N",
+    ):
+        assert said in text
+    for name in ("forecast.png", "stress.png"):
+        assert f"({name})" in text
+        assert (bundle / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_campaign_gives_the_same_files(stressed: Path, bundle: Path) -> None:
+    again = handoff_files(plan_of(stressed), bundle)
+    for name, content in again.items():
+        assert (bundle / name).read_bytes() == content, name

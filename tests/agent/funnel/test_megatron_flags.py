@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.funnel import megatron_flags
+from agent.funnel.booking import Checkpoints, make_schedule
+from agent.funnel.layout import Layout
+from agent.funnel.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
+from agent.funnel.projection import LrRule, Projection, project
+from agent.funnel.target import TargetArchitecture, load_target, shipped_targets
+from tests.agent.funnel.test_layout import gpt3_like
+from tests.support.configs import config
+from trainer.backends import torch_gpt
+from trainer.optimizer import EPS
+
+OPTIONS = Path(__file__).parents[2] / "support" / "megatron_options.tsv"
+CHECKPOINTS = Checkpoints(
+    size_gb=1, every_steps=10, every_hours=1, kept_every_steps=240, kept=3, total_gb=3
+)
+
+
+def known_options() -> dict[str, tuple[str, list[str]]]:
+    """What the real parsers take, by name: how many values, and which."""
+    lines = OPTIONS.read_text("utf-8").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("#"))
+    return {name: (takes, choices.split(",") if choices else []) for name, takes, choices in rows}
+
+
+def words_of(
+    target: TargetArchitecture,
+    *,
+    lr_rule: LrRule = "mup",
+    layout: Layout | None = None,
+    **changes: Any,
+) -> list[str]:
+    projection = project(config(**changes), target, horizon_steps=1000, lr_rule=lr_rule)
+    layout = layout or Layout(tensor=2, pipeline=2, data=2, micro_batch=1, global_batch=16)
+    schedule = make_schedule(projection, layout, batch_carried=16)
+    groups = megatron_flags.megatron_flags(projection, layout, schedule)
+    flags = [flag for group in groups for flag in group.flags]
+    numerics = precision_flags(launch_precision(projection))
+    return flag_words([*flags, *numerics, *save_flags(CHECKPOINTS)])
+
+
+def options(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    name, values = words[0], list[str]()
+    for word in words[1:]:
+        if word.startswith("--"):
+            yield name, values
+            name, values = word, []
+        else:
+            values.append(word)
+    yield name, values
+
+
+def value(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+TARGETS = [load_target(name) for name in shipped_targets()] + [gpt3_like()]
+LAYOUTS = [
+    Layout(tensor=1, pipeline=1, data=8, micro_batch=2, global_batch=16),
+    Layout(tensor=4, pipeline=2, data=1, micro_batch=1, global_batch=4, recompute="full"),
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_flag_is_one_that_megatron_lm_has(
+    target: TargetArchitecture, layout: Layout, precision: str
+) -> None:
+    known = known_options()
+    words = words_of(target, layout=layout, precision=precision)
+    seen = list(options(words))
+    assert len({name for name, _ in seen}) == len(seen)
+    for name, values in seen:
+        takes, choices = known[name]
+        assert len(values) == {"0": 0, "1": 1}[takes], name
+        assert not choices or set(values) <= set(choices), (name, values)
+
+
+def test_a_llama_is_told_apart_from_a_gpt() -> None:
+    llama, gpt = words_of(load_target("llama-7b")), words_of(gpt3_like())
+    for switch in ("--swiglu", "--group-query-attention", "--untie-embeddings-and-output-weights"):
+        assert switch in llama
+        assert switch not in gpt
+    assert value(llama, "--normalization") == "RMSNorm"
+    assert value(gpt, "--normalization") == "LayerNorm"
+    assert value(llama, "--position-embedding-type") == "rope"
+    assert "--rotary-base" not in gpt
+    # Megatron-Core raises where GELU is fused with a bias that is not there.
+    assert "--no-bias-gelu-fusion" in gpt
+    assert "--no-bias-gelu-fusion" not in llama
+    assert value(llama, "--ffn-hidden-size") == "14336"
+    assert value(llama, "--num-query-groups") == "8"
+
+
+def test_the_recipe_is_in_the_flags() -> None:
+    words = words_of(
+        load_target("llama-7b"), lr=2e-3, lr_min_ratio=0.25, beta1=0.91, beta2=0.97, grad_clip=0.5,
+        weight_decay=0.2, lr_warmup=20,
+    )  # fmt: skip
+    assert float(value(words, "--lr")) == pytest.approx(2e-3 * 128 / 4096)
+    assert float(value(words, "--min-lr")) == pytest.approx(0.25 * 2e-3 * 128 / 4096)
+    assert float(value(words, "--adam-beta1")) == 0.91
+    assert float(value(words, "--adam-beta2")) == 0.97
+    assert float(value(words, "--clip-grad")) == 0.5
+    assert float(value(words, "--weight-decay")) == 0.2
+    steps = int(value(words, "--train-iters"))
+    assert value(words, "--lr-decay-iters") == str(steps)
+    assert int(value(words, "--lr-warmup-iters")) == round(0.02 * steps)
+    assert float(value(words, "--adam-eps")) == EPS
+
+
+def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:
+    assert megatron_flags.INIT_STD == torch_gpt.INIT_STD
+    assert megatron_flags.MAX_LOGIT_STD == torch_gpt.MAX_LOGIT_STD
+    assert megatron_flags.MAX_TIED_LOGIT_STD == torch_gpt.MAX_TIED_LOGIT_STD
+    assert megatron_flags.ROTARY_BASE == torch_gpt.ROTARY_BASE
+    target = load_target("llama-7b")
+    mup, plain = words_of(target), words_of(target, lr_rule="sqrt_width")
+    ratio = float(value(mup, "--init-method-std")) / float(value(plain, "--init-method-std"))
+    assert ratio == pytest.approx(math.sqrt(128 / 4096))
+    assert float(value(plain, "--init-method-std")) == torch_gpt.INIT_STD
+    tied = 0.18 / math.sqrt(128)
+    assert float(value(mup, "--embedding-init-method-std")) == pytest.approx(tied, rel=1e-6)
+
+
+def test_precision_and_layout() -> None:
+    target = load_target("llama-7b")
+    bf16, fp8 = words_of(target), words_of(target, precision="fp8")
+    assert "--bf16" in bf16
+    assert "--fp8-format" not in bf16
+    assert value(fp8, "--fp8-format") == "hybrid"
+    assert value(fp8, "--fp8-amax-history-len") == "16"
+    assert "--sequence-parallel" in bf16
+    single, full = (words_of(target, layout=layout) for layout in LAYOUTS)
+    assert "--sequence-parallel" not in single
+    assert value(full, "--recompute-granularity") == "full"
+    assert "--recompute-granularity" not in single
+
+
+def test_fp32_proxies_stand_for_a_bf16_run() -> None:
+    projection: Projection = project(
+        config(precision="fp32"), load_target("llama-7b"), horizon_steps=1000
+    )
+    assert launch_precision(projection) == "bf16"
