@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agent.proposers.endpoint import Endpoint
 from agent.proposers.patience import Patience
 from agent.settings import Environment, data_dir
-from trainer.errors import AutoresearchError
+from trainer.errors import AutoresearchError, MachineryError
 from trainer.sandbox import Layers
+
+if TYPE_CHECKING:
+    from trainer.backends.versions import Trio
 
 MIN_FREE_GIB = 2.0
 MIN_TORCH = (2, 11)
@@ -39,7 +42,10 @@ def examine(environment: Environment, directory: Path) -> Iterator[Check]:
 
     :param directory: where campaigns will be kept.
     """
-    for look in (_python, _torch, _device, _sandbox, _journal_disk(directory), _corpus):
+    for look in (_python, _torch, _device):
+        yield look()
+    yield from _engines()
+    for look in (_sandbox, _journal_disk(directory), _corpus):
         yield look()
     yield _endpoint(environment)
 
@@ -87,6 +93,40 @@ def _cpu_has_bf16() -> bool:
     except OSError:
         return False
     return any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
+
+
+def _engines() -> Iterator[Check]:
+    """What a GPU trains with besides torch itself; nothing where torch does not import."""
+    try:
+        import torch  # noqa: PLC0415
+
+        from trainer.backends.compilation import missing_for  # noqa: PLC0415
+        from trainer.backends.versions import Trio  # noqa: PLC0415
+    except (ImportError, OSError):
+        return
+    yield megatron(Trio.installed())
+    if torch.cuda.is_available():
+        yield compilation(missing_for(torch.device("cuda")))
+
+
+def megatron(trio: Trio) -> Check:
+    """Whether the megatron backend's packages are there and go together."""
+    from trainer.backends.versions import check_trio  # noqa: PLC0415
+
+    if trio.megatron_core is None:
+        return Check("megatron", "note", "megatron-core is not installed; backend torch needs none")
+    try:
+        check_trio(trio)
+    except MachineryError as error:
+        return Check("megatron", "note", f"{error}")
+    return Check("megatron", "good", f"{trio}")
+
+
+def compilation(missing: str | None) -> Check:
+    """Whether trials on the GPU can be compiled."""
+    if missing is None:
+        return Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
+    return Check("compiler", "note", f"compiling needs {missing}; trials run without it")
 
 
 def _sandbox() -> Check:

@@ -26,7 +26,7 @@ from bench import (
     trainer_speed,
     trial_overhead,
 )
-from bench.figure import Figure
+from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -63,23 +63,12 @@ def main(
         console.print(f"kept in {RESULTS}")
 
 
-def _goal(figure: Figure) -> str:
-    if figure.goal is None:
-        return ""
-    verdict = {True: "met", False: "MISSED", None: "not judged"}[figure.met]
-    return f"{figure.goal}: {verdict}"
-
-
-def _value(figure: Figure) -> str:
-    return f"{figure.value:,.4g} {figure.unit}".rstrip()
-
-
 def _table(name: str, figures: list[Figure]) -> Table:
     table = Table(title=name, title_justify="left", box=None, pad_edge=False)
     for header in ("figure", "value", "goal", "conditions"):
         table.add_column(header, overflow="fold")
     for figure in figures:
-        table.add_row(figure.name, _value(figure), _goal(figure), figure.note)
+        table.add_row(figure.name, figure.value_text, figure.goal_text, figure.note)
     return table
 
 
@@ -93,13 +82,10 @@ def _markdown(figures: dict[str, list[Figure]]) -> str:
         f"{machine['system']}; "
         + ", ".join(f"{name} {number}" for name, number in versions().items()),
         "",
-        "| part | figure | value | goal | conditions |",
-        "| --- | --- | --- | --- | --- |",
+        *MARKDOWN_HEAD,
     ]
     for part, rows in figures.items():
-        lines += [
-            f"| {part} | {row.name} | {_value(row)} | {_goal(row)} | {row.note} |" for row in rows
-        ]
+        lines += markdown_rows(part, rows)
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,10 @@ def doctor(
     runs: Annotated[Path, typer.Option(help="Where campaigns will be kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Check Python, torch, device, sandbox, disk, corpus and endpoint; exit 1 if any is bad."""
+    """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint.
+
+    Exits with 1 if any is bad.
+    """
     console = Console()
     checks: list[Check] = []
     for check in examine(read_environment(), runs):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.columns import Columns
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
+from rich.text import Text
 
+from agent.commands.envelope_tables import print_envelope
+from agent.device_telemetry import device_telemetry
 from agent.menu import ProxyMenu, load_menu
 from agent.settings import data_dir
 from trainer.envelope import (
@@ -25,10 +25,10 @@ from trainer.envelope import (
     EnvelopeSettings,
     cells,
     envelope_path,
-    sweep,
     vocabulary_of,
+    watched_sweep,
 )
-from trainer.envelope.chart import chart
+from trainer.envelope.chart import write_chart
 from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.errors import EnvelopeError, MachineryError
 from trainer.memory import device_limit
@@ -58,6 +58,9 @@ def envelope(
     ] = 5,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
     backend: Annotated[str, typer.Option("--backend", help="What trains.")] = "torch",
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Compile torch's blocks, as the campaign will.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
@@ -78,17 +81,27 @@ def envelope(
         _numbers(seq, "--seq") or _domain(chosen, "seq_len"),
         _precisions(precision) or _domain(chosen, "precision"),
     )
-    settings = _settings(chosen, backend=backend, device=device, steps=steps, warmup=warmup)
+    settings = _settings(
+        chosen, backend=backend, device=device, steps=steps, warmup=warmup, compiled=compile_
+    )
     limit = device_limit(device, settings.memory_gib)
     directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
     with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
         try:
             with console.status("") as status:
-                points = sweep(settings, grid, directory, executor, _Lines(console, status))
+                points, use = watched_sweep(
+                    settings,
+                    grid,
+                    directory,
+                    executor,
+                    _Lines(console, status),
+                    device_telemetry(device),
+                    on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
+                )
         except KeyboardInterrupt:
             console.print(f"stopped; the same command goes on from {directory}", highlight=False)
             raise
-    found = Envelope.of(settings, limit, points)
+    found = Envelope.of(settings, limit, points, use)
     files = _save(found, directory)
     if as_json:
         typer.echo(json.dumps(_as_json(found, files)))
@@ -122,11 +135,11 @@ def _precisions(text: str | None) -> list[str]:
 def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
     """All values the menu lists for a field, or the ends of its range, or the one it has."""
     knob = menu.knobs.get(name)
-    return (menu.constants[name],) if knob is None else knob.ends
+    return (getattr(menu.baseline, name),) if knob is None else knob.ends
 
 
 def _settings(
-    menu: ProxyMenu, *, backend: str, device: str, steps: int, warmup: int
+    menu: ProxyMenu, *, backend: str, device: str, steps: int, warmup: int, compiled: bool
 ) -> EnvelopeSettings:
     defaults = menu.campaign
     try:
@@ -140,6 +153,7 @@ def _settings(
             steps=steps,
             warmup=warmup,
             threads=defaults.threads,
+            compile=compiled,
             wall_s=defaults.wall_s or DEFAULT_WALL_S,
             memory_gib=defaults.memory_gib,
         )
@@ -166,14 +180,14 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
         )
     for path in paths.values():
         found.save(path)
-    paths |= {"csv": directory / "envelope.csv", "chart": directory / "envelope.svg"}
+    paths["csv"] = directory / "envelope.csv"
     try:
         paths["csv"].write_text(as_csv(found.points), encoding="utf-8", newline="")
-        paths["chart"].write_text(chart(found), encoding="utf-8")
     except OSError as error:
         raise MachineryError(
             f"cannot write in {directory} ({error.strerror}); free some space and run it again"
         ) from error
+    paths["chart"], paths["picture"] = write_chart(found, directory)
     return {name: str(path) for name, path in paths.items()}
 
 
@@ -208,7 +222,7 @@ def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
     return found.model_dump(mode="json") | {
         "gains": [
             {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
-            for of, over in _pairs(grid)
+            for of, over in grid.pairs()
             for seq_len in grid.seq_lens
             for batch in grid.batch_sizes(seq_len)
             if (pct := grid.gain_pct(of, over, seq_len, batch)) is not None
@@ -216,81 +230,3 @@ def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
         "fits_in_limit": [asdict(one) for one in what_fits(found)],
         "files": files,
     }
-
-
-def _pairs(grid: Grid) -> Iterator[tuple[str, str]]:
-    """Each precision with the next slower one."""
-    names = grid.precisions
-    yield from zip(names[1:], names, strict=False)
-
-
-def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> None:
-    """Tables, fits, use, notes, and where everything was written."""
-    grid = Grid.of(found.points)
-    quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
-        ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
-        ("step ms", lambda point: f"{point.step_ms:,.1f}"),
-        ("peak GiB", lambda point: f"{point.peak_mem_gib:.2f}"),
-    )
-    for title, text in quantities:
-        console.print(f"\n{title}", style="bold")
-        gains = list(_pairs(grid)) if title == "tokens/s" else []
-        tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
-        console.print(Columns(tables, padding=(0, 3)))
-    console.print()
-    for line in (*_memory_lines(found), *_use_lines(found)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(note, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for what, path in files.items():
-        console.print(f"{what:<12} {path}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _table(
-    grid: Grid,
-    seq_len: int,
-    text: Callable[[EnvelopePoint], str],
-    gains: list[tuple[str, str]],
-) -> Table:
-    """One sequence length: batches across, precisions down, and what each gains."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(f"seq {seq_len}", no_wrap=True)
-    batches = grid.batch_sizes(seq_len)
-    for batch in batches:
-        table.add_column(f"b{batch}", justify="right", no_wrap=True)
-    for precision in grid.precisions:
-        points = [grid.points.get(Cell(precision, seq_len, batch)) for batch in batches]
-        said = ["" if p is None else text(p) if p.status == "ok" else p.status for p in points]
-        table.add_row(precision, *said)
-    for of, over in gains:
-        percents = [grid.gain_pct(of, over, seq_len, batch) for batch in batches]
-        said = ["" if percent is None else f"{percent:+.1f} %" for percent in percents]
-        table.add_row(f"{of} gain", *said)
-    return table
-
-
-def _memory_lines(found: Envelope) -> Iterator[str]:
-    limit = found.limit
-    for fit, room in zip(found.fits, what_fits(found), strict=True):
-        batches = ", ".join(
-            f"batch {batch} at {seq_len}" for seq_len, batch in room.largest_batch.items()
-        )
-        yield (
-            f"{fit.precision:<5} peak = {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.4g} MiB a "
-            f"token of a step (off by {fit.max_error_gib:.2f} GiB at most over "
-            f"{len(fit.residuals)} points); {limit.gib:.1f} GiB ({limit.source}) hold "
-            f"{room.most_tokens:,} tokens a step: {batches}"
-        )
-
-
-def _use_lines(found: Envelope) -> Iterator[str]:
-    use = found.use
-    if use is None:
-        return
-    for name, mean, peak, unit in (
-        ("utilisation", use.gpu_util_mean_pct, use.gpu_util_peak_pct, "%"),
-        ("power", use.power_mean_w, use.power_peak_w, "W"),
-        ("temperature", use.temperature_mean_c, use.temperature_peak_c, "°C"),
-    ):
-        if mean is not None and peak is not None:
-            yield f"{name:<12} {mean:.1f} {unit} mean, {peak:.1f} {unit} peak"

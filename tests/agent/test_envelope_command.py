@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from agent.commands.envelope import envelope, print_envelope
+from agent.commands.envelope import envelope
+from agent.commands.envelope_tables import print_envelope
 from agent.menu import load_menu
 from tests.support.campaigns import MENU
 from tests.support.envelopes import gb10_envelope

@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -24,6 +23,7 @@ from tests.support.envelopes import (
     point,
     settings,
 )
+from tests.support.nvml import FakeDevice, FakeNvml, gb10, not_supported
 from tests.support.trials import trial_ok
 from trainer.corpus import open_corpus
 from trainer.corpus.store import is_intact
@@ -41,14 +41,15 @@ from trainer.envelope import (
     random_corpus,
     sweep,
     vocabulary_of,
+    watched_sweep,
 )
-from trainer.envelope.chart import chart
 from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.errors import EnvelopeError, MachineryError, SpecError
 from trainer.memory import AnalyticMemory, DeviceLimit
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec
 from trainer.supervisor import Finished, LocalExecutor
+from trainer.telemetry import NoTelemetry, choose_telemetry
 
 # --- the line ---------------------------------------------------------------------------------
 
@@ -400,7 +401,6 @@ def test_the_warm_up_is_not_counted(tmp_path: Path) -> None:
     assert only.step_ms == pytest.approx(10.0)
     assert only.tokens_per_s == pytest.approx(32 / 0.01)
     assert machine.specs[0].budget.amount == 30
-    assert machine.specs[0].log_every == 5
 
 
 def test_without_a_warm_up_every_step_counts(tmp_path: Path) -> None:
@@ -437,6 +437,44 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [p.batch_size for p in points] == [2, 4, 8]
     wider = sweep(settings(), cells([16], [16], ["fp32"]), tmp_path, machine, Watched())
     assert [p.batch_size for p in wider] == [2, 4, 8, 16], "the earlier ones are part of it"
+
+
+def test_the_device_is_watched_while_it_is_measured(tmp_path: Path) -> None:
+    asked, grid = settings(steps=30, warmup=5), cells([2, 4], [16], ["fp32"])
+
+    def measured(device: FakeDevice, *batch_sizes: int) -> DeviceUse | None:
+        telemetry = choose_telemetry("cuda", nvml=FakeNvml(device))
+        cells_asked = [cell for cell in grid if cell.batch_size in batch_sizes]
+        points, use = watched_sweep(asked, cells_asked, tmp_path, Machine(), Watched(), telemetry)
+        assert len(points) >= len(batch_sizes)
+        return use
+
+    use = measured(gb10(), 2)
+    assert use is not None
+    assert (use.power_peak_w, use.gpu_util_peak_pct, use.temperature_peak_c) == (55.8, 87, 66)
+    assert use.power_mean_w == pytest.approx(55.8)
+    later = measured(gb10(power=77_100, utilisation=not_supported()), 4)
+    assert later is not None
+    assert later.power_peak_w == 77.1
+    assert later.power_mean_w is not None
+    assert 55.8 < later.power_mean_w < 77.1, "both sittings are in it"
+    assert later.gpu_util_peak_pct == 87, "of the sitting that was told it"
+
+
+def test_without_telemetry_nothing_is_said_of_the_device(tmp_path: Path) -> None:
+    grid = cells([2], [16], ["fp32"])
+    watch = NoTelemetry("a test")
+    _, use = watched_sweep(settings(), grid, tmp_path, Machine(), Watched(), watch)
+    assert use is None
+    assert not (tmp_path / "telemetry.csv").exists()
+
+
+def test_a_sweep_that_is_refused_samples_nothing(tmp_path: Path) -> None:
+    grid, telemetry = cells([2], [16], ["fp32"]), choose_telemetry("cuda", nvml=FakeNvml(gb10()))
+    sweep(settings(steps=4), grid, tmp_path, Machine(), Watched())
+    with pytest.raises(EnvelopeError, match="steps was 4 and is 5"):
+        watched_sweep(settings(steps=5), grid, tmp_path, Machine(), Watched(), telemetry)
+    assert not (tmp_path / "telemetry.csv").exists()
 
 
 def test_broken_machinery_ends_the_sweep_and_is_no_point(tmp_path: Path) -> None:
@@ -540,31 +578,6 @@ def test_the_csv_has_a_line_a_point() -> None:
     assert [row["status"] for row in rows] == ["ok", "oom"]
     assert rows[0]["tokens_per_step"] == "32"
     assert (rows[1]["message"], rows[1]["step_ms"]) == ('a, "b"', "")
-
-
-def test_the_chart_shows_every_point_and_line() -> None:
-    envelope = gb10_envelope(seed=1)
-    svg = chart(
-        envelope.model_copy(
-            update={
-                "points": (*envelope.points, failed(seq_len=4096, batch_size=16, precision="bf16"))
-            }
-        )
-    )
-    root = ElementTree.fromstring(svg)
-    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert titles.count("bf16 b16 × 4096: oom") == 2
-    assert titles.count("fp8 b16 × 1024: 24.33 GiB") == 1
-    assert titles.count("fp8 b16 × 1024: 14,266 tokens/s") == 1
-    assert any(title and title.startswith("fp8: 2.70 GiB + 1.354 MiB") for title in titles)
-    assert "http" not in svg.replace("http://www.w3.org/2000/svg", ""), "nothing is loaded"
-
-
-def test_a_chart_of_failures_alone_can_be_drawn() -> None:
-    limit = DeviceLimit(gib=10, source="device")
-    svg = chart(Envelope.of(settings(menu="<toy>"), limit, [failed(message="<b>")]))
-    assert "&lt;toy&gt;" in svg
-    ElementTree.fromstring(svg)
 
 
 def test_a_telemetrys_summary_is_taken_as_far_as_it_goes() -> None:

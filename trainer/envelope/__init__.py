@@ -5,7 +5,7 @@ from trainer.envelope.fit import MemoryFit, Residual, fit
 from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings, PointsFile
 from trainer.envelope.rail import FittedMemory, MemoryChoice, choose_memory, envelope_path
 from trainer.envelope.random_corpus import random_corpus, vocabulary_of
-from trainer.envelope.sweep import Watcher, cells, sweep
+from trainer.envelope.sweep import Watcher, cells, sweep, watched_sweep
 
 __all__ = [
     "ENVELOPE_FILE",
@@ -27,4 +27,5 @@ __all__ = [
     "random_corpus",
     "sweep",
     "vocabulary_of",
+    "watched_sweep",
 ]

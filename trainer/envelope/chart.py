@@ -1,160 +1,172 @@
-"""An envelope as one self-contained SVG: throughput and memory against the tokens of a step."""
+"""An envelope as a picture: throughput and memory against the tokens of a step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import resources
-
-from jinja2 import Environment, StrictUndefined
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer.envelope.envelope import Envelope
+from trainer.envelope.grid import Grid
 from trainer.envelope.points import EnvelopePoint
+from trainer.errors import MachineryError
 
-TEMPLATE = "chart.svg.j2"
-COLOURS = {"fp32": "#7f7f7f", "bf16": "#1f77b4", "fp8": "#d62728"}
-_LEFT, _TOP, _WIDTH, _HEIGHT, _GAP = 70, 80, 380, 260, 90
-_SOLID, _DASHED = "none", "5 4"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    x: float
-    y: float
-    colour: str
-    label: str
-    failed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    colour: str
-    dash: str
-    label: str
+COLOURS = {"fp32": "#595959", "bf16": "#0072b2", "fp8": "#d55e00"}
+"""Okabe and Ito's, which differ to every eye and in grey."""
+STROKES = {"fp32": ":", "bf16": "-", "fp8": "--"}
+HOLLOW = {"fp8"}
+"""Drawn as outlines, so that a point below another is seen."""
+MARKERS = "os^Dv*"
+"""A sequence length each, from the shortest; then again."""
+MOST_LABELS = 8
+"""More numbers of tokens than these run into each other: then only powers of two are written."""
+LIMIT_IS_NEAR = 1.6
+"""The limit is drawn where it is below this multiple of the highest peak."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    title: str
-    x: int
-    x_ticks: list[tuple[float, str]]
-    y_ticks: list[tuple[float, str]]
-    marks: list[_Mark]
-    lines: list[_Line]
-    y: int = _TOP
-    width: int = _WIDTH
-    height: int = _HEIGHT
+def write_chart(envelope: Envelope, directory: Path) -> tuple[Path, Path]:
+    """Write ``envelope.svg`` and ``envelope.png``.
+
+    :raises MachineryError: where the disk refuses.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 (half a second that only a chart pays)
+
+    figure = draw(envelope)
+    paths = directory / "envelope.svg", directory / "envelope.png"
+    # Text stays text, ids and dates are left out: the same envelope gives the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "envelope"}):
+        for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
+            try:
+                figure.savefig(path, metadata=metadata, dpi=200)
+            except OSError as error:
+                raise MachineryError(
+                    f"cannot write {path} ({error.strerror or error}); free some space or choose"
+                    " another folder"
+                ) from error
+    return paths
 
 
-def chart(envelope: Envelope) -> str:
-    """The SVG. A cross at the lower edge is a point that failed; it says why when pointed at."""
-    template = (resources.files("trainer.envelope") / TEMPLATE).read_text("utf-8")
-    environment = Environment(undefined=StrictUndefined, autoescape=True)
-    present = [p for p in COLOURS if any(point.precision == p for point in envelope.points)]
-    settings = envelope.settings
-    return environment.from_string(template).render(
-        width=_LEFT + 2 * _WIDTH + _GAP + 20,
-        height=_TOP + _HEIGHT + 50,
-        left=_LEFT,
-        title=f"{settings.menu} · {settings.backend} on {_device_name(envelope)}",
-        colours=[(precision, COLOURS[precision]) for precision in present],
-        panels=[_throughput(envelope), _memory(envelope)],
-    )
+def draw(envelope: Envelope) -> Figure:
+    """Throughput on the left, memory with its fitted lines on the right. A cross at the lower edge
+    is a point that failed."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    settings, grid = envelope.settings, Grid.of(envelope.points)
+    name = next((p.device_name for p in envelope.points if p.device_name), settings.device)
+    figure.suptitle(f"{settings.menu}, {settings.backend} on {name}", parse_math=False)
+    throughput, memory = figure.subplots(1, 2)
+    _draw_throughput(throughput, grid)
+    _draw_memory(memory, envelope, grid)
+    marks = throughput.get_legend_handles_labels()[0]
+    if marks:
+        figure.legend(handles=marks, loc="outside lower center", ncols=4, frameon=False)
+    return figure
 
 
-def _device_name(envelope: Envelope) -> str:
-    names = (point.device_name for point in envelope.points if point.device_name)
-    return next(names, envelope.settings.device)
+def _draw_throughput(axes: Axes, grid: Grid) -> None:
+    """A line for each precision and sequence length."""
+    for precision in grid.precisions:
+        for seq_len in grid.seq_lens:
+            points = _series(grid, precision, seq_len)
+            good = [p for p in points if p.status == "ok"]
+            if good:
+                axes.plot(
+                    [p.tokens_per_step for p in good],
+                    [p.tokens_per_s or math.nan for p in good],
+                    color=COLOURS[precision],
+                    linestyle=STROKES[precision],
+                    marker=_marker(grid, seq_len),
+                    markerfacecolor=_filling(precision),
+                    linewidth=1.2,
+                    label=f"{precision}, sequences of {seq_len}",
+                )
+    axes.set_xscale("log", base=2)
+    _draw_axes(axes, grid, "tokens/s")
+    tokens = sorted({point.tokens_per_step for point in grid.points.values()})
+    if len(tokens) <= MOST_LABELS:
+        axes.set_xticks(tokens)
 
 
-def _throughput(envelope: Envelope) -> _Panel:
-    scale = _Scale.over(envelope.points, [p.tokens_per_s or 0.0 for p in envelope.points])
-    marks = [scale.mark(point, point.tokens_per_s, "{:,.0f} tokens/s") for point in envelope.points]
-    return scale.panel("tokens/s", _LEFT, marks, [])
-
-
-def _memory(envelope: Envelope) -> _Panel:
-    points, limit = envelope.points, envelope.limit
-    peaks_gib = [p.peak_mem_gib or 0.0 for p in points if p.status == "ok"]
-    limit_is_near = limit.gib < 1.5 * max(peaks_gib, default=0.0)
-    scale = _Scale.over(points, [*peaks_gib, limit.gib] if limit_is_near else peaks_gib)
-    measured = [p.peak_mem_gib if p.status == "ok" else None for p in points]
-    marks = [
-        scale.mark(point, peak_gib, "{:.2f} GiB")
-        for point, peak_gib in zip(points, measured, strict=True)
-    ]
-    lines = [
-        scale.line(
-            fit.predict_gib,
-            COLOURS[fit.precision],
-            _SOLID,
-            f"{fit.precision}: {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.3f} MiB a token",
+def _draw_memory(axes: Axes, envelope: Envelope, grid: Grid) -> None:
+    """The points, a line for each fit, and the limit where it is near."""
+    peaks_gib = [p.peak_mem_gib or 0.0 for p in envelope.points if p.status == "ok"]
+    for precision in grid.precisions:
+        for seq_len in grid.seq_lens:
+            good = [p for p in _series(grid, precision, seq_len) if p.status == "ok"]
+            axes.plot(
+                [p.tokens_per_step for p in good],
+                [p.peak_mem_gib or math.nan for p in good],
+                color=COLOURS[precision],
+                linestyle="none",
+                marker=_marker(grid, seq_len),
+                markerfacecolor=_filling(precision),
+            )
+    most = max((point.tokens_per_step for point in envelope.points), default=1)
+    for fit in envelope.fits:
+        axes.plot(
+            [0, most],
+            [fit.predict_gib(0), fit.predict_gib(most)],
+            color=COLOURS[fit.precision],
+            linestyle=STROKES[fit.precision],
+            linewidth=1.2,
+            label=f"{fit.precision}: {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.3f} MiB a token",
         )
-        for fit in envelope.fits
-    ]
-    if limit_is_near:
-        label = f"limit {limit.gib:.1f} GiB"
-        lines.append(scale.line(lambda _: limit.gib, "#000", _DASHED, label))
-    return scale.panel("peak memory, GiB", _LEFT + _WIDTH + _GAP, marks, lines)
+    limit = envelope.limit
+    if limit.gib < LIMIT_IS_NEAR * max(peaks_gib, default=0.0):
+        label = f"limit: {limit.gib:.1f} GiB ({limit.source})"
+        axes.axhline(limit.gib, color="black", linestyle="-.", linewidth=1, label=label)
+    _draw_axes(axes, grid, "peak memory, GiB")
+    axes.set_xlim(left=0)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", frameon=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """From tokens and a value to places in a panel; both axes start at nothing."""
-
-    most_tokens: float
-    most: float
-
-    @classmethod
-    def over(cls, points: Sequence[EnvelopePoint], values: Sequence[float]) -> _Scale:
-        return cls(
-            most_tokens=1.05 * max((p.tokens_per_step for p in points), default=1),
-            most=1.1 * max(values, default=0.0) or 1.0,
-        )
-
-    def x(self, tokens: float) -> float:
-        return round(_WIDTH * tokens / self.most_tokens, 1)
-
-    def y(self, value: float) -> float:
-        return round(_HEIGHT * (1 - value / self.most), 1)
-
-    def mark(self, point: EnvelopePoint, value: float | None, template: str) -> _Mark:
-        said = point.status if value is None else template.format(value)
-        return _Mark(
-            x=self.x(point.tokens_per_step),
-            y=self.y(value or 0.0),
-            colour=COLOURS[point.precision],
-            label=f"{point.cell}: {said}",
-            failed=value is None,
-        )
-
-    def line(self, value: Callable[[float], float], colour: str, dash: str, label: str) -> _Line:
-        """Drawn as far as it stays below the upper edge."""
-        end, height = self.most_tokens, value(self.most_tokens)
-        if height > self.most:
-            end *= (self.most - value(0)) / (height - value(0))
-        return _Line(
-            self.x(0), self.y(value(0)), self.x(end), self.y(value(end)), colour, dash, label
-        )
-
-    def panel(self, title: str, x: int, marks: list[_Mark], lines: list[_Line]) -> _Panel:
-        return _Panel(
-            title=title,
-            x=x,
-            x_ticks=[(self.x(tick), f"{tick:,.0f}") for tick in _ticks(self.most_tokens)],
-            y_ticks=[(self.y(tick), f"{tick:,g}") for tick in _ticks(self.most)],
-            marks=marks,
-            lines=lines,
+def _draw_axes(axes: Axes, grid: Grid, title: str) -> None:
+    """What both panels have: names, a grid from zero up, and the failures."""
+    axes.set_title(title)
+    axes.set_xlabel("tokens a step")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,.6g}")
+    axes.margins(y=0.08)
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True, color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if all(point.status != "ok" for point in grid.points.values()):
+        axes.set_yticks([])
+    failures: dict[int, list[str]] = {}
+    for point in grid.points.values():
+        if point.status != "ok":
+            failures.setdefault(point.tokens_per_step, []).append(f"{point.cell}: {point.status}")
+    for tokens, labels in failures.items():
+        axes.plot(tokens, 0, color="black", marker="x", markersize=9, clip_on=False)
+        axes.annotate(
+            "\n".join(labels),
+            (tokens, 0),
+            xytext=(0, 9),
+            textcoords="offset points",
+            rotation=90,
+            ha="center",
+            fontsize="small",
         )
 
 
-def _ticks(most: float) -> list[float]:
-    """Three to eight round values from nothing to ``most``."""
-    unit = 10.0 ** math.floor(math.log10(most))
-    step = next(unit * s for s in (0.2, 0.5, 1, 2) if most / (unit * s) <= 7)
-    return [round(k * step, 6) for k in range(int(most / step) + 1)]
+def _series(grid: Grid, precision: str, seq_len: int) -> Sequence[EnvelopePoint]:
+    """The points of one precision and length, the smallest batch first."""
+    batches = grid.batch_sizes(seq_len)
+    cells = {(c.precision, c.seq_len, c.batch_size): p for c, p in grid.points.items()}
+    found = [cells.get((precision, seq_len, batch)) for batch in batches]
+    return [point for point in found if point is not None]
+
+
+def _filling(precision: str) -> str:
+    return "white" if precision in HOLLOW else COLOURS[precision]
+
+
+def _marker(grid: Grid, seq_len: int) -> str:
+    return MARKERS[grid.seq_lens.index(seq_len) % len(MARKERS)]

@@ -28,6 +28,11 @@ class Grid:
     def precisions(self) -> list[str]:
         return [name for name in PRECISIONS if any(c.precision == name for c in self.points)]
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each precision with the next slower one."""
+        names = self.precisions
+        return list(zip(names[1:], names, strict=False))
+
     @property
     def seq_lens(self) -> list[int]:
         return sorted({cell.seq_len for cell in self.points})

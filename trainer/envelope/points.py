@@ -53,6 +53,7 @@ class EnvelopeSettings(Frozen):
     """Steps at the start that are not counted."""
     seed: NonNegativeInt = 0
     threads: PositiveInt | None = None
+    compile: bool = False
     wall_s: Positive = 1800
     memory_gib: Positive | None = None
     """Limit of a trial's resident memory."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import ValidationError
 
 from trainer.corpus import Corpus
+from trainer.envelope.envelope import DeviceUse
 from trainer.envelope.points import (
     Cell,
     EnvelopePoint,
@@ -21,6 +22,7 @@ from trainer.envelope.random_corpus import random_corpus
 from trainer.errors import MachineryError, SpecError
 from trainer.spec import Budget, CurvePoint, Limits, TrialOk, TrialSpec, explain
 from trainer.supervisor import Executor
+from trainer.telemetry import TELEMETRY_FILE, Sampler, Telemetry
 
 POINTS_FILE = "points.jsonl"
 
@@ -69,7 +71,7 @@ def sweep(
                 vocab_size=settings.vocab_size,
                 longest_seq_len=max(cell.seq_len for cell in missing),
             )
-            specs = [_spec(settings, cell, corpus) for cell in missing]
+            specs = [_spec(settings, cell, corpus, directory) for cell in missing]
             for cell, spec in zip(missing, specs, strict=True):
                 watcher.started(cell)
                 point = _measure(settings, cell, spec, directory / "trials", executor)
@@ -78,7 +80,33 @@ def sweep(
         return points.points
 
 
-def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus) -> TrialSpec:
+def watched_sweep(
+    settings: EnvelopeSettings,
+    grid: Sequence[Cell],
+    directory: Path,
+    executor: Executor,
+    watcher: Watcher,
+    telemetry: Telemetry,
+    *,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
+    """:func:`sweep`, and what the device was seen doing meanwhile; its samples go to
+    ``telemetry.csv`` beside the points, where a resumed sweep adds to them.
+
+    The use is None where the device answered nothing.
+
+    :param telemetry: owned from here on.
+    :param on_note: told what a person should know of the telemetry.
+    """
+    PointsFile(directory / POINTS_FILE, settings).close()  # refused before anything is sampled
+    with Sampler(telemetry, directory / TELEMETRY_FILE, on_note=on_note) as sampler:
+        points = sweep(settings, grid, directory, executor, watcher)
+        sampler.mark()  # up to the end of the last point
+        seen = sampler.summary(usd_per_kwh=0)
+    return points, DeviceUse.of(seen) if seen.samples else None
+
+
+def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Path) -> TrialSpec:
     fields = {
         "trial_id": f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
         "config": settings.config(cell),
@@ -89,8 +117,8 @@ def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus) -> TrialSpec:
         "backend": settings.backend,
         "device": settings.device,
         "threads": settings.threads,
-        # A line of the curve waits for a GPU, so there are as few as still tell where to begin.
-        "log_every": max(1, settings.warmup),
+        "compile": settings.compile,
+        "compile_cache": str(directory.absolute() / "compiled") if settings.compile else None,
         "limits": Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib),
     }
     try:

@@ -1,0 +1,81 @@
+"""The trainer on a GPU, all in one go: ``python -m bench.gpu``, eight minutes at most.
+
+The ceiling of the device, then the shape of the ``spark-354m`` menu in bf16 at its own batch and
+sequence: 60 steps and the evaluation, from the spec to the result, cold and as a campaign runs
+them, by every backend and precision that is there, against a reference written by hand. Laps are in
+turns, the order reversed every other round; what is said are medians. What cannot run, or no longer
+fits into the time, is listed with its reason.
+
+It needs torch with CUDA and what :data:`NEEDED` names, and nothing of the agent. ``--rehearse``
+runs every line of it with a tiny shape on the CPU. ``--loop`` runs ten iterations of
+``autoresearch loop`` with the menu instead, and keeps its rows and telemetry; that needs the whole
+product installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+NEEDED = "torch numpy pydantic psutil tokenizers landlockpy".split()
+LIMIT_S = 480.0
+ROUNDS = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and keep. The exit status is 1 where nothing could be measured."""
+    options = _parser().parse_args(arguments)
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        return _refuse(f"bench.gpu needs {', '.join(missing)}; pip install them beside torch")
+    if not options.rehearse:
+        import torch
+
+        if not torch.cuda.is_available():
+            return _refuse(
+                f"torch {torch.__version__} sees no CUDA device, and this measures one;"
+                " --rehearse runs the same script with a tiny shape on the CPU"
+            )
+    if options.loop:
+        from bench.gpu_loop import run_loop
+
+        return run_loop(options.out, options.device, rehearse=options.rehearse)
+
+    from bench.gpu_session import Session, cpu_plan, gpu_plan
+    from trainer.errors import AutoresearchError
+
+    plan = cpu_plan(ROUNDS) if options.rehearse else gpu_plan(options.device, ROUNDS)
+    try:
+        session = Session(plan, options.out, options.seconds)
+        session.run()
+    except AutoresearchError as error:
+        return _refuse(str(error))
+    if options.write and not options.rehearse:
+        session.append_to(Path(__file__).with_name("RESULTS.md"))
+    return 0 if session.laps else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU")
+    parser.add_argument("--loop", action="store_true", help="ten iterations of the loop instead")
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help="stop starting laps after")
+    parser.add_argument("--write", action="store_true", help="append to bench/RESULTS.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/bench-gpu"), help="folder for trials and telemetry"
+    )
+    return parser
+
+
+def _refuse(sentence: str) -> int:
+    sys.stderr.write(f"error: {sentence}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Ten iterations of the loop on a GPU, its rows and telemetry kept as evidence."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.gpu_session import MENU, ROOT, gpu_plan
+from trainer.child import check_trainable
+from trainer.errors import AutoresearchError
+from trainer.spec import BackendName
+
+ITERATIONS = 10
+COMMAND = (sys.executable, "-c", "from agent.cli import main; main()")
+REHEARSED = [*"--menu cpu-tiny --baseline-seeds 2 --max-runs 2 --budget".split(), "20 steps"]
+
+
+def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
+    """Run it; the exit status is the loop's own, or 1 where the agent is not installed.
+
+    The campaign is resumed where ``out`` holds one, as any is.
+    """
+    why = _agent_lacks()
+    if why:
+        sys.stderr.write(
+            f"error: --loop needs the whole product: {why}; pip install autoresearch\n"
+        )
+        return 1
+    campaign = (out / ("loop-rehearsal" if rehearse else "loop")).absolute()
+    campaign.mkdir(parents=True, exist_ok=True)
+    asked = REHEARSED if rehearse else _on_gpu(campaign, device)
+    iterations = 1 if rehearse else ITERATIONS
+    always = ["--iters", str(iterations), "--campaign", str(campaign), "--allow-unsandboxed"]
+    code = subprocess.run([*COMMAND, "loop", *always, *asked], cwd=ROOT, check=False).returncode
+    kept = [name for name in ("trajectory.jsonl", "telemetry.csv") if (campaign / name).is_file()]
+    print(f"kept in {campaign}: {', '.join(kept) or 'nothing'}")
+    return code
+
+
+def _agent_lacks() -> str | None:
+    """What keeps the agent from starting here, in its own last words."""
+    command = [sys.executable, "-c", "import agent.cli"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return ended.stderr.strip().splitlines()[-1] if ended.returncode else None
+
+
+def _on_gpu(folder: Path, device: str) -> list[str]:
+    """The menu with a backend that trains its default precision here, or the menu in bf16."""
+    always = ["--device", device]
+    config = gpu_plan(device, 1).config.model_copy(update={"precision": "fp8"})
+    backends: tuple[BackendName, ...] = ("torch", "megatron")
+    for backend in backends:
+        try:
+            check_trainable(config, backend, device)
+        except AutoresearchError as error:
+            print(f"fp8 with {backend}: {error}")
+        else:
+            return [*always, "--menu", str(MENU), "--backend", backend]
+    path = folder / "spark-354m-bf16.toml"
+    path.write_text(bf16_menu(MENU.read_text("utf-8")), "utf-8")
+    return [*always, "--menu", str(path), "--backend", "torch"]
+
+
+def bf16_menu(text: str) -> str:
+    """The menu with its precision no knob but a constant."""
+    without = re.sub(r"(?ms)^\[knobs\.precision\]\n.*?(?=^\[)", "", text)
+    return without.replace("[constants]\n", '[constants]\nprecision = "bf16"\n')

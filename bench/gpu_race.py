@@ -1,0 +1,189 @@
+"""Who races on a GPU, and one lap of each: a 60-step trial, from its spec to its result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from trainer.corpus import Corpus
+from trainer.errors import AutoresearchError
+from trainer.spec import (
+    Budget,
+    Config,
+    Frozen,
+    Limits,
+    NonNegative,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
+from trainer.supervisor import Executor, LocalExecutor
+
+ROOT = Path(__file__).parents[1]
+LOG_EVERY = 10
+"""As a campaign on a GPU has it."""
+
+Start = Literal["cold", "warm"]
+
+
+class Lap(Frozen):
+    """One trial of one entrant."""
+
+    entrant: str
+    start: Start
+    """``cold``: a new process, torch imported, nothing compiled unless an earlier lap was kept;
+    ``warm``: as in a campaign, from a fork server."""
+    wall_s: NonNegative
+    """From the spec to the result in hand."""
+    result: TrialOk
+
+
+class DidNotRun(Exception):
+    """An entrant cannot race here; the message is why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What everyone trains."""
+
+    config: Config
+    corpus: Corpus
+    device: str
+    steps: int
+    directory: Path
+
+    def spec(self, name: str, wall_s: float, **changes: Any) -> TrialSpec:
+        """The trial, with any field changed; ``precision`` is one of the config's."""
+        if changes.get("compile"):
+            changes["compile_cache"] = str(self.directory / "compiled")
+        precision = changes.pop("precision", self.config.precision)
+        config = self.config.model_copy(update={"precision": precision})
+        return TrialSpec(
+            trial_id=name,
+            config=config,
+            seed=0,
+            corpus_dir=str(self.corpus.directory),
+            corpus_sha256=self.corpus.info.sha256,
+            budget=Budget(amount=self.steps),
+            device=self.device,
+            log_every=LOG_EVERY,
+            limits=Limits(wall_s=wall_s),
+            **changes,
+        )
+
+
+class Entrant(Protocol):
+    """One way to train the course."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the goals are about it: then it has a cold lap too."""
+        ...
+
+    @property
+    def compiles(self) -> bool: ...
+
+    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
+        """Run once.
+
+        :param executor: a warm one, or None to start cold.
+        :param number: of the lap; each has a directory of its own.
+        :param wall_s: the most it may take.
+        :raises DidNotRun: with the reason.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A trial of the product."""
+
+    name: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Of the spec."""
+    is_judged: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        return bool(self.changes.get("compile"))
+
+    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
+        """See :class:`Entrant`."""
+        trial_dir = course.directory / "trials" / f"{number:02d}-{self.name.replace(' ', '-')}"
+        began = time.monotonic()
+        try:
+            spec = course.spec(trial_dir.name, wall_s, **self.changes)
+            if executor is None:
+                with LocalExecutor(allow_unsandboxed=True, fork_server=False) as cold:
+                    result = cold.run(spec, trial_dir).result
+            else:
+                result = executor.run(spec, trial_dir).result
+        except (AutoresearchError, ValueError) as error:
+            raise DidNotRun(str(error)) from error
+        passed_s = time.monotonic() - began
+        if not isinstance(result, TrialOk):
+            raise DidNotRun(f"it ended as {result.status}: {result.message}")
+        start: Start = "cold" if executor is None else "warm"
+        return Lap(entrant=self.name, start=start, wall_s=passed_s, result=result)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """The hand-rolled reference, a process of its own each time."""
+
+    name: str = "reference"
+    is_judged: bool = True
+    compiles: bool = False
+
+    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
+        """See :class:`Entrant`; it has no way to start but cold."""
+        out = course.directory / "trials" / f"{number:02d}-{self.name}"
+        out.mkdir(parents=True)
+        began = time.monotonic()
+        (out / "spec.json").write_text(course.spec(out.name, wall_s).model_dump_json())
+        command = [sys.executable, "-m", "bench.reference_gpt", str(out / "spec.json"), str(out)]
+        with (out / "log").open("w") as log:
+            try:
+                code = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env=os.environ,
+                    stdout=log,
+                    stderr=log,
+                    timeout=wall_s,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired as error:
+                raise DidNotRun(f"it was not done within {wall_s:.0f} s") from error
+        if code != 0:
+            said = (out / "log").read_text(errors="replace").strip().splitlines() or ["nothing"]
+            raise DidNotRun(f"it ended with exit code {code}: {said[-1]}")
+        result = parse_result((out / "result.json").read_bytes())
+        assert isinstance(result, TrialOk)
+        return Lap(entrant=self.name, start="cold", wall_s=time.monotonic() - began, result=result)
+
+
+JUDGED = ("torch bf16 compiled", "torch bf16 eager")
+"""The goals are about the one of these that is faster from spec to result: that is what counts."""
+
+
+def entrants() -> list[Entrant]:
+    """Everyone, the ones that the goals are about first."""
+    compiled = {"compile": True}
+    return [
+        Ours(JUDGED[0], compiled, is_judged=True),
+        Ours(JUDGED[1], is_judged=True),
+        ByHand(),
+        Ours("torch fp8 compiled", {"precision": "fp8", **compiled}),
+        Ours("torch fp8 eager", {"precision": "fp8"}),
+        Ours("megatron bf16", {"backend": "megatron"}),
+        Ours("megatron fp8", {"backend": "megatron", "precision": "fp8"}),
+    ]

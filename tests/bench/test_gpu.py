@@ -1,0 +1,176 @@
+"""``python -m bench.gpu``: its rehearsal on a CPU, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.gpu import main
+from bench.gpu_figures import figures, standings, table
+from bench.gpu_loop import bf16_menu
+from bench.gpu_race import Course, Lap, Start
+from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
+from tests.support.trials import trial_ok, trial_spec
+from trainer.ceiling import Ceiling, Product
+from trainer.envelope import random_corpus
+
+ROOT = Path(__file__).parents[2]
+AGENT_ALONE = "typer rich optuna openai sqlalchemy tenacity jinja2 matplotlib pydantic_settings"
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_every_line_without_the_agents_packages(tmp_path: Path) -> None:
+    """On a machine that has what bench.gpu names and nothing more."""
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({AGENT_ALONE.split()!r}))
+from bench.gpu import main
+sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = ended.stdout
+    assert "torch bf16 eager, cold:" in said
+    assert "torch bf16 eager, warm:" in said
+    assert "reference, cold:" in said
+    assert "not run: megatron bf16: the megatron backend trains on CUDA devices only" in said
+    assert "not run: torch bf16 compiled: a rehearsal compiles nothing" in said
+    assert "not run: torch fp8 eager: precision fp8 needs a GPU" in said
+    goals = [line for line in said.splitlines() if "not judged" in line]
+    assert len(goals) == 4, "a rehearsal meets no goal and misses none"
+
+    (folder,) = (path for path in tmp_path.iterdir() if path.name != "corpora")
+    kept = (folder / "figures.md").read_text("utf-8")
+    assert "a rehearsal on the CPU" in kept
+    laps = [
+        Lap.model_validate_json(line)
+        for line in (folder / "laps.jsonl").read_text("utf-8").splitlines()
+    ]
+    by_hand = next(lap.result for lap in laps if lap.entrant == "reference")
+    ours = next(lap.result for lap in laps if lap.entrant == "torch bf16 eager")
+    assert by_hand.val_bpb == pytest.approx(ours.val_bpb, rel=2e-3), "the same task"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device to measure")
+def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: torch ")
+    assert "--rehearse" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_time_that_is_up_starts_no_lap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(cpu_plan(1), tmp_path, limit_s=5)
+    session.run()
+    assert session.laps == []
+    late = [name for name, why in session.not_run.items() if "were left" in why]
+    assert len(late) == 5
+    assert all("compiled" in name for name in session.not_run.keys() - late)
+    assert "not run: reference: a lap takes perhaps 10 s" in capsys.readouterr().out
+
+
+def test_the_plan_is_the_menus_own_shape_in_bf16() -> None:
+    plan = gpu_plan("cuda", 3)
+    config = plan.config
+    assert (config.n_layer, config.d_model, config.d_ff, config.n_head) == (24, 1024, 4096, 16)
+    assert (config.batch_size, config.seq_len, config.precision) == (16, 1024, "bf16")
+    assert (plan.steps, plan.tokenizer, plan.heldout_bytes) == (60, "bpe:50257", 1 << 20)
+
+
+def test_a_menu_without_fp8_has_the_precision_as_a_constant() -> None:
+    before = tomllib.loads(MENU.read_text("utf-8"))
+    after = tomllib.loads(bf16_menu(MENU.read_text("utf-8")))
+    assert after["constants"] == {**before["constants"], "precision": "bf16"}
+    assert before["knobs"].keys() - after["knobs"].keys() == {"precision"}
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def ceiling() -> Ceiling:
+    products = (Product(size=8192, tflops=800),)
+    return Ceiling(device="cuda", dtype="bf16", products=products, copy_gb_per_s=4000)
+
+
+def lap(entrant: str, start: Start, wall_s: float, step_ms: float, peak_gib: float) -> Lap:
+    spec = trial_spec(config=gpu_plan("cuda", 1).config)
+    backend = "reference" if entrant == "reference" else "torch"
+    result = trial_ok(spec, step_ms=step_ms, peak_mem_gib=peak_gib, backend=backend)
+    return Lap(entrant=entrant, start=start, wall_s=wall_s, result=result)
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    corpus = random_corpus(tmp_path / "corpora", vocab_size=50257, longest_seq_len=1024)
+    return Course(gpu_plan("cuda", 1).config, corpus, "cuda", 60, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "peak_gib", "warm_s", "verdicts"),
+    [
+        (88.0, 14.0, 12.0, [True, True, True, True]),
+        (120.0, 20.0, 14.0, [False, True, False, True]),
+        (140.0, 14.0, 15.0, [False, False, True, True]),
+    ],
+)
+def test_goals_are_judged_by_medians(
+    course: Course, step_ms: float, peak_gib: float, warm_s: float, verdicts: list[bool]
+) -> None:
+    laps = [
+        lap("torch bf16 compiled", "cold", 90.0, step_ms * 3, peak_gib),
+        lap("torch bf16 compiled", "warm", warm_s, step_ms, peak_gib),
+        lap("torch bf16 compiled", "warm", warm_s, step_ms, peak_gib),
+        lap("reference", "cold", 24.0, 200.0, 30.0),
+        lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),
+    ]
+    ranks = standings(laps, course, ceiling())
+    found = figures(ranks, course, ceiling())
+    assert [figure.met for figure in found if figure.goal] == verdicts
+    named = {figure.name: figure for figure in found}
+    cold = named["spec to val_bpb, the reference over torch bf16 compiled, cold"]
+    assert cold.value == pytest.approx(24 / 90)
+    eager = named["torch bf16 eager over torch bf16 compiled"]
+    assert eager.value == pytest.approx(step_ms / 100)
+
+
+def test_the_goals_are_about_the_one_that_is_done_first(course: Course) -> None:
+    """A faster step that does not repay its compilation is not what counts."""
+    laps = [
+        lap("torch bf16 compiled", "warm", 30.0, 80.0, 14.0),
+        lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),
+        lap("reference", "cold", 24.0, 200.0, 30.0),
+    ]
+    found = figures(standings(laps, course, ceiling()), course, ceiling())
+    assert all("torch bf16 eager" in figure.name for figure in found if figure.goal)
+    assert [figure.met for figure in found if figure.goal] == [False, True, False, False]
+
+
+def test_utilisation_by_hand(course: Course) -> None:
+    (one,) = standings([lap("torch bf16 eager", "warm", 10, 100, 10)], course, ceiling())
+    # 6 × 353,453,056 weights of products and 12 L D T, 163,840 tokens/s, of 800 TFLOP/s.
+    assert one.tokens_per_s == pytest.approx(163_840)
+    assert one.utilisation_pct == pytest.approx(49.6, abs=0.1)
+
+
+def test_the_table_has_a_column_an_entrant(course: Course) -> None:
+    laps = [
+        lap("torch bf16 eager", "cold", 30, 100, 10),
+        lap("reference", "cold", 24.0, 200.0, 30.0),
+    ]
+    lines = table(standings(laps, course, ceiling()))
+    assert lines[0].split("  ")[-2:] == ["torch bf16 eager", "reference"]
+    assert next(line for line in lines if line.startswith("step ms")).split() == [
+        "step",
+        "ms",
+        "100.0",
+        "200.0",
+    ]
+    assert next(line for line in lines if line.startswith("trial s, warm")).split()[3:] == []
