@@ -15,7 +15,7 @@ from typing import Any, Self
 import psutil
 from pydantic import ValidationError
 
-from agent.disk import writing_to
+from agent.disk import replace_file, writing_to
 from agent.errors import CampaignError, SettingsError
 from agent.menu import ProxyMenu, load_menu, parse_menu
 from agent.settings import CampaignSettings, parse_values
@@ -132,7 +132,7 @@ class Campaign:
             row = read_campaign_row(directory)
             if row is None:
                 with writing_to(directory):
-                    (directory / SETTINGS_FILE).write_text(settings.to_toml(), "utf-8")
+                    replace_file(directory / SETTINGS_FILE, settings.to_toml(), durable=True)
                 row = self._first_row(sandbox)
                 self.journal.append(row)
             else:
@@ -174,6 +174,11 @@ class Campaign:
         if self.settings.reference == "baseline" or self.evidence.incumbent_hash is None:
             return baseline
         return self.evidence.configs[self.evidence.incumbent_hash].config
+
+    def is_short_run(self, spec: TrialSpec) -> bool:
+        """Whether it is one of the loop's own trials, rather than a long run."""
+        mine = (self.settings.budget, self.settings.horizon_steps)
+        return (spec.budget, spec.horizon_steps) == mine
 
     def trial_spec(self, config: Config, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
@@ -218,7 +223,9 @@ class Campaign:
             )
         differences = [
             f"{name} {getattr(row, name)} there and {getattr(self.settings, name)} here"
-            for name in ("budget", "horizon_steps", "backend", "device", "reference", "seed")
+            for name in sorted(
+                CampaignSettings.RULER & CampaignRow.model_fields.keys() - {"corpus"}
+            )
             if getattr(row, name) != getattr(self.settings, name)
         ]
         if row.menu_sha256 != self.menu.sha256:

@@ -9,7 +9,26 @@ import sys
 
 import typer
 
-from agent.commands import check, data, doctor, envelope, loop, menu, reindex, top
+from agent.commands import (
+    check,
+    compare,
+    cost,
+    data,
+    doctor,
+    envelope,
+    export,
+    handoff,
+    import_,
+    loop,
+    menu,
+    preflight,
+    reindex,
+    report,
+    serve,
+    stress,
+    top,
+    verify,
+)
 from trainer.errors import AutoresearchError
 
 app = typer.Typer(
@@ -21,11 +40,21 @@ app = typer.Typer(
 )
 app.command()(loop.loop)
 app.command()(top.top)
+app.command()(stress.stress)
 app.command()(loop.calibrate)
 app.command()(check.check)
 app.command()(envelope.envelope)
+app.command()(compare.compare)
+app.command("import")(import_.import_)
+app.command()(export.export)
+app.command()(handoff.handoff)
+app.command()(verify.verify)
+app.command()(preflight.preflight)
+app.command()(report.report)
 app.command()(reindex.reindex)
+app.command()(serve.serve)
 app.command()(doctor.doctor)
+app.add_typer(cost.app, name="cost")
 app.add_typer(data.app, name="data")
 app.add_typer(menu.app, name="menu")
 

@@ -224,8 +224,9 @@ class IterationCells:
 def iterations_table(rows: list[IterationRow]) -> Table:
     """The last iterations: who proposed what, and what became of it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header, justify in (("iter", "right"), ("by", "left"), ("val_bpb", "right")):
-        table.add_column(header, justify=justify)  # type: ignore[arg-type]
+    table.add_column("iter", justify="right")
+    table.add_column("by")
+    table.add_column("val_bpb", justify="right")
     table.add_column("delta ± stderr", no_wrap=True)
     table.add_column("runs", justify="right")
     table.add_column("decision")

@@ -7,18 +7,18 @@ chosen; it decides nothing about how a proposer thinks, a trial runs or a row is
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.campaign import Campaign
 from agent.errors import CampaignError
 from agent.judge import Assessment, Rules
-from agent.pending import PendingFile, PendingIteration, pause_requested
+from agent.pending import PendingFile, PendingIteration
 from agent.proposers.base import Memory, Proposer
 from agent.pruning import prune_rule
 from agent.race import Outcome, Race
 from agent.rails import Checked, Rails
+from agent.scribe import Scribe, now
 from agent.stopping import StopRequest
 from agent.trials import TrialRunner, TrialWatcher
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
@@ -30,10 +30,7 @@ from trajectory.rows import (
     EventRow,
     IterationRow,
     ProposerRecord,
-    Row,
 )
-
-PAUSE_POLL_S = 1.0
 
 
 class Watcher(TrialWatcher, Protocol):
@@ -58,17 +55,21 @@ class Loop:
     watcher: Watcher
     stop: StopRequest
     meter: Meter
+    scribe: Scribe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
 
     def run(self, iterations: int) -> None:
         """Go on until the campaign holds this many iterations.
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self._report_interrupted()
+        self.scribe.report_unfinished(self.runner.leftovers)
         self.measure_baseline()
         while self.campaign.evidence.iterations < iterations:
             self.stop.check()
-            self._wait_while_paused()
+            self.scribe.wait_while_paused()
             self.iterate()
 
     def measure_baseline(self) -> None:
@@ -81,7 +82,7 @@ class Loop:
                 continue
             trial = self.runner.run(baseline, seed, "baseline")
             if isinstance(trial.result, TrialFailed):
-                self._record(
+                self.scribe.record(
                     EventRow(
                         at=now(),
                         event="note",
@@ -96,7 +97,7 @@ class Loop:
             row = BaselineRow(
                 at=now(), config=baseline, config_hash=baseline.config_hash, trial=trial
             )
-            self._record(row)
+            self.scribe.record(row)
             self.watcher.baseline_measured(row)
 
     def iterate(self) -> IterationRow:
@@ -110,7 +111,7 @@ class Loop:
             self.watcher.proposing(memory.iter)
             offer = self.proposer.propose(memory)
             if offer.record.fallback is not None:
-                self._record(EventRow(at=now(), event="fallback", why=offer.record.fallback))
+                self.scribe.record(EventRow(at=now(), event="fallback", why=offer.record.fallback))
                 self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
             checked = self.rails.check(offer.raw, memory.reference, self.campaign.evidence.configs)
             if checked.config is None or checked.proposal is None:
@@ -120,7 +121,7 @@ class Loop:
                     checked,
                     wall_s=time.monotonic() - began,
                     energy_wh=self.meter.energy_wh(began),
-                    z_keep=self.rules.z_keep,
+                    rules=self.rules,
                 )
                 return self._end(row)
             pending = PendingIteration(
@@ -181,7 +182,7 @@ class Loop:
         )
 
     def _end(self, row: IterationRow) -> IterationRow:
-        self._record(row)
+        self.scribe.record(row)
         self.watcher.iteration_ended(row)
         return row
 
@@ -198,52 +199,13 @@ class Loop:
         taken_up = self.runner.taken_up
         return sum(trial.wall_s for trial in outcome.trials if trial.trial_id in taken_up)
 
-    def _record(self, row: Row) -> None:
-        with self.stop.writing():
-            trouble = self.campaign.record(row)
-        if trouble is not None:
-            self.watcher.note(trouble)
-
-    def _report_interrupted(self) -> None:
-        unfinished = self.runner.leftovers.unfinished
-        if unfinished:
-            self._interrupted(unfinished, "in flight when the campaign last stopped")
-            unfinished.clear()
-
     def _account_for_leftovers(self) -> None:
-        """Finished trials that nothing has asked for again belong to no row and never will.
-
-        They are reported before the row that ends the iteration, so that there is no moment at
-        which a kill would leave them behind the last trial in a row, where no one looks.
-        """
-        finished = self.runner.leftovers.finished
-        if finished:
-            self._interrupted(
-                [trial_id for trial_id, _ in finished.values()],
-                "finished before the campaign last stopped, but their iteration was lost",
-            )
-            finished.clear()
-
-    def _interrupted(self, trial_ids: list[str], why: str) -> None:
-        self._record(EventRow(at=now(), event="interrupted", why=why, trial_ids=tuple(trial_ids)))
-        self.watcher.note(f"{', '.join(trial_ids)}: {why}")
-
-    def _wait_while_paused(self) -> None:
-        if not pause_requested(self.campaign.directory):
-            return
-        why = f"the file {self.campaign.directory / 'pause'} is there; remove it to go on"
-        self._record(EventRow(at=now(), event="paused", why=why))
-        self.watcher.note(f"paused: {why}")
-        while pause_requested(self.campaign.directory):
-            self.stop.check()
-            time.sleep(PAUSE_POLL_S)
-        self._record(EventRow(at=now(), event="resumed", why="the pause file is gone"))
-        self.watcher.note("resumed")
-
-
-def now() -> str:
-    """ISO 8601, UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+        """Finished trials that nothing has asked for again belong to no row and never will. Long
+        runs are another matter: the next stress test asks for them."""
+        self.scribe.interrupted(
+            self.runner.leftovers.give_up(self.campaign.is_short_run),
+            "finished before the campaign last stopped, but their iteration was lost",
+        )
 
 
 def _refused(
@@ -253,7 +215,7 @@ def _refused(
     *,
     wall_s: float,
     energy_wh: float | None,
-    z_keep: float,
+    rules: Rules,
 ) -> IterationRow:
     return IterationRow(
         iter=memory.iter,
@@ -266,7 +228,9 @@ def _refused(
         decision=Decision(
             action="none",
             reference_hash=memory.reference.config_hash,
-            z_keep=z_keep,
+            z_keep=rules.z_keep,
+            z_drop=rules.z_drop,
+            max_runs=rules.max_runs,
             explanation="nothing was trained: the rails refused the proposal",
         ),
         wall_s=wall_s,

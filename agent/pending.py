@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent.disk import writing_to
+from agent.disk import replace_file, writing_to
 from trainer.spec import Config, Frozen, NonNegative, PositiveInt
 from trajectory.rows import Proposal, ProposerRecord, Verdict
 
@@ -36,12 +36,10 @@ class PendingFile:
         self._path = directory / "in_flight.json"
 
     def write(self, pending: PendingIteration) -> None:
-        """Replace the file, atomically. It is not fsynced: after a power cut the worst is a
-        proposal asked for again."""
-        partial = self._path.with_suffix(".tmp")
+        """Replace the file. Not durably: after a power cut the worst is a proposal asked for
+        again."""
         with writing_to(self._path.parent):
-            partial.write_text(pending.model_dump_json(), "utf-8")
-            partial.replace(self._path)
+            replace_file(self._path, pending.model_dump_json())
 
     def read(self, iteration: int) -> PendingIteration | None:
         """What was in flight, if it is this iteration and legible."""

@@ -72,13 +72,8 @@ class Race:
             if assessment.action != "race":
                 break
         if assessment is None:
-            return Outcome(
-                tuple(self._trials),
-                Decision(
-                    action="discard",
-                    reference_hash=reference_hash,
-                    explanation="the reference itself failed on every seed: nothing to judge by",
-                ),
+            return self._discarded(
+                reference_hash, "the reference itself failed on every seed: nothing to judge by"
             )
         decision = assessment.decision
         if assessment.action == "race":
@@ -97,12 +92,16 @@ class Race:
     def _failed(self, reference_hash: str, seed: int) -> Outcome:
         result = self._trials[-1].result
         why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
-        return Outcome(
-            tuple(self._trials),
-            Decision(
-                action="discard",
-                reference_hash=reference_hash,
-                z_keep=self.rules.z_keep,
-                explanation=f"failed on seed {seed}: {why}",
-            ),
+        return self._discarded(reference_hash, f"failed on seed {seed}: {why}")
+
+    def _discarded(self, reference_hash: str, explanation: str) -> Outcome:
+        """Without a comparison."""
+        decision = Decision(
+            action="discard",
+            reference_hash=reference_hash,
+            z_keep=self.rules.z_keep,
+            z_drop=self.rules.z_drop,
+            max_runs=self.rules.max_runs,
+            explanation=explanation,
         )
+        return Outcome(tuple(self._trials), decision)

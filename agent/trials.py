@@ -1,15 +1,15 @@
 """Runs trials for a campaign: gives them ids and directories, and loses none of them.
 
 A trial's spec.json is on disk before it starts and the row that holds its result comes after it
-ends, so whatever has a directory and no row was in flight when the campaign last stopped. What had
-finished is taken up again where the same spec is asked for; what had not is reported as
-interrupted. Nothing is dropped in silence, and nothing counts twice.
+ends, so whatever has a directory and is named by no row was in flight when the campaign last
+stopped. What had finished is taken up again where the same spec is asked for; what had not is
+reported as interrupted. Nothing is dropped in silence, and nothing counts twice.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,6 @@ from agent.stopping import Interrupted, StopRequest
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk, TrialSpec
 from trainer.supervisor import Executor, TrialAborted
 from trainer.trial_files import finished_trial, read_curve, wall_s
-from trajectory.evidence import Evidence
 from trajectory.rows import Role, TrialRecord
 
 _TRIAL_ID = re.compile(r"t\d{6,}")
@@ -35,11 +34,17 @@ class TrialWatcher(Protocol):
 
 @dataclass(slots=True)
 class Leftovers:
-    """Trials with a directory and no row."""
+    """Trials with a directory that no row names."""
 
     finished: dict[TrialSpec, tuple[str, TrialOk | TrialFailed]] = field(default_factory=dict)
     """By their spec without its id: the id, and the result to take up."""
     unfinished: list[str] = field(default_factory=list)
+
+    def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:
+        """Forget the finished trials of some kind, which nothing will ask for any more; their
+        ids, for a row to name."""
+        given_up = [spec for spec in self.finished if those(spec)]
+        return [self.finished.pop(spec)[0] for spec in given_up]
 
 
 class TrialRunner:
@@ -50,13 +55,14 @@ class TrialRunner:
         directory: Path,
         template: Callable[[Config, int], TrialSpec],
         executor: Executor,
-        evidence: Evidence,
+        accounted: Set[str],
         stop: StopRequest,
         watcher: TrialWatcher,
     ) -> None:
         """
         :param directory: the campaign's ``trials`` folder; made if missing.
         :param template: the spec of a config and seed, its trial_id empty.
+        :param accounted: ids of the trials that some row names.
         """
         with writing_to(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -70,14 +76,8 @@ class TrialRunner:
         """Of references, which every race asks for again."""
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
-        accounted = _number(evidence.last_trial_id)
-        self._last_number = max(
-            accounted, *map(_number, on_disk), *map(_number, evidence.interrupted), 0
-        )
-        in_no_row = (name for name in on_disk if _number(name) > accounted)
-        self.leftovers = _read_leftovers(
-            directory, sorted(set(in_no_row) - evidence.interrupted, key=_number)
-        )
+        self._last_number = max(map(_number, on_disk | accounted), default=0)
+        self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=_number))
 
     def run(
         self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
@@ -130,8 +130,8 @@ class TrialRunner:
 
 
 def _number(trial_id: str) -> int:
-    """Ids count up; 0 for none."""
-    return int(trial_id[1:] or 0)
+    """Ids count up."""
+    return int(trial_id[1:])
 
 
 def _read_leftovers(directory: Path, names: list[str]) -> Leftovers:

@@ -13,3 +13,7 @@ class HistoryError(AutoresearchError):
 
 class CampaignLockedError(AutoresearchError):
     """Another process writes this campaign; the message names the holder."""
+
+
+class FormatError(AutoresearchError):
+    """A file that is no trajectory we can read, or a trajectory that a format cannot hold."""

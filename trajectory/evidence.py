@@ -1,5 +1,8 @@
 """All that was measured so far, gathered per config: what proposers see and the judge weighs.
 
+Long runs are left out: they have another budget, so their numbers belong to another scale
+(:mod:`trajectory.fidelity` compares the two).
+
 It grows a row at a time, so that a campaign of a hundred thousand rows costs no more per iteration
 than one of a hundred.
 """
@@ -79,7 +82,6 @@ class Tally(Frozen):
     baseline_hash: str | None = None
     incumbent_hash: str | None = None
     incumbent_delta: float = 0.0
-    last_trial_id: str = ""
     interrupted: tuple[str, ...] = ()
     refusals: dict[str, int] = Field(default_factory=dict)
     races_ss: float = 0.0
@@ -108,8 +110,6 @@ class Evidence:
         largest gain where all races are against the baseline. The baseline before any was kept."""
         self.incumbent_delta = 0.0
         """What it gained over the reference it was kept against."""
-        self.last_trial_id = ""
-        """The greatest id of any trial in a row."""
         self.interrupted: set[str] = set()
         """Trials that events say were cut short and count for nothing."""
         self.refusals: Counter[str] = Counter()
@@ -133,7 +133,6 @@ class Evidence:
         evidence.baseline_hash = tally.baseline_hash
         evidence.incumbent_hash = tally.incumbent_hash
         evidence.incumbent_delta = tally.incumbent_delta
-        evidence.last_trial_id = tally.last_trial_id
         evidence.interrupted = set(tally.interrupted)
         evidence.refusals = Counter(tally.refusals)
         evidence.races = Pooled(tally.races_ss, tally.races_dof)
@@ -149,7 +148,6 @@ class Evidence:
             baseline_hash=self.baseline_hash,
             incumbent_hash=self.incumbent_hash,
             incumbent_delta=self.incumbent_delta,
-            last_trial_id=self.last_trial_id,
             interrupted=tuple(sorted(self.interrupted)),
             refusals=dict(sorted(self.refusals.items())),
             races_ss=self.races.sum_of_squares,
@@ -159,7 +157,7 @@ class Evidence:
         )
 
     def add(self, row: Row) -> None:
-        """Take in one row, in the journal's order."""
+        """Take in one row, in the journal's order. Rows of long runs change nothing."""
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
             self.baseline_hash = row.config_hash
@@ -213,9 +211,6 @@ class Evidence:
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row up to "
                 "its own describes; the journal was edited, so restore it from a copy"
             )
-        self.last_trial_id = max(
-            self.last_trial_id, trial.trial_id, key=lambda id_: (len(id_), id_)
-        )
         if isinstance(trial.result, TrialFailed):
             entry.failures.append(trial.result)
             entry.failed_seeds.append(trial.seed)

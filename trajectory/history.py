@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import sqlalchemy as sa
 
@@ -26,14 +26,13 @@ from trajectory.evidence import Evidence
 from trajectory.indexing import Position
 from trajectory.journal import Record, batches, read_records
 from trajectory.lock import CampaignLock
+from trajectory.queries import Kind
 from trajectory.ranking import Ranked
-from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, dump_row
+from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, TrialRecord, dump_row
 from trajectory.tables import DamagedIndexError
 
 _BATCH_ROWS = 500
 _BATCH_BYTES = 8 << 20
-
-_R = TypeVar("_R", CampaignRow, IterationRow, EventRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +192,34 @@ class History:
 
     def campaign(self) -> CampaignRow | None:
         """The campaign's own row; None in an empty history."""
-        return next(iter(self._newest(CampaignRow, 1)), None)
+        return next(iter(self.newest(CampaignRow, 1)), None)
 
     def last_iteration(self) -> IterationRow | None:
         """The latest finished one."""
-        return next(iter(self._newest(IterationRow, 1)), None)
+        return next(iter(self.newest(IterationRow, 1)), None)
 
     def iterations(self, limit: int | None = None) -> list[IterationRow]:
         """Finished iterations, the newest first."""
-        return self._newest(IterationRow, limit)
+        return self.newest(IterationRow, limit)
 
     def events(self, limit: int | None = None) -> list[EventRow]:
         """What happened to the campaign, the newest first."""
-        return self._newest(EventRow, limit)
+        return self.newest(EventRow, limit)
+
+    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
+        """The rows of one kind, the newest first."""
+        with self._transaction() as connection:
+            return queries.newest(connection, self._read_position(connection), kind, limit)
+
+    def trial_ids(self) -> set[str]:
+        """Of every trial that is in some row, as measured, failed or interrupted."""
+        with self._transaction() as connection:
+            return queries.trial_ids(connection, self._read_position(connection))
+
+    def measurements(self, config_hash: str) -> list[TrialRecord]:
+        """Short runs of a config that ended with a measurement."""
+        with self._transaction() as connection:
+            return queries.measurements(connection, self._read_position(connection), config_hash)
 
     def evidence(self) -> Evidence:
         """All that was measured: what the journal's rows add up to, without reading them."""
@@ -228,10 +242,6 @@ class History:
     def _transaction(self) -> Iterator[sa.Connection]:
         with tables.translated(self._where), self._engine.begin() as connection:
             yield connection
-
-    def _newest(self, kind: type[_R], limit: int | None) -> list[_R]:
-        with self._transaction() as connection:
-            return queries.newest(connection, self._read_position(connection), kind, limit)
 
     def _read_evidence(self) -> Evidence:
         with self._transaction() as connection:

@@ -20,7 +20,7 @@ from trainer.spec import TrialOk
 from trajectory.errors import JournalError
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import Record, read_rows
-from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, TrialRecord
+from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, StressRow, TrialRecord
 from trajectory.tables import DamagedIndexError, campaigns, configs, rows, trials
 
 _CONFIG: TypeAdapter[ConfigEvidence] = TypeAdapter(ConfigEvidence)
@@ -149,12 +149,15 @@ def _first_campaign_id(record: Record) -> str:
 def _trials_of(row: Row) -> tuple[TrialRecord, ...]:
     if isinstance(row, IterationRow):
         return row.trials
-    return (row.trial,) if isinstance(row, BaselineRow) else ()
+    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
 
 
 def _configs_of(row: Row) -> list[str]:
+    """The configs whose evidence the row may change."""
+    if not isinstance(row, IterationRow | BaselineRow):
+        return []
     named = [trial.config_hash for trial in _trials_of(row)]
-    if isinstance(row, IterationRow | BaselineRow) and row.config_hash is not None:
+    if row.config_hash is not None:
         named.append(row.config_hash)
     return named
 
@@ -181,9 +184,13 @@ def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
         "kind": row.kind,
         "iter": iteration.iter if iteration else None,
         "action": iteration.decision.action if iteration else None,
-        "config_hash": row.config_hash if isinstance(row, IterationRow | BaselineRow) else None,
+        "config_hash": _config_hash_of(row),
         "json": record.raw.decode().rstrip("\n"),
     }
+
+
+def _config_hash_of(row: Row) -> str | None:
+    return row.config_hash if isinstance(row, IterationRow | BaselineRow | StressRow) else None
 
 
 def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) -> dict[str, Any]:

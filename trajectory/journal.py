@@ -203,9 +203,14 @@ def _parse(path: Path, line: int, raw: bytes) -> Row:
     try:
         row = parse_row(raw)
     except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] == "union_tag_invalid":
+            why = "is of a kind that this version does not know"
+            mend = "install the autoresearch that wrote it, or a newer one"
+        else:
+            why = "is not a row"
+            mend = "restore the file from a copy, or move that line out of it by hand"
         raise JournalError(
-            f"line {line} of {path} is not a row ({explain(error)[:300]}); "
-            "restore the file from a copy, or move that line out of it by hand"
+            f"line {line} of {path} {why} ({explain(error)[:300]}); {mend}"
         ) from error
     if (line == 1) != isinstance(row, CampaignRow):
         expected = "not a campaign row" if line == 1 else "a second campaign row"

@@ -18,14 +18,12 @@ are the finds).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from trajectory.evidence import ConfigEvidence
 
 CUTOFF_SD = 3.0
 MIN_CONFIGS = 8
@@ -38,6 +36,17 @@ _SHORTEST_HALF_SD = 1.349
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+
+
+class Measured(Protocol):
+    """A config with the scores of its runs, by seed: ours or another tool's."""
+
+    @property
+    def scores(self) -> Mapping[int, float]: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def mean(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,15 @@ class Population:
     """The highest mean of a member."""
 
     @classmethod
-    def fit(cls, entries: Sequence[ConfigEvidence], sigma: float) -> Self | None:
+    def fit(
+        cls, entries: Sequence[Measured], sigma: float, *, seeds_known: bool = True
+    ) -> Self | None:
         """The population of these measured configs; None where they are too few to tell.
 
         :param sigma: pooled sd of one run within a config, seed effects included: where the fit
             starts.
+        :param seeds_known: False where the keys of the scores are no seeds: then phi is zero, and
+            no run says anything about another's.
         """
         if len(entries) < MIN_CONFIGS or sigma == 0:
             return None
@@ -91,7 +104,7 @@ class Population:
         cutoff = _cutoff(np.sort(means))
         members = [entry for entry, mean in zip(entries, means, strict=True) if mean <= cutoff]
         runs = _Runs.of(members)
-        fitted = _maximise(runs, sigma)
+        fitted = _maximise(runs, sigma, seeds_known=seeds_known)
         effects = zip(fitted.effect.tolist(), fitted.variance.tolist(), strict=True)
         return cls(
             mean=fitted.m,
@@ -104,7 +117,7 @@ class Population:
             cutoff=cutoff,
         )
 
-    def posterior(self, entry: ConfigEvidence) -> Posterior:
+    def posterior(self, entry: Measured) -> Posterior:
         """Of a measured config: its runs without their seeds' effects, shrunk towards the mean.
 
         The variance counts that m and tau are estimated (Morris, JASA 78, 1983), and that all seeds
@@ -155,7 +168,7 @@ class _Runs:
     """[S]: the seeds themselves."""
 
     @classmethod
-    def of(cls, entries: Sequence[ConfigEvidence]) -> Self:
+    def of(cls, entries: Sequence[Measured]) -> Self:
         seeds = sorted({seed for entry in entries for seed in entry.scores})
         place = {seed: index for index, seed in enumerate(seeds)}
         return cls(
@@ -178,14 +191,14 @@ class _Fit:
     """[S]: and variances."""
 
 
-def _maximise(runs: _Runs, sigma: float) -> _Fit:
+def _maximise(runs: _Runs, sigma: float, *, seeds_known: bool) -> _Fit:
     """Variational EM. It starts with half of a run's variance in its seed, as two configs on one
     seed were found to correlate; phi² is divided by one seed less, as m takes their common part."""
     c_R, s_R, y_R = runs.config, runs.seed, runs.score
     n_C, n_S = np.bincount(c_R).astype(float), np.bincount(s_R).astype(float)
     nothing_S = np.zeros(len(n_S))
-    half = sigma**2 / 2
-    fit = _Fit(float(y_R.mean()), float(y_R.var()), half, half, nothing_S, nothing_S)
+    phi2 = sigma**2 / 2 if seeds_known else 0.0  # and a phi of zero stays zero
+    fit = _Fit(float(y_R.mean()), float(y_R.var()), phi2, sigma**2 - phi2, nothing_S, nothing_S)
     for _ in range(MAX_ROUNDS):
         before = np.array([fit.tau2, fit.phi2, fit.sigma2])
         keep_C = fit.tau2 / (fit.tau2 + fit.sigma2 / n_C)

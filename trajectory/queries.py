@@ -15,18 +15,27 @@ from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.indexing import Position, read_configs
 from trajectory.population import Population
 from trajectory.ranking import Ranked
-from trajectory.rows import CampaignRow, EventRow, IterationRow, parse_row
-from trajectory.tables import DamagedIndexError, configs, rows
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    EventRow,
+    FinalistsRow,
+    IterationRow,
+    StressRow,
+    TrialRecord,
+    parse_row,
+)
+from trajectory.tables import DamagedIndexError, configs, rows, trials
 
 _CHUNK = 500
 
 _CONFIGS: TypeAdapter[list[ConfigEvidence]] = TypeAdapter(list[ConfigEvidence])
-_R = TypeVar("_R", CampaignRow, IterationRow, EventRow)
+Kind = TypeVar("Kind", CampaignRow, IterationRow, StressRow, FinalistsRow, EventRow)
 
 
 def newest(
-    connection: sa.Connection, position: Position, kind: type[_R], limit: int | None
-) -> list[_R]:
+    connection: sa.Connection, position: Position, kind: type[Kind], limit: int | None
+) -> list[Kind]:
     """The rows of one kind, the newest first."""
     found = connection.execute(
         sa.select(rows.c.json)
@@ -38,6 +47,37 @@ def newest(
         .limit(limit)
     )
     return [row for text in found.scalars() if isinstance(row := parse_row(text), kind)]
+
+
+def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
+    """Of every trial that some row says the end of."""
+    found = connection.execute(
+        sa.select(trials.c.trial_id).where(trials.c.campaign_id == position.campaign_id)
+    )
+    return set(found.scalars()) | set(position.tally.interrupted)
+
+
+def measurements(
+    connection: sa.Connection, position: Position, config_hash: str
+) -> list[TrialRecord]:
+    """The short runs of a config that ended with a measurement, in the rows of which it is the
+    subject, the newest row first."""
+    found = connection.execute(
+        sa.select(rows.c.json)
+        .where(
+            rows.c.campaign_id == position.campaign_id,
+            rows.c.config_hash == config_hash,
+            rows.c.kind.in_(("baseline", "iteration")),
+        )
+        .order_by(rows.c.line.desc())
+    )
+    records: list[TrialRecord] = []
+    for row in map(parse_row, found.scalars()):
+        if isinstance(row, BaselineRow):
+            records.append(row.trial)
+        elif isinstance(row, IterationRow):
+            records += (trial for trial in row.trials if trial.config_hash == config_hash)
+    return [record for record in records if record.val_bpb is not None]
 
 
 def evidence(connection: sa.Connection, position: Position) -> Evidence:

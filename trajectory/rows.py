@@ -25,8 +25,9 @@ from trainer.spec import (
     TrialResult,
 )
 
-SCHEMA = 1
-"""Version of the row format, in the first row of every journal. Readers accept all older ones."""
+SCHEMA = 2
+"""Version of the row format, in the first row of every journal. Readers accept all older ones, and
+refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``."""
 
 
 def _encodable(value: Any) -> Any:
@@ -208,10 +209,13 @@ class IterationRow(Frozen):
 
 
 StressOutcome: TypeAlias = Literal[
-    "survives", "nonfinite", "diverges", "spikes", "plateaus", "grad_blowup", "failed"
+    "survives", "spikes", "plateaus", "grad_blowup", "diverges", "nonfinite", "failed"
 ]
-"""What a long run showed. ``spikes``: and recovered. ``failed``: it ended before its loss said
-anything (out of memory, a crash, a time limit)."""
+"""What a long run showed, the mildest first. ``spikes``: and recovered. ``failed``: it ended before
+its loss said anything (out of memory, a crash, a time limit)."""
+StressPurpose: TypeAlias = Literal["candidate", "baseline", "spread"]
+"""Why a config was given a long run: it may be launched; it is what the others are compared with;
+it helps to span the ranking."""
 
 
 class StressVerdict(Frozen):
@@ -225,16 +229,17 @@ class StressVerdict(Frozen):
 
 
 class StressRow(Frozen):
-    """One long run: of a config that may be launched, or of one that tests the ranking."""
+    """One long run of one config with one seed."""
 
     kind: Literal["stress"] = "stress"
     at: str
-    purpose: Literal["candidate", "spread"]
-    """``spread``: chosen to span the ranking, not because it is good."""
+    purpose: StressPurpose
+    """The first that applies of those in :data:`StressPurpose`."""
     rank: PositiveInt
     """Of the config in the ranking of the time, 1 the best."""
     steps: PositiveInt
-    """Of the run as asked for; its schedule decays over all of them."""
+    """Of the run as asked for; its schedule decays over all of them. In a campaign whose budget
+    counts tokens they are the baseline's, and every config trains on as many tokens."""
     config: Config
     config_hash: str
     trial: TrialRecord
@@ -250,15 +255,26 @@ class Finalist(Frozen):
     val_bpb: Finite
     """Mean over its long runs."""
     runs: PositiveInt
+    stderr: NonNegative | None = None
+    """Of that mean, over the seeds there could be; None where no config had two long runs."""
+    delta_vs_baseline: Finite | None = None
+    """Mean difference from the baseline's long runs on common seeds; negative is better. None for
+    the baseline, and where it had none."""
+    delta_stderr: NonNegative | None = None
+    pairs: NonNegativeInt = 0
+    """Common seeds behind that difference."""
 
 
 class FinalistsRow(Frozen):
-    """What a stress test ends with, the best first; the launch plan is made from the latest."""
+    """What a stress test ends with: the best of its configs still standing, the best first,
+    whatever they were run for. The launch plan is made from the latest."""
 
     kind: Literal["finalists"] = "finalists"
     at: str
     steps: PositiveInt
     finalists: tuple[Finalist, ...]
+    spread: tuple[str, ...] = ()
+    """Hashes of the configs, spread evenly over the ranking, whose long runs test it."""
 
 
 class EventRow(Frozen):

@@ -20,7 +20,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from trainer.errors import MachineryError
 from trajectory.errors import HistoryError
 
-LAYOUT = 1
+LAYOUT = 2
 BUSY_TIMEOUT_S = 30.0
 MEMORY = ":memory:"
 

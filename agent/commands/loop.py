@@ -57,6 +57,22 @@ def loop(
     program: Annotated[
         Path | None, typer.Option("--program", help="Your research directions, for the LLM.")
     ] = None,
+    prior: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prior",
+            help="An earlier campaign, or a file that import takes, for the proposers to learn "
+            "from; again for each.",
+        ),
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log",
+            help="Send what happens to mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]; again "
+            "for each.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1)] = None,
     trial_wall_s: Annotated[float | None, typer.Option("--trial-wall-s", min=1)] = None,
@@ -104,6 +120,8 @@ def loop(
         iterations=iters,
         prompts=prompts,
         program=program,
+        priors=prior or (),
+        log=log or (),
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )

@@ -9,6 +9,7 @@ import typer
 
 from agent.campaign import JOURNAL_FILE
 from agent.errors import CampaignError
+from trajectory.formats.imported import ImportedCampaign, is_imported, read_imported
 
 DEFAULT_MENU = "cpu-tiny"
 
@@ -32,9 +33,34 @@ def existing_campaign(campaign: Path | None, menu: str | None) -> Path:
     :raises CampaignError: where it holds none.
     """
     directory = campaign or default_campaign(menu)
+    if foreign_campaign(directory) is not None:
+        raise CampaignError(
+            f"{directory} holds what another tool measured, which only top, report, export and "
+            "loop --prior can read; name one of this tool's campaigns with --campaign"
+        )
     if not (directory / JOURNAL_FILE).is_file():
         raise CampaignError(
             f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign, or "
             "start one with: autoresearch loop"
         )
     return directory
+
+
+def foreign_campaign(directory: Path) -> ImportedCampaign | None:
+    """What another tool measured and was imported into this directory; None where it holds no such
+    campaign."""
+    if not is_imported(directory):
+        return None
+    campaign = read_imported(directory)
+    return campaign if campaign.is_foreign else None
+
+
+def refuse_imported(directory: Path) -> None:
+    """
+    :raises CampaignError: where the directory holds an imported campaign, which nobody adds to.
+    """
+    if is_imported(directory):
+        raise CampaignError(
+            f"{directory} was imported and is read-only; start a campaign of its own that learns "
+            f"from it: autoresearch loop --prior {directory} --campaign runs/NAME"
+        )

@@ -11,12 +11,22 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.campaign import HISTORY_FILE, JOURNAL_FILE, menu_of
-from agent.commands.places import CampaignOption, MenuOption, existing_campaign
+from agent.commands.places import (
+    CampaignOption,
+    MenuOption,
+    default_campaign,
+    existing_campaign,
+    foreign_campaign,
+)
+from agent.commands.top_foreign import top_foreign
+from agent.funnel.fidelity_words import fidelity_json, fidelity_lines
 from agent.settings import read_environment
 from agent.wording import changes_text, difference, duration_text
 from trainer.spec import Config
 from trajectory.history import History
+from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import STRICT_Z, Noise, Ranked
+from trajectory.rows import FinalistsRow, StressRow
 
 
 def top(
@@ -29,6 +39,10 @@ def top(
 
     A mark shows whether a config beats the baseline by two standard errors.
     """
+    foreign = foreign_campaign(campaign or default_campaign(menu))
+    if foreign is not None:
+        top_foreign(foreign, k, as_json=as_json)
+        return
     directory = existing_campaign(campaign, menu)
     url = read_environment().history_url
     with History.open(
@@ -39,18 +53,31 @@ def top(
         row = history.campaign()
         baseline = menu_of(row).baseline if row else None
         note = history.note
+        tested = _tested(history)
     if as_json:
-        typer.echo(json.dumps(_as_json(ranked, noise, baseline, note)))
+        found = _as_json(ranked, noise, baseline, note) | {"ranking": fidelity_json(tested)}
+        typer.echo(json.dumps(found))
         return
     console = Console()
     if note:
-        console.print(note, style="yellow", highlight=False, soft_wrap=True)
+        console.print(Text(note, style="yellow"), soft_wrap=True)
     if not ranked:
-        console.print("nothing measured yet", highlight=False)
+        console.print(Text("nothing measured yet"))
         return
     for line in _lines(ranked, baseline):
         console.print(line, soft_wrap=True)
     console.print(Text(_legend(noise), style="dim"))
+    for text in fidelity_lines(tested) if tested else ():
+        console.print(Text(text), soft_wrap=True)
+
+
+def _tested(history: History) -> RankingTest | None:
+    """The ranking as it is now against the latest spread of long runs."""
+    ended = history.newest(FinalistsRow)
+    if not any(row.spread for row in ended):
+        return None
+    everything = history.top(history.position.configs)
+    return ranking_test(everything, history.newest(StressRow), ended)
 
 
 def _as_json(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu import ProxyMenu
+from agent.priors import Prior
 from trainer.errors import AutoresearchError
 from trainer.spec import Config
 from trajectory.evidence import Evidence
@@ -30,6 +31,8 @@ class Memory:
     """Root of the campaign's random choices. A proposer draws from (seed, iter) alone, so that a
     resumed campaign goes on as if it had never stopped."""
     max_changes: int
+    priors: tuple[Prior, ...] = ()
+    """Earlier campaigns that proposers may learn from."""
 
 
 @dataclass(frozen=True, slots=True)

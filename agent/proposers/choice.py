@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import SettingsError
+from agent.priors import Prior
 from agent.proposers.base import Proposer
+from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations
 from agent.proposers.endpoint import Endpoint
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.informed import InformedProposer
 from agent.proposers.llm import LlmProposer
 from agent.proposers.patience import Patience
 from agent.proposers.prompt import Prompter
@@ -34,14 +37,36 @@ def choose_proposer(
     directory: Path,
     prompts: Path | None = None,
     program: Path | None = None,
+    priors: tuple[Prior, ...] = (),
 ) -> Choice:
     """The proposer that the settings name, with the endpoint that the environment names.
 
     :param directory: the campaign's, where the endpoint's schema mode is remembered.
     :param prompts: a folder whose templates replace the shipped ones.
     :param program: a file of research directions for the LLM.
+    :param priors: earlier campaigns for it to learn from.
     :raises SettingsError: where what is named is not there.
     """
+    choice = _choose(
+        settings, environment, rails, directory=directory, prompts=prompts, program=program
+    )
+    if not priors:
+        return choice
+    return Choice(
+        InformedProposer(choice.proposer, priors),
+        f"{choice.description}, knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}",
+    )
+
+
+def _choose(
+    settings: CampaignSettings,
+    environment: Environment,
+    rails: Rails,
+    *,
+    directory: Path,
+    prompts: Path | None,
+    program: Path | None,
+) -> Choice:
     sampler = SamplerProposer(rails)
     if settings.proposer == "sampler":
         return Choice(sampler, "the sampler (Optuna's TPE)")
@@ -73,7 +98,7 @@ def choose_proposer(
         ),
         modes_path=directory / "endpoint.json",
     )
-    llm = LlmProposer(endpoint, rails, prompter)
+    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / CONVERSATIONS_DIR))
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":

@@ -12,10 +12,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from statistics import fmean
 
 from agent.knob import Knob
+from agent.priors import Finding
 from agent.proposers.base import Memory
 from agent.wording import changes_text, scalar_text
 from trainer.spec import Scalar
@@ -42,6 +43,8 @@ class Digest:
     effects: tuple[str, ...]
     untouched: tuple[str, ...]
     """One line, or none."""
+    priors: tuple[str, ...]
+    """What earlier campaigns found."""
     history: tuple[str, ...]
     configs: int
     failed: int
@@ -61,6 +64,7 @@ class Digest:
             failures=tuple(_failure(memory, entry) for entry in reversed(failed[-FAILURES:])),
             effects=tuple(_effects(memory, [entry for entry in recent if entry.scores])),
             untouched=tuple(_untouched(memory, recent)),
+            priors=tuple(_priors(memory)),
             history=tuple(_line(memory, entry) for entry in rest),
             configs=len(entries),
             failed=len(failed),
@@ -188,6 +192,26 @@ def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[st
     ]
     if names:
         yield ", ".join(names)
+
+
+# --- what earlier campaigns found ----------------------------------------------------------------
+
+
+def _priors(memory: Memory) -> Iterator[str]:
+    """The best of each prior in turn, so that a short prompt has something of all of them."""
+    findings = [
+        [_finding(number, finding) for finding in prior.findings]
+        for number, prior in enumerate(memory.priors, start=1)
+    ]
+    for turn in zip_longest(*findings):
+        yield from (line for line in turn if line is not None)
+
+
+def _finding(number: int, finding: Finding) -> str:
+    gain = "gain unknown" if finding.gain is None else f"{finding.gain:+.1f} sd"
+    action = f" {finding.action}" if finding.action != "none" else ""
+    line = f"campaign {number}: {gain} n={finding.n}{action}: {quoted(finding.said)}"
+    return f"{line} {quoted(finding.reason)}" if finding.reason else line
 
 
 # --- order ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.completions import Reply
+from agent.proposers.conversations import Conversations
 from agent.proposers.endpoint import Endpoint, EndpointError, Message
 from agent.proposers.prompt import Prompt, Prompter
 from agent.rails import Rails
@@ -33,10 +34,20 @@ class SuggestibleProposer(Protocol):
 class LlmProposer:
     """A model behind an endpoint, asked until the rails pass what it says."""
 
-    def __init__(self, endpoint: Endpoint, rails: Rails, prompter: Prompter) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        rails: Rails,
+        prompter: Prompter,
+        conversations: Conversations | None = None,
+    ) -> None:
+        """
+        :param conversations: where what is said to the model is kept; None: nowhere.
+        """
         self._endpoint = endpoint
         self._rails = rails
         self._prompter = prompter
+        self._conversations = conversations
 
     def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -45,9 +56,23 @@ class LlmProposer:
         :raises ProposerError: where the endpoint gives no reply or no reply passes the rails; it
             holds every attempt.
         """
-        began = time.monotonic()
         prompt = self._prompter.prompt(memory, suggestion)
         messages = list(prompt.messages)
+        try:
+            return self._converse(memory, suggestion, prompt, messages)
+        finally:
+            if self._conversations is not None:
+                self._conversations.keep(prompt.messages, messages)
+
+    def _converse(
+        self,
+        memory: Memory,
+        suggestion: Mapping[str, Scalar] | None,
+        prompt: Prompt,
+        messages: list[Message],
+    ) -> Offer:
+        """Ask until the rails pass a reply; ``messages`` grows by what is said meanwhile."""
+        began = time.monotonic()
         attempts: list[Attempt] = []
         while len(attempts) <= REPAIRS:
             reply = self._ask(messages, prompt, attempts)

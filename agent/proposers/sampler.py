@@ -9,6 +9,8 @@ What it is told, and why:
   poisons the search (arXiv 2603.24647).
 - The :data:`BEST` best configs and the :data:`LATEST` latest: enough for TPE, whose good group
   never exceeds 25, and as quick after a hundred thousand rows as after a thousand.
+- Some configs of earlier campaigns, where there are any (:mod:`agent.proposers.prior_trials`).
+  With them TPE need not wait for configs of its own.
 
 A proposal may turn ``max_changes`` knobs, so each draw picks that many at most and lets TPE choose
 their values jointly (multivariate: knobs such as width and learning rate interact), the others
@@ -41,6 +43,7 @@ from agent.proposers.draws import (
     rng_for,
     uniform_draws,
 )
+from agent.proposers.prior_trials import prior_trials
 from agent.proposers.space import Axis, axes_of
 from agent.rails import Rails
 from trainer.spec import Scalar
@@ -79,8 +82,13 @@ class SamplerProposer:
         draw = None
         told = Told.of(memory.evidence)
         measured = len(told.measured)
-        if measured >= STARTUP:
-            draws = _tpe_draws(rng, memory, told, f"TPE over {measured} measured configs")
+        axes = axes_of(memory.menu)
+        priors = prior_trials(memory, axes, measured)
+        if measured + len(priors) >= STARTUP:
+            reason = f"TPE over {measured} measured configs"
+            if priors:
+                reason += f" and {len(priors)} of earlier campaigns"
+            draws = _tpe_draws(rng, memory, told_study(memory, axes, told, priors), axes, reason)
             draw = first_allowed(self._rails, memory, draws, TPE_DRAWS)
             reason = f"drawn uniformly: {TPE_DRAWS} draws of TPE were tried before or refused"
         else:
@@ -143,9 +151,9 @@ class _SomeKnobs(optuna.samplers.TPESampler):
         return {name: space[name] for name in space if name in self._names}
 
 
-def _tpe_draws(rng: Random, memory: Memory, told: Told, reason: str) -> Iterator[Draw]:
-    axes = axes_of(memory.menu)
-    study = told_study(memory, axes, told)
+def _tpe_draws(
+    rng: Random, memory: Memory, study: optuna.Study, axes: Mapping[str, Axis], reason: str
+) -> Iterator[Draw]:
     while True:
         names = _knobs_to_turn(rng, memory)
         study.sampler = _SomeKnobs(names, rng.getrandbits(32))
@@ -163,11 +171,14 @@ def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
     return rng.sample(names, rng.choices(sizes, weights=sizes)[0])
 
 
-def told_study(memory: Memory, axes: Mapping[str, Axis], told: Told) -> optuna.Study:
-    """A study in memory with a finished trial for every config told."""
+def told_study(
+    memory: Memory, axes: Mapping[str, Axis], told: Told, priors: Sequence[FrozenTrial] = ()
+) -> optuna.Study:
+    """A study in memory with a finished trial for every config told, those of priors first."""
     distributions = {name: axis.distribution for name, axis in axes.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
+    study.add_trials(priors)
     scored = [(entry, TrialState.COMPLETE, entry.mean) for entry in told.measured]
     scoreless = [(entry, TrialState.PRUNED, None) for entry in told.failed]
     for entry, state, value in (*scored, *scoreless):

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent.disk import replace_file
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -110,7 +112,5 @@ class ModeMemory:
         self._modes[key] = mode
         if self._path is None:
             return
-        part = self._path.with_name(self._path.name + ".part")
         with contextlib.suppress(OSError):
-            part.write_text(json.dumps(self._modes, indent=2) + "\n", "utf-8")
-            part.replace(self._path)
+            replace_file(self._path, json.dumps(self._modes, indent=2) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,16 @@ from trajectory.evidence import Evidence
 from trajectory.history import History, reindex
 from trajectory.journal import Journal, read_rows
 from trajectory.lock import CampaignLock
-from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
+from trajectory.rows import (
+    CampaignRow,
+    EventRow,
+    FinalistsRow,
+    IterationRow,
+    Row,
+    StressRow,
+    Verdict,
+    dump_row,
+)
 
 Address = str | Path
 
@@ -82,25 +92,34 @@ def write_both(journal: Path, where: Address, rows: Iterator[Row]) -> list[Row]:
     return kept
 
 
+def named_trials(rows: list[Row]) -> set[str]:
+    """Of every row, as its JSON says."""
+    text = "\n".join(dump_row(row) for row in rows)
+    listed = re.findall(r'"trial_ids":\[([^]]*)\]', text)
+    return set(re.findall(r'"trial_id":"(t\d+)"', text)) | set(re.findall(r"t\d+", str(listed)))
+
+
 def assert_equal(one: Evidence, other: Evidence) -> None:
     assert list(one.configs.items()) == list(other.configs.items())
     assert one.tally == other.tally
 
 
 def test_grown_row_by_row_and_rebuilt_it_is_the_same(where: Address, journal: Path) -> None:
-    rows = write_both(journal, where, Simulator(1).rows(120))
+    rows = write_both(journal, where, Simulator(1).rows(120, stress_every=25))
     grown = dump(where)
     done = reindex(where, journal)
     assert dump(where) == grown
     assert (done.rows, done.iterations) == (len(rows), 120)
-    assert len(grown["configs_v1"]) == done.configs > 100
-    assert len(grown["rows_v1"]) == len(rows)
+    assert len(grown[tables.configs.name]) == done.configs > 100
+    assert len(grown[tables.rows.name]) == len(rows)
 
 
 def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path) -> None:
-    rows = write_both(journal, where, Simulator(2).rows(60))
+    rows = write_both(journal, where, Simulator(2).rows(60, stress_every=9))
     iterations = [row for row in rows if isinstance(row, IterationRow)]
     events = [row for row in rows if isinstance(row, EventRow)]
+    stress = [row for row in rows if isinstance(row, StressRow)]
+    ended = [row for row in rows if isinstance(row, FinalistsRow)]
     for readonly in (False, True):
         with History.open(where, journal, readonly=readonly) as history:
             assert history.note is None
@@ -110,9 +129,36 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
             assert history.iterations() == iterations[::-1]
             assert history.iterations(limit=7) == iterations[:-8:-1]
             assert history.events() == events[::-1]
+            assert history.newest(StressRow) == stress[::-1]
+            assert history.newest(FinalistsRow, 2) == ended[:-3:-1]
+            assert history.trial_ids() == named_trials(rows)
             assert_equal(history.evidence(), Evidence(rows))
             assert history.top(10) == ranking.top(Evidence(rows), 10)
             assert history.top(1000) == ranking.top(Evidence(rows), 1000)
+
+
+def test_long_runs_change_nothing_of_what_the_short_ones_say(
+    where: Address, journal: Path, tmp_path: Path
+) -> None:
+    rows = write_both(journal, where, Simulator(5).rows(60, stress_every=4))
+    short = [row for row in rows if not isinstance(row, StressRow | FinalistsRow)]
+    assert len(rows) - len(short) > 30
+    assert_equal(Evidence(rows), Evidence(short))
+    with History.open(where, journal, readonly=True) as history:
+        assert_equal(history.evidence(), Evidence(short))
+        assert history.top(1000) == ranking.top(Evidence(short), 1000)
+        for entry in history.evidence().configs.values():
+            assert all(t.role != "stress" for t in history.measurements(entry.config_hash))
+
+
+def test_measurements_are_a_configs_own_short_runs(where: Address, journal: Path) -> None:
+    rows = write_both(journal, where, Simulator(6).rows(40, stress_every=4))
+    evidence = Evidence(rows)
+    with History.open(where, journal, readonly=True) as history:
+        for name, entry in evidence.configs.items():
+            found = history.measurements(name)
+            assert {t.seed: t.val_bpb for t in found} == entry.scores
+            assert all(t.config_hash == name for t in found)
 
 
 def test_nothing_yet(where: Address, journal: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.campaigns import Toy
 from tests.support.openai_server import OpenAIServer, hangs, says
+from trajectory.rows import SCHEMA
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
     rows = toy.rows()
     assert [row["kind"] for row in rows[:3]] == ["campaign", "baseline", "baseline"]
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
-    assert rows[0]["schema"] == 1
+    assert rows[0]["schema"] == SCHEMA
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
 
     again = toy.loop(3)
@@ -264,6 +265,24 @@ def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(t
     used = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
     used += [row["trial"]["trial_id"] for row in toy.rows() if row["kind"] == "baseline"]
     assert len(set(used)) == len(used)
+
+
+def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:
+    """As a kill before an iteration's row leaves it, and then another before it is made good."""
+    assert toy.loop(2).returncode == 0
+    journal = toy.campaign / "trajectory.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lost = {trial["trial_id"] for trial in json.loads(lines[-1])["trials"]}
+    assert lost
+    journal.write_bytes(b"".join(lines[:-1]))
+    assert toy.loop(1, "--baseline-seeds=3").returncode == 0
+    newest = toy.rows()[-1]
+    assert newest["kind"] == "baseline"
+    assert newest["trial"]["trial_id"] > max(lost)
+    assert toy.loop(2, "--baseline-seeds=3").returncode == 0
+    text = journal.read_text("utf-8")
+    for name in (path.name for path in (toy.campaign / "trials").iterdir()):
+        assert text.count(f'"{name}"') == 1, f"{name} is in no row, or in two"
 
 
 @pytest.mark.parametrize("device", ["banana", "cuda:99"])

@@ -413,6 +413,7 @@ def tell_first_instruction(trial_dir: Path) -> float:
 def tell_torch(trial_dir: Path) -> dict[str, Any]:
     """What a fresh trial finds of itself and of torch."""
     imported_before = "torch" in sys.modules
+    compiler_imported_before = "torch._inductor.compile_fx" in sys.modules
     threads = len(list(Path("/proc/self/task").iterdir()))
     open_files = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())[:-1]
     import torch
@@ -423,6 +424,7 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
         "parent": os.getppid(),
         "session": os.getsid(0),
         "torch_imported_before": imported_before,
+        "compiler_imported_before": compiler_imported_before,
         "cuda_untouched": not torch.cuda._is_in_bad_fork(),
         "threads": threads,
         "open_files": open_files,

@@ -19,11 +19,17 @@ from trajectory.rows import (
     CampaignRow,
     Decision,
     EventRow,
+    Finalist,
+    FinalistsRow,
     IterationRow,
     Proposal,
     ProposerRecord,
     Role,
     Row,
+    StressOutcome,
+    StressPurpose,
+    StressRow,
+    StressVerdict,
     TrialRecord,
     Verdict,
     dump_row,
@@ -153,6 +159,36 @@ def iteration_row(
     )
 
 
+def stress_row(
+    number: int,
+    of: Config,
+    seed: int = 900,
+    result: TrialOk | TrialFailed | float = 3.5,
+    *,
+    outcome: StressOutcome = "survives",
+    purpose: StressPurpose = "candidate",
+    rank: int = 1,
+    steps: int = 1000,
+) -> StressRow:
+    """A long run; a number is its val_bpb."""
+    if isinstance(result, float):
+        result = ok(result, steps=steps, tokens=steps * of.tokens_per_step)
+    return StressRow(
+        at=at(number % 10_000),
+        purpose=purpose,
+        rank=rank,
+        steps=steps,
+        config=of,
+        config_hash=of.config_hash,
+        trial=trial(number, of, seed, result, "stress"),
+        verdict=StressVerdict(
+            outcome=outcome,
+            step=None if outcome == "survives" else 7,
+            explanation="as it was judged",
+        ),
+    )
+
+
 class Simulator:
     """Writes the rows of a campaign whose true scores it draws itself."""
 
@@ -165,8 +201,12 @@ class Simulator:
         """By config_hash."""
         self.trials = 0
 
-    def rows(self, iterations: int) -> Iterator[Row]:
-        """A campaign row, five baselines and so many iterations, with an event here and there."""
+    def rows(self, iterations: int, *, stress_every: int | None = None) -> Iterator[Row]:
+        """A campaign row, five baselines and so many iterations, with an event here and there.
+
+        :param stress_every: iterations between stress tests of the baseline and the latest config;
+            None for none.
+        """
         yield campaign_row(f"{self.rng.getrandbits(64):016x}")
         baseline = config()
         self.truth[baseline.config_hash] = 4.27
@@ -175,7 +215,10 @@ class Simulator:
             self.trials += 1
             yield baseline_row(self.trials, score, seed, baseline)
         for iteration in range(1, iterations + 1):
-            yield self._iteration(iteration, scores)
+            row = self._iteration(iteration, scores)
+            yield row
+            if stress_every is not None and iteration % stress_every == 0:
+                yield from self._stress(iteration, [baseline, row.config or baseline])
             if iteration % 50 == 0:
                 yield EventRow(
                     at=at(iteration),
@@ -183,6 +226,26 @@ class Simulator:
                     why="in flight when the campaign last stopped",
                     trial_ids=(f"t9{iteration:06d}",),
                 )
+
+    def _stress(self, iteration: int, configs: list[Config]) -> Iterator[Row]:
+        stressed = dict.fromkeys(configs)
+        for place, of in enumerate(stressed, start=1):
+            failing = self.truth[of.config_hash] > 4.6
+            number = 8_000_000 + 10 * iteration + place
+            result = failed() if failing else self.truth[of.config_hash] - 0.8
+            yield stress_row(
+                number, of, 900, result, outcome="nonfinite" if failing else "survives", rank=place
+            )
+        best = min(stressed, key=lambda of: self.truth[of.config_hash])
+        finalist = Finalist(
+            config_hash=best.config_hash, val_bpb=self.truth[best.config_hash] - 0.8, runs=1
+        )
+        yield FinalistsRow(
+            at=at(iteration),
+            steps=1000,
+            finalists=(finalist,),
+            spread=tuple(of.config_hash for of in stressed),
+        )
 
     def _iteration(self, iteration: int, reference: dict[int, float]) -> IterationRow:
         rng = self.rng

@@ -22,7 +22,7 @@ from tests.support.rows import Simulator, campaign_row, iteration_row, write_jou
 from trainer.errors import MachineryError
 from trajectory.errors import JournalError
 from trajectory.journal import Journal, read_records, read_rows
-from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
+from trajectory.rows import SCHEMA, CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = list(Simulator(2).rows(8))
@@ -181,7 +181,15 @@ def test_a_last_line_that_is_json_but_no_row_is_damage_not_a_tear(path: Path) ->
 def test_a_newer_schema_is_refused_with_what_to_do(path: Path) -> None:
     newer = json.loads(dump_row(campaign_row())) | {"schema": 7, "galaxy": "new"}
     path.write_text(json.dumps(newer) + "\n")
-    with pytest.raises(JournalError, match=r"format 7 .* reads up to 1; install"):
+    with pytest.raises(JournalError, match=rf"format 7 .* reads up to {SCHEMA}; install"):
+        list(read_rows(path))
+
+
+def test_a_kind_of_a_newer_format_is_refused_with_what_to_do_not_as_damage(path: Path) -> None:
+    write_journal(path, iter(ROWS))
+    with path.open("a") as journal:
+        journal.write('{"kind":"dream","at":"2027-01-01"}\n')
+    with pytest.raises(JournalError, match=rf"line {len(ROWS) + 1} .* does not know .*; install"):
         list(read_rows(path))
 
 

@@ -21,6 +21,7 @@ from trajectory.rows import (
     EventRow,
     IterationRow,
     Proposal,
+    StressRow,
     Verdict,
     dump_row,
     parse_row,
@@ -33,8 +34,10 @@ values = st.one_of(st.booleans(), st.integers(), st.floats(), anything)
 
 
 def test_every_kind_of_row_reads_back_equal() -> None:
-    rows = list(Simulator(3).rows(120))
-    assert {row.kind for row in rows} == {"campaign", "baseline", "iteration", "event"}
+    rows = list(Simulator(3).rows(120, stress_every=30))
+    assert {row.kind for row in rows} == {
+        "campaign", "baseline", "iteration", "stress", "finalists", "event"
+    }  # fmt: skip
     for row in rows:
         assert parse_row(dump_row(row)) == row
 
@@ -98,6 +101,7 @@ def test_journals_of_every_schema_so_far_are_read(path: Path) -> None:
     assert [row.kind for row in rows[:3]] == ["campaign", "baseline", "baseline"]
     assert sum(isinstance(row, IterationRow) for row in rows) == 25
     assert any(isinstance(row, EventRow) for row in rows)
+    assert any(isinstance(row, StressRow) for row in rows) == (path.stem != "journal_v1")
 
 
 def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:

@@ -1,0 +1,70 @@
+"""``autoresearch import``: other tools' trajectories, and other campaigns of ours, as campaigns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.campaign import HISTORY_FILE, JOURNAL_FILE
+from agent.settings import read_environment
+from trajectory.formats.foreign import Provenance
+from trajectory.formats.imported import FormatChoice, import_campaign
+from trajectory.history import reindex
+
+SHOWN_SKIPPED = 20
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="The file to import, or another campaign's directory.")
+    ],
+    campaign: Annotated[
+        Path | None,
+        typer.Option("--campaign", help="A new directory for it. Default: runs/imported-NAME."),
+    ] = None,
+    format_: Annotated[
+        FormatChoice, typer.Option("--format", help="What the file is, where that is not plain.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Make a read-only campaign of a trajectory: for top, report, export and loop --prior.
+
+    It knows the JSONL of the published single-knob loop (whose val_bpb are bits per token, and are
+    imported under that name), karpathy/autoresearch's results.tsv, and our own journals. Lines that
+    cannot be read are named and left out.
+    """
+    directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
+    provenance = import_campaign(file, directory, format_)
+    if provenance.format == "journal" and read_environment().history_url is None:
+        # In a shared database the index of a campaign's id is that of the original.
+        reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
+    if as_json:
+        typer.echo(provenance.model_dump_json(by_alias=True))
+        return
+    console = Console()
+    for line in _lines(provenance, directory):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _name_of(file: Path) -> str:
+    path = file.resolve()
+    return path.stem if path.suffix else path.name
+
+
+def _lines(provenance: Provenance, directory: Path) -> list[str]:
+    lines = [
+        f"line {skipped.line} was left out: {skipped.why}"
+        for skipped in provenance.skipped[:SHOWN_SKIPPED]
+    ]
+    if more := provenance.skipped[SHOWN_SKIPPED:]:
+        lines.append(f"and {len(more)} more lines were left out; --json names them all")
+    return [
+        *lines,
+        f"imported  {provenance.source} ({provenance.format}) into {directory}",
+        f"measure   {provenance.measure}, lower is better",
+        f"look with autoresearch top --campaign {directory}",
+    ]

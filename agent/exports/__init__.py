@@ -1,0 +1,1 @@
+"""A campaign in other tools' forms: studies, tables, runs and training data."""

@@ -1,0 +1,92 @@
+"""What is exported, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.campaign import JOURNAL_FILE, menu_of
+from agent.menu import ProxyMenu
+from trajectory.errors import FormatError
+from trajectory.formats.imported import ImportedCampaign
+from trajectory.journal import read_rows
+from trajectory.rows import CampaignRow, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The campaign to export."""
+
+    directory: Path
+    foreign: ImportedCampaign | None
+    """What another tool measured; None for one of our campaigns."""
+
+    def rows(self) -> Iterator[Row]:
+        """Of one of our campaigns, in the journal's order."""
+        return read_rows(self.directory / JOURNAL_FILE)
+
+    def campaign(self) -> CampaignRow:
+        """
+        :raises FormatError: where the journal is empty.
+        """
+        first = next(self.rows(), None)
+        if not isinstance(first, CampaignRow):
+            raise FormatError(f"{self.directory / JOURNAL_FILE} is empty; there is nothing in it")
+        return first
+
+    def menu(self) -> ProxyMenu:
+        """The menu of one of our campaigns."""
+        return menu_of(self.campaign())
+
+    @property
+    def name(self) -> str:
+        """The directory's own."""
+        return self.directory.resolve().name
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written."""
+
+    count: int
+    of: str
+    """What is counted: ``trials``."""
+    where: str
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+
+
+@contextmanager
+def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A file beside ``path`` that becomes it when all went well.
+
+    :raises FormatError: where ``path`` is there and may not be overwritten, or cannot be written.
+    """
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise FormatError(f"{path} is there already; name another --out, or add --overwrite")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    new = Path(name)
+    try:
+        yield new
+        new.chmod(0o644)
+        new.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> FormatError:
+    return FormatError(
+        f"{path} cannot be written: {error.strerror or error}; free some space, or name another "
+        "place with --out"
+    )

@@ -1,0 +1,32 @@
+"""A campaign as MLflow runs (:mod:`trajectory.formats.mlflow_runs`)."""
+
+from __future__ import annotations
+
+from agent.exports.base import Exported, Subject
+from trainer.spec import CurvePoint
+from trainer.trial_files import read_curve
+from trajectory.formats.mlflow_runs import write_runs, write_trials
+from trajectory.formats.tracked import tracked_trials
+
+
+def export_mlflow(subject: Subject, where: str) -> Exported:
+    """A run per trial with its curve, in an experiment named after the campaign."""
+    foreign = subject.foreign
+    if foreign is not None:
+        count = write_runs(where, subject.name, foreign.runs, foreign.provenance.measure)
+        return Exported(count, "runs", where)
+    trials = subject.directory / "trials"
+    known = {path.name for path in trials.iterdir()} if trials.is_dir() else set()
+    without: list[str] = []
+
+    def curve(trial_id: str) -> list[CurvePoint]:
+        points = read_curve(trials / trial_id) if trial_id in known else []
+        if not points:
+            without.append(trial_id)
+        return points
+
+    campaign_id = subject.campaign().id
+    experiment = f"{subject.name} {campaign_id}"
+    count = write_trials(where, experiment, tracked_trials(subject.rows()), curve)
+    notes = (f"{len(without)} trials are without a curve: none lies there",) if without else ()
+    return Exported(count, "runs", where, notes)

@@ -1,0 +1,228 @@
+"""A campaign as an Optuna study, for optuna-dashboard and for whoever goes on with Optuna.
+
+A trial of the study is a config: its value is the mean of its runs, and its attributes say how many
+there were, by seed. A config of which no run was measured is a failed trial. The knobs keep their
+own values, so that the dashboard shows them as the menu does. Of another tool's campaign the
+domains are unknown, and each parameter is the category of its values that were seen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from agent.exports.base import Exported, Subject
+from agent.knob import Knob
+from trajectory.errors import FormatError
+from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.formats.imported import ImportedCampaign
+from trajectory.formats.standings import ForeignConfig, Standings
+from trajectory.rows import BaselineRow, IterationRow, Row
+
+BATCH = 500
+
+
+def export_optuna(subject: Subject, where: str) -> Exported:
+    """A study named after the campaign in the storage at a path or SQLAlchemy URL.
+
+    :raises FormatError: where that storage has such a study, or cannot be used.
+    """
+    if subject.foreign is not None:
+        trials, attributes = _foreign_trials(subject.foreign)
+        name = subject.name
+        measure: str = subject.foreign.provenance.measure
+    else:
+        trials, attributes = _own_trials(subject)
+        name, measure = f"{subject.name} {attributes['campaign_id']}", "val_bpb"
+    with _usable(where):
+        study = _new_study(where, name, measure)
+        try:
+            for key, value in attributes.items():
+                study.set_user_attr(key, value)
+            for first in range(0, len(trials), BATCH):
+                study.add_trials(trials[first : first + BATCH])
+        except BaseException:
+            optuna.delete_study(study_name=name, storage=study._storage)
+            raise
+    return Exported(len(trials), "configs", where)
+
+
+def _new_study(where: str, name: str, measure: str) -> optuna.Study:
+    url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
+    if "://" not in where:
+        Path(where).absolute().parent.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(storage=url, study_name=name, direction="minimize")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([measure])
+    return study
+
+
+@contextmanager
+def _usable(where: str) -> Iterator[None]:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise FormatError(
+            f"{where} has a study of this campaign already; name another place with --out"
+        ) from error
+    except (optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError) as error:
+        raise FormatError(
+            f"no study can be kept at {where} ({str(error).splitlines()[0]}); give a file's path "
+            "or the URL of a database whose driver is installed"
+        ) from error
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+# --- our own ------------------------------------------------------------------------------------
+
+
+def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
+    campaign = subject.campaign()
+    menu = subject.menu()
+    evidence = Evidence()
+    seen: dict[str, tuple[str, str]] = {}
+    for row in subject.rows():
+        evidence.add(row)
+        _note_when(row, seen)
+    distributions = {name: distribution_of(knob) for name, knob in menu.knobs.items()}
+    trials = [
+        _trial(
+            entry.mean if entry.scores else None,
+            menu.knob_values(entry.config),
+            distributions,
+            _attributes(entry),
+            seen.get(entry.config_hash),
+        )
+        for entry in evidence.configs.values()
+    ]
+    about = {
+        "campaign_id": campaign.id,
+        "menu": campaign.menu_name,
+        "menu_sha256": campaign.menu_sha256,
+        "corpus": campaign.corpus.name,
+        "budget": str(campaign.budget),
+        "sigma_bpb": evidence.sigma,
+    }
+    return trials, about
+
+
+def distribution_of(knob: Knob) -> BaseDistribution:
+    """The knob's domain in its own values."""
+    if knob.choices:
+        return CategoricalDistribution(list(knob.choices))
+    assert knob.low is not None
+    assert knob.high is not None
+    log = knob.scale == "log"
+    if knob.type == "int":
+        return IntDistribution(int(knob.low), int(knob.high), log, knob.step)
+    return FloatDistribution(knob.low, knob.high, log)
+
+
+def _note_when(row: Row, seen: dict[str, tuple[str, str]]) -> None:
+    """The first and the last row about a config."""
+    if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
+        first, _ = seen.get(row.config_hash, (row.at, row.at))
+        seen[row.config_hash] = (first, row.at)
+
+
+def _attributes(entry: ConfigEvidence) -> dict[str, Any]:
+    return {
+        "config_hash": entry.config_hash,
+        "iter": entry.iter,
+        "action": entry.action,
+        "reason": entry.reason,
+        "n": entry.n,
+        "val_bpb_by_seed": {str(seed): score for seed, score in entry.scores.items()},
+        "failures": [failure.status for failure in entry.failures],
+        "train_s": entry.train_s,
+        "params": entry.params,
+    }
+
+
+# --- another tool's -----------------------------------------------------------------------------
+
+
+def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict[str, Any]]:
+    configs = list(Standings.of(campaign.runs).configs.values())
+    parameters = [_parameters(config) for config in configs]
+    domains: dict[str, dict[Any, None]] = {}
+    for each in parameters:
+        for name, value in each.items():
+            domains.setdefault(name, {})[value] = None
+    trials = [
+        _trial(
+            config.mean if config.scores else None,
+            values,
+            {name: CategoricalDistribution(list(domains[name])) for name in values},
+            _foreign_attributes(config),
+            None,
+        )
+        for config, values in zip(configs, parameters, strict=True)
+    ]
+    provenance = campaign.provenance
+    return trials, {"source": provenance.source, "format": provenance.format}
+
+
+def _parameters(config: ForeignConfig) -> dict[str, Any]:
+    """The values given, or the name that stands for them. As text, as 1, 1.0 and true are one
+    category to Python."""
+    if config.values is None:
+        return {"config": config.name}
+    return {name: repr(value) for name, value in config.values.items()}
+
+
+def _foreign_attributes(config: ForeignConfig) -> dict[str, Any]:
+    return {
+        "config": config.name or config.key,
+        "iter": config.iter,
+        "action": config.action,
+        "reason": config.reason,
+        "n": config.n,
+        "scores": list(config.scores.values()),
+        "failures": config.failures,
+    }
+
+
+# --- both ---------------------------------------------------------------------------------------
+
+
+def _trial(
+    value: float | None,
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    attributes: dict[str, Any],
+    when: tuple[str, str] | None,
+) -> FrozenTrial:
+    trial = optuna.trial.create_trial(
+        state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+        value=value,
+        params=dict(params),
+        distributions=dict(distributions),
+        user_attrs=attributes,
+    )
+    if when is not None:
+        trial.datetime_start, trial.datetime_complete = (_local(at) for at in when)
+    return trial
+
+
+def _local(at: str) -> datetime:
+    """Optuna's times are the machine's, without a zone."""
+    return datetime.fromisoformat(at).replace(tzinfo=UTC).astimezone().replace(tzinfo=None)

@@ -1,0 +1,166 @@
+"""A learning curve as the detectors see it: levels instead of points, and how noisy it is.
+
+The loss of one step is of one batch, so single points are noisy, and nothing is judged by one.
+
+- **Level**: the median of some neighbouring points, so that a hard batch or two change nothing.
+  Two widths are used: ``short``, where a spike of a few steps shows, and ``wide``, a twentieth of
+  the curve, where a slow rise shows that noise would hide from the short one.
+- **Noise**: sd of one point about the trend, from the differences of neighbouring points, out of
+  which the trend drops. Only points between the settling and the best level count: before, the
+  trend is steep, and what comes after may be trouble. Some batches are much harder than the rest,
+  so the 95 % quantile of the differences is asked as well as their median, and the larger answer
+  taken.
+- **Excursion**: a stretch in which the level exceeds the best wide level before it by more than a
+  threshold; it ends when the level is back within half of that.
+
+Curves may be sparse (one point every ten steps): widths are in points, answers in steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.spec import CurvePoint
+
+Floats = NDArray[np.float64]
+
+MIN_POINTS = 20
+"""With fewer there is no telling a trend from noise."""
+MIN_SETTLED = 12
+"""Points that are never counted to the settling."""
+MIN_FOR_TAILS = 60
+"""Points; with fewer a tail cannot be told from a single spike."""
+TAILS_MOST = 2.5
+"""How much larger the tails may make the noise; more is not hard batches but spikes."""
+NOISE_MOST_SHARE = 0.2
+"""Of the first loss. The mean over a batch of even 64 tokens varies less; what varies more, from
+the settling on, is in trouble already, and that must not pass for noise."""
+SHORT_OF = ((60, 3), (200, 5), (math.inf, 7))
+"""Points of a short level, for curves of fewer points than the first number: more of them tell
+hard batches from a spike, which on a sparse curve may last a few points only."""
+WIDE_SHARE = 1 / 20
+WIDE_MIN, WIDE_MAX = 5, 101
+SETTLING_SHARE = 0.05
+"""Or the warm-up, where that is longer: the first steps jump about in sound runs too."""
+
+_MEDIAN_SD = math.sqrt(math.pi / 2)
+"""The standard error of a median of n normal values is this times sigma / sqrt(n)."""
+_MEDIAN_DEVIATION, _OUTER_DEVIATION = 0.6745, 1.9600
+"""The median and the 95 % quantile of the absolute value of a standard normal variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excursion:
+    """A stretch in which the level stays above the best before it."""
+
+    start: int
+    """Index of its first point."""
+    end: int | None
+    """Index of the point about which the level is back; None where it is not."""
+    best: float
+    """The level it rose from."""
+    peak: float
+    """The highest level in it."""
+
+
+class Curve:
+    """A learning curve prepared for the detectors. It has MIN_POINTS points or more."""
+
+    def __init__(self, points: Sequence[CurvePoint], *, steps: int, warmup: int) -> None:
+        """
+        :param points: in steps ascending.
+        :param steps: of the schedule, whether or not the run reached its end.
+        :param warmup: steps of it in which the learning rate still rises.
+        """
+        if len(points) < MIN_POINTS:
+            raise ValueError(f"a curve of {len(points)} points cannot be judged")
+        self.step = np.array([point.step for point in points])
+        self.loss = np.array([point.loss for point in points])
+        self.log_grad_norm = np.log([max(point.grad_norm, 1e-30) for point in points])
+        self.steps = steps
+        self.settled = max(warmup, SETTLING_SHARE * steps)
+        """The last step of the settling."""
+        self.begins = min(
+            int(np.searchsorted(self.step, self.settled, "right")), len(self.step) - MIN_SETTLED
+        )
+        """Index of the first point after the settling."""
+        self.noise = min(
+            noise_sd(self.loss[self.begins :], self.wide), NOISE_MOST_SHARE * float(self.loss[0])
+        )
+        """Of the loss of one step, in nats per token."""
+
+    @property
+    def short(self) -> int:
+        """Points of a short level."""
+        return next(width for below, width in SHORT_OF if len(self.step) < below)
+
+    @property
+    def last_level(self) -> float:
+        """The short level at the end."""
+        return float(np.median(self.loss[-self.short :]))
+
+    @property
+    def wide(self) -> int:
+        """Points of a wide level; odd."""
+        return int(np.clip(len(self.step) * WIDE_SHARE, WIDE_MIN, WIDE_MAX)) // 2 * 2 + 1
+
+
+def noise_sd(x: Floats, wide: int) -> float:
+    """Sd of one point about the trend; see the head of this module.
+
+    :param wide: points of a wide level.
+    """
+    # At least half of the points of the best level lie before any trouble.
+    best_at = int(np.argmin(_levels(x, wide))) + wide // 2
+    differences = np.diff(x[: max(best_at, MIN_SETTLED)])
+    deviations = np.abs(differences - np.median(differences))
+    sd = float(np.median(deviations)) / _MEDIAN_DEVIATION
+    if len(deviations) >= MIN_FOR_TAILS:
+        outer = float(np.quantile(deviations, 0.95)) / _OUTER_DEVIATION
+        sd = max(sd, min(outer, TAILS_MOST * sd))
+    return sd / math.sqrt(2)
+
+
+def level_se(sigma: float, points: int) -> float:
+    return _MEDIAN_SD * sigma / math.sqrt(points)
+
+
+def excursions(
+    curve: Curve, x: Floats, width: int, threshold: float, *, best_at_first: float
+) -> Iterator[Excursion]:
+    """Stretches of ``x``, a series over the curve's points or the last of them, in which the level
+    of ``width`` points exceeds the best wide level that ended before, or ``best_at_first``, by more
+    than ``threshold``."""
+    wide = curve.wide
+    levels = _levels(x, width)
+    best = np.full(len(levels), best_at_first)
+    reached = np.minimum.accumulate(_levels(x, wide))[: len(levels) - wide]
+    best[wide : wide + len(reached)] = np.minimum(best_at_first, reached)
+    start: int | None = None
+    peak = -math.inf
+    for index, rise in enumerate((levels - best).tolist()):
+        if start is None:
+            if rise <= threshold:
+                continue
+            # The median passed the threshold with the point in the middle of its window.
+            start, peak = index + width // 2, -math.inf
+        peak = max(peak, float(levels[index]))
+        if rise <= threshold / 2:
+            yield Excursion(start, index + width // 2, float(best[index]), peak)
+            start = None
+    if start is not None:
+        # The last points may have left it, though a wide level does not show that yet.
+        over = float(np.median(x[-curve.short :])) <= best[-1] + threshold / 2
+        yield Excursion(start, len(x) - 1 if over else None, float(best[-1]), peak)
+
+
+def _levels(x: Floats, width: int) -> Floats:
+    """[n - width + 1]: medians of ``width`` neighbouring points; the i-th begins at point i."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, width)
+    medians: Floats = np.median(windows, axis=1)
+    return medians

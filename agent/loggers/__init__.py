@@ -1,0 +1,1 @@
+"""What happens in a loop, sent to an experiment tracker while it happens."""

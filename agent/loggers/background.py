@@ -1,0 +1,88 @@
+"""A logger in a thread of its own, behind a queue that never makes the loop wait.
+
+The queue is bounded: a logger that cannot keep up, or hangs, is given up once it is full. So is one
+that raises. Either way the loop goes on, and :attr:`BackgroundLogger.trouble` says what happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, Full, Queue
+
+from agent.loggers.base import RunEvent, RunLogger
+from trainer.errors import AutoresearchError
+
+QUEUE_EVENTS = 20_000
+"""Some minutes of events on the fastest machine, and a few megabytes."""
+CLOSE_S = 60.0
+"""What the end of a loop waits for the last events to arrive: MLflow may still be making its
+database's tables when a short loop is over."""
+MESSAGE_CHARACTERS = 300
+
+
+class BackgroundLogger:
+    """Opens a logger and tells it events, elsewhere."""
+
+    def __init__(
+        self,
+        name: str,
+        opener: Callable[[], RunLogger],
+        *,
+        queue_events: int = QUEUE_EVENTS,
+        close_s: float = CLOSE_S,
+    ) -> None:
+        """
+        :param opener: makes the logger; it runs in the thread, as it may hang too.
+        """
+        self.name = name
+        self.trouble: str | None = None
+        """Why it was given up; None while all is well."""
+        self._opener = opener
+        self._close_s = close_s
+        self._queue: Queue[RunEvent | None] = Queue(queue_events)
+        # A thread that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name=f"log {name}", daemon=True)
+        self._thread.start()
+
+    def log(self, event: RunEvent) -> None:
+        """Hand over one event, at once."""
+        if self.trouble is not None:
+            return
+        try:
+            self._queue.put_nowait(event)
+        except Full:
+            self._give_up(f"it is {self._queue.maxsize} events behind")
+
+    def close(self) -> None:
+        """Let it finish, for as long as is reasonable."""
+        if self.trouble is None:
+            try:
+                self._queue.put(None, timeout=self._close_s)
+            except Full:
+                self._give_up(f"it is {self._queue.maxsize} events behind")
+                return
+            self._thread.join(self._close_s)
+            if self._thread.is_alive():
+                self._give_up(f"it was not done {self._close_s:g} s after the end")
+
+    def _give_up(self, why: str) -> None:
+        self.trouble = f"--log {self.name} is given up ({why}); the campaign is none the worse"
+        while True:  # let go of what nobody will read
+            try:
+                self._queue.get_nowait()
+            except Empty:
+                return
+
+    def _work(self) -> None:
+        try:
+            logger = self._opener()
+            try:
+                while self.trouble is None and (event := self._queue.get()) is not None:
+                    logger.log(event)
+            finally:
+                logger.close()
+        except Exception as error:  # noqa: BLE001 (another program's library may raise anything)
+            plain = isinstance(error, AutoresearchError)
+            said = str(error) if plain else f"{type(error).__name__}: {error}"
+            self._give_up(" ".join(said.split())[:MESSAGE_CHARACTERS])

@@ -1,0 +1,73 @@
+"""The one place that chooses the loggers: what ``--log`` may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from agent.errors import SettingsError
+from agent.loggers.background import BackgroundLogger
+from agent.loggers.base import CampaignFacts, RunLogger
+from agent.words import did_you_mean, shown
+
+DEFAULT_PROJECT = "autoresearch"
+TRACKERS = ("mlflow", "wandb", "tensorboard")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTarget:
+    """One ``--log`` option, whose library is installed."""
+
+    tracker: str
+    where: str
+    """A URI, a project or a directory; empty: the default."""
+
+    @classmethod
+    def parse(cls, text: str) -> LogTarget:
+        """``mlflow[:URI]``, ``wandb[:PROJECT]`` or ``tensorboard[:DIR]``.
+
+        :raises SettingsError: on anything else, or where the library is not installed.
+        """
+        tracker, _, where = text.partition(":")
+        if tracker not in TRACKERS:
+            raise SettingsError(
+                f"--log {shown(text)} names no tracker{did_you_mean(tracker, TRACKERS)}; write "
+                "mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]"
+            )
+        if find_spec(tracker) is None:
+            raise SettingsError(
+                f"--log {tracker} needs {tracker}, which is not installed; run: "
+                f"pip install 'autoresearch[{tracker}]'"
+            )
+        return cls(tracker, where)
+
+    def started(self, facts: CampaignFacts) -> BackgroundLogger:
+        """Its logger, at work in a thread of its own."""
+        return BackgroundLogger(self.tracker, self._opener(facts))
+
+    def _opener(self, facts: CampaignFacts) -> Callable[[], RunLogger]:
+        def opened() -> RunLogger:
+            # Each brings a library that is slow to load: in its thread, and only where asked for.
+            if self.tracker == "mlflow":
+                from agent.loggers.mlflow_logger import MlflowLogger  # noqa: PLC0415
+
+                return MlflowLogger(self.where or str(facts.directory / "mlflow.sqlite"), facts)
+            if self.tracker == "wandb":
+                from agent.loggers.wandb_logger import WandbLogger  # noqa: PLC0415
+
+                return WandbLogger(self.where or DEFAULT_PROJECT, facts)
+            from agent.loggers.tensorboard_logger import TensorboardLogger  # noqa: PLC0415
+
+            return TensorboardLogger(Path(self.where or facts.directory / "tensorboard"))
+
+        return opened
+
+
+def log_targets(texts: Sequence[str]) -> tuple[LogTarget, ...]:
+    """Each ``--log`` option, once.
+
+    :raises SettingsError: see :meth:`LogTarget.parse`.
+    """
+    return tuple(dict.fromkeys(LogTarget.parse(text) for text in texts))

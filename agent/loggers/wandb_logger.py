@@ -1,0 +1,71 @@
+"""Weights & Biases: one run for the campaign, which a resumed loop goes on with.
+
+Iterations are charted against ``iter``, the steps of trials against ``trial/step``, with the
+trial's number beside them.
+"""
+
+from __future__ import annotations
+
+from agent.errors import SettingsError
+from agent.loggers.base import (
+    CampaignFacts,
+    RunEvent,
+    TrialEnded,
+    TrialPoint,
+    iteration_metrics,
+)
+from trajectory.formats.tracked import curve_metrics, metrics_of
+from trajectory.rows import BaselineRow, IterationRow
+
+
+class WandbLogger:
+    """One run, with the campaign's id."""
+
+    def __init__(self, project: str, facts: CampaignFacts) -> None:
+        """
+        :raises SettingsError: where nobody is logged in, and W&B is not told to work offline.
+        """
+        import wandb  # noqa: PLC0415 (an extra, slow to load)
+
+        quiet = wandb.Settings(silent=True, console="off")
+        if wandb.setup(settings=quiet).settings.mode == "online" and not wandb.login(prompt=False):
+            raise SettingsError(
+                "Weights & Biases has no key; run wandb login first, or set WANDB_MODE=offline"
+            )
+        self._run = wandb.init(
+            project=project,
+            id=facts.id,
+            name=facts.directory.resolve().name,
+            dir=str(facts.directory),
+            config=dict(facts.config),
+            resume="allow",
+            settings=quiet,
+        )
+        self._run.define_metric("iter")
+        self._run.define_metric("iteration/*", step_metric="iter")
+        self._run.define_metric("trial/step")
+        self._run.define_metric("trial/*", step_metric="trial/step")
+
+    def log(self, event: RunEvent) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        if isinstance(event, TrialPoint):
+            named = {f"trial/{name}": v for name, v in curve_metrics(event.point).items()}
+            number = _number(event.trial_id)
+            self._run.log({**named, "trial/step": event.point.step, "trial/number": number})
+        elif isinstance(event, TrialEnded):
+            named = {f"result/{name}": v for name, v in metrics_of(event.trial.result).items()}
+            self._run.log({**named, "result/trial": _number(event.trial.trial_id)})
+        elif isinstance(event, IterationRow):
+            named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
+            self._run.log({**named, "iter": event.iter})
+        elif isinstance(event, BaselineRow) and event.trial.val_bpb is not None:
+            self._run.log({"baseline/val_bpb": event.trial.val_bpb})
+
+    def close(self) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        self._run.finish()
+
+
+def _number(trial_id: str) -> int:
+    """Of ``t000012``: 12."""
+    return int(trial_id[1:])

@@ -1,0 +1,80 @@
+"""The loop's watcher that also tells the loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent.judge import Assessment
+from agent.loggers.background import BackgroundLogger
+from agent.loggers.base import RunEvent, TrialBegan, TrialEnded, TrialPoint
+from agent.loop import Watcher
+from trainer.spec import CurvePoint, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+
+class LoggingWatcher:
+    """Passes everything on to another watcher, and what can be logged to the loggers.
+
+    A logger's trouble is told between iterations, where the loop's own thread has the journal.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        loggers: Sequence[BackgroundLogger],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        """
+        :param on_trouble: told once of each logger that was given up.
+        """
+        self._watcher = watcher
+        self._loggers = list(loggers)
+        self._on_trouble = on_trouble
+        self._trial_id = ""
+
+    def note(self, text: str) -> None:
+        self._watcher.note(text)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._watcher.baseline_measured(row)
+        self._log(row)
+        self._look_for_trouble()
+
+    def proposing(self, iteration: int) -> None:
+        self._watcher.proposing(iteration)
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._trial_id = spec.trial_id
+        self._watcher.trial_started(spec, role)
+        self._log(TrialBegan(spec, role))
+
+    def trial_point(self, point: CurvePoint) -> None:
+        self._watcher.trial_point(point)
+        self._log(TrialPoint(self._trial_id, point))
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._watcher.trial_ended(record)
+        self._log(TrialEnded(record))
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._watcher.assessed(assessment)
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self._watcher.iteration_ended(row)
+        self._log(row)
+        self._look_for_trouble()
+
+    def close(self) -> None:
+        """Let the loggers finish; what troubles them now is told too."""
+        for logger in self._loggers:
+            logger.close()
+        self._look_for_trouble()
+
+    def _log(self, event: RunEvent) -> None:
+        for logger in self._loggers:
+            logger.log(event)
+
+    def _look_for_trouble(self) -> None:
+        for logger in [one for one in self._loggers if one.trouble is not None]:
+            self._loggers.remove(logger)
+            self._on_trouble(logger.trouble or "")

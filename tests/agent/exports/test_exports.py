@@ -1,0 +1,308 @@
+"""Studies, runs and training data made of campaigns."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from urllib.request import urlopen
+
+import optuna
+import pytest
+
+from agent.campaign import JOURNAL_FILE
+from agent.exports.base import Subject
+from agent.exports.chat import export_chat
+from agent.exports.files import export_csv, export_jsonl
+from agent.exports.mlflow_export import export_mlflow
+from agent.exports.optuna_study import export_optuna
+from agent.menu import load_menu
+from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations, messages_sha256
+from agent.proposers.endpoint import Message
+from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
+from tests.support.memories import MENU, memory_of, raw
+from tests.support.rows import (
+    at,
+    baseline_row,
+    campaign_row,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
+from trainer.spec import CurvePoint
+from trajectory.errors import FormatError, JournalError
+from trajectory.evidence import Evidence
+from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.journal import read_rows
+from trajectory.rows import Attempt, Decision, ProposerRecord, Row, TrialRecord, Verdict
+
+CURVE = [
+    CurvePoint(step=s, tokens=64 * s, loss=5 / s, lr=1e-3, grad_norm=1.0, elapsed_s=0.1 * s)
+    for s in (1, 2, 3)
+]
+
+
+def own(directory: Path, rows: list[Row]) -> Subject:
+    directory.mkdir(parents=True)
+    write_journal(directory / JOURNAL_FILE, iter(rows))
+    return Subject(directory, None)
+
+
+def rows_of(iterations: int) -> list[Row]:
+    """A campaign over a shipped menu."""
+    menu = load_menu("cpu-tiny")
+    first = campaign_row().model_copy(update={"menu_toml": menu.toml, "menu_sha256": menu.sha256})
+    rows: list[Row] = [first]
+    rows += [baseline_row(seed, 3.9 + 0.02 * seed, seed, menu.baseline) for seed in range(3)]
+    memory = memory_of(iterations)
+    for number, entry in enumerate(list(memory.evidence.configs.values())[1:], start=1):
+        result = ok(entry.mean) if entry.scores else entry.failures[0]
+        trials: tuple[TrialRecord, ...] = (trial(10 + number, entry.config, 0, result),)
+        rows.append(iteration_row(number, entry.config, trials, changes=entry.changes))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    return own(tmp_path_factory.mktemp("exports") / "night", rows_of(30))
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Subject:
+    import_campaign(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(20)), tmp_path / "sk")
+    return Subject(tmp_path / "sk", read_imported(tmp_path / "sk"))
+
+
+def test_a_study_has_a_trial_per_config_with_the_menus_values(
+    subject: Subject, tmp_path: Path
+) -> None:
+    exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
+    evidence = Evidence(subject.rows())
+    assert exported.count == len(evidence.configs)
+    storage = f"sqlite:///{tmp_path / 'o.sqlite'}"
+    study = optuna.load_study(study_name=f"night {campaign_row().id}", storage=storage)
+    assert study.user_attrs["menu"] == "cpu-tiny"
+    for trial_, entry in zip(study.trials, evidence.configs.values(), strict=True):
+        assert trial_.params == MENU.knob_values(entry.config)
+        assert trial_.user_attrs["n"] == entry.n
+        if entry.scores:
+            assert trial_.value == pytest.approx(entry.mean)
+        else:
+            assert trial_.state is optuna.trial.TrialState.FAIL
+    assert study.best_value == pytest.approx(
+        min(entry.mean for entry in evidence.configs.values() if entry.scores)
+    )
+    assert study.trials[0].datetime_start is not None
+
+
+def test_a_study_that_is_there_is_left_alone(subject: Subject, tmp_path: Path) -> None:
+    where = str(tmp_path / "o.sqlite")
+    export_optuna(subject, where)
+    with pytest.raises(FormatError, match="already"):
+        export_optuna(subject, where)
+    assert len(optuna.study.get_all_study_names(f"sqlite:///{where}")) == 1
+
+
+def test_a_storage_that_cannot_be_used_is_said(subject: Subject, tmp_path: Path) -> None:
+    (tmp_path / "o.sqlite").write_text("no database at all, just words " * 100)
+    for where in (str(tmp_path / "o.sqlite"), "nonsense://x", "postgresql+nodriver://x/y"):
+        with pytest.raises(FormatError) as raised:
+            export_optuna(subject, where)
+        assert "\n" not in str(raised.value)
+
+
+def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> None:
+    pytest.importorskip("optuna_dashboard")
+    export_optuna(subject, str(tmp_path / "o.sqlite"))
+    command = Path(sys.executable).with_name("optuna-dashboard")
+    arguments = [command, f"sqlite:///{tmp_path / 'o.sqlite'}", "--host=127.0.0.1", "--port=0"]
+    arguments[-1] = f"--port={_free_port()}"
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        base = f"http://127.0.0.1:{str(arguments[-1]).partition('=')[2]}/api/studies"
+        studies = json.loads(_get(base))["study_summaries"]
+        shown = json.loads(_get(f"{base}/{studies[0]['study_id']}"))
+        assert len(shown["trials"]) == len(Evidence(subject.rows()).configs)
+        assert {p["name"] for p in shown["trials"][0]["params"]} == set(MENU.knobs)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _get(url: str) -> bytes:
+    """Once the server answers."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urlopen(url) as response:
+                return bytes(response.read())
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def test_another_tools_configs_are_a_study_of_what_was_seen(
+    foreign: Subject, tmp_path: Path
+) -> None:
+    exported = export_optuna(foreign, str(tmp_path / "o.sqlite"))
+    study = optuna.load_study(study_name="sk", storage=f"sqlite:///{tmp_path / 'o.sqlite'}")
+    assert len(study.trials) == exported.count
+    assert study.metric_names == ["val_bits_per_token"]
+    assert {t.params["d_model"] for t in study.trials} >= {"1024", "768"}
+
+
+def test_commits_are_one_category(tmp_path: Path) -> None:
+    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
+    import_campaign(tmp_path / "results.tsv", tmp_path / "r")
+    export_optuna(Subject(tmp_path / "r", read_imported(tmp_path / "r")), str(tmp_path / "o"))
+    study = optuna.load_study(study_name="r", storage=f"sqlite:///{tmp_path / 'o'}")
+    assert [t.params["config"] for t in study.trials][:2] == ["a1b2c3d", "b2c3d4e"]
+    assert study.best_params == {"config": "b2c3d4e"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+def test_mlflow_has_a_run_per_trial_with_its_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow.tracking import MlflowClient
+
+    night = own(tmp_path / "night", rows_of(4))
+    folder = night.directory / "trials" / "t000000"
+    folder.mkdir(parents=True)
+    lines = "".join(point.model_dump_json() + "\n" for point in CURVE)
+    (folder / "curve.jsonl").write_text(lines)
+    where = str(tmp_path / "m.sqlite")
+    exported = export_mlflow(night, where)
+    assert exported.count == 7
+    assert "6 trials are without a curve" in exported.notes[0]
+    client = MlflowClient(f"sqlite:///{where}")
+    experiment = client.get_experiment_by_name(f"night {campaign_row().id}")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert len(runs) == 7
+    run = runs["t000000"]
+    assert run.data.params["lr"] == str(MENU.baseline.lr)
+    assert run.data.metrics["val_bpb"] == 3.9
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert [(m.step, m.value) for m in history] == [(p.step, p.loss) for p in CURVE]
+    assert run.info.end_time - run.info.start_time == 3650
+    with pytest.raises(FormatError, match="already"):
+        export_mlflow(night, where)
+    with sqlite3.connect(where) as database:
+        assert database.execute("select count(*) from runs").fetchone() == (7,)
+
+
+PROMPT = (Message("system", "You improve recipes."), Message("user", "Iteration 1."))
+REFUSED, GOOD = raw({"lr": 3}), raw({"lr": 0.002})
+SENT = (*PROMPT, Message("assistant", REFUSED), Message("user", "too high; answer again"))
+ATTEMPTS = (
+    Attempt(raw=REFUSED, verdict=Verdict(allowed=False, rail="range", why="too high")),
+    Attempt(raw=GOOD, verdict=Verdict(allowed=True)),
+)
+
+
+def llm_row(iteration: int, **record: object) -> Row:
+    values = {"kind": "llm", "model": "tiny", "attempts": ATTEMPTS} | record
+    values.setdefault("prompt_sha256", messages_sha256(PROMPT))
+    return iteration_row(
+        iteration,
+        MENU.baseline,
+        (trial(iteration, MENU.baseline, 0, ok(3.5)),),
+        proposer=ProposerRecord.model_validate(values),
+        decision=Decision(action="keep", delta=-0.1, stderr=0.02, estimate_bpb=3.5),
+    )
+
+
+def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) -> None:
+    night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
+    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False)
+    assert (exported.count, exported.notes) == (2, ())
+    first, second = [
+        json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()
+    ]
+    assert [m["role"] for m in first["messages"]] == ["system", "user", "assistant"]
+    assert first["messages"][-1]["content"] == REFUSED
+    assert first["metadata"]["rail"] == "range"
+    assert not first["metadata"]["used"]
+    roles = [m["role"] for m in second["messages"]]
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    assert second["messages"][-1]["content"] == GOOD
+    assert second["metadata"]["used"]
+    assert second["metadata"]["action"] == "keep"
+    assert second["metadata"]["delta_bpb"] == -0.1
+
+
+def test_what_was_not_kept_or_is_not_whole_is_counted(tmp_path: Path) -> None:
+    cut = replace_attempts(truncated=True)
+    failed = (Attempt(raw="", error="the endpoint is down"),)
+    rows = [
+        rows_of(0)[0],
+        llm_row(1, prompt_sha256="0" * 64),
+        llm_row(2, attempts=cut),
+        llm_row(3, kind="sampler", attempts=failed, fallback="down"),
+    ]
+    night = own(tmp_path / "night", rows)
+    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False)
+    assert exported.count == 0
+    assert exported.notes == (
+        "2 exchanges are without their prompt, which was not kept",
+        "3 exchanges brought no whole reply",
+    )
+
+
+def replace_attempts(**values: object) -> tuple[Attempt, ...]:
+    return tuple(attempt.model_copy(update=values) for attempt in ATTEMPTS)
+
+
+def test_another_tool_has_no_exchanges(foreign: Subject, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no exchanges"):
+        export_chat(foreign, tmp_path / "chat.jsonl", overwrite=False)
+    assert not (tmp_path / "chat.jsonl").exists()
+
+
+def test_rows_go_out_and_come_in_the_same(
+    subject: Subject, foreign: Subject, tmp_path: Path
+) -> None:
+    export_jsonl(subject, tmp_path / "own.jsonl", overwrite=False)
+    import_campaign(tmp_path / "own.jsonl", tmp_path / "own")
+    assert list(read_rows(tmp_path / "own" / JOURNAL_FILE)) == list(subject.rows())
+    export_jsonl(foreign, tmp_path / "foreign.jsonl", overwrite=False)
+    import_campaign(tmp_path / "foreign.jsonl", tmp_path / "foreign")
+    again = read_imported(tmp_path / "foreign")
+    assert foreign.foreign is not None
+    assert replace(again, directory=foreign.directory) == foreign.foreign
+
+
+def test_a_file_is_replaced_only_when_asked_and_only_whole(
+    subject: Subject, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.csv"
+    out.write_text("mine")
+    with pytest.raises(FormatError, match="--overwrite"):
+        export_csv(subject, out, overwrite=False)
+    damaged = own(tmp_path / "damaged", rows_of(2))
+    journal = damaged.directory / JOURNAL_FILE
+    journal.write_text(journal.read_text() + '{"kind": "unheard of"}\n')
+    with pytest.raises(JournalError, match="line 7"):
+        export_csv(damaged, out, overwrite=True)
+    assert out.read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged", "t.csv"]
+    assert export_csv(subject, out, overwrite=True).count > 30
+    assert at(0)[:4] in out.read_text()

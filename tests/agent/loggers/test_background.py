@@ -1,0 +1,207 @@
+"""A logger that raises, hangs or falls behind, and the loop that does not notice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from agent.errors import SettingsError
+from agent.judge import Assessment
+from agent.loggers.background import BackgroundLogger
+from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
+from agent.loggers.choice import LogTarget, log_targets
+from agent.loggers.watching import LoggingWatcher
+from tests.support.configs import config
+from tests.support.rows import baseline_row, iteration_row, ok, trial
+from trainer.spec import CurvePoint, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+ROW = iteration_row(1, None)
+POINT = CurvePoint(step=1, tokens=64, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
+
+
+@dataclass
+class Fake:
+    """Keeps what it is told; ``on_log`` may raise or block."""
+
+    on_log: Callable[[], object] = lambda: None
+    on_close: Callable[[], object] = lambda: None
+    seen: list[RunEvent] = field(default_factory=list)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def log(self, event: RunEvent) -> None:
+        self.on_log()
+        self.seen.append(event)
+
+    def close(self) -> None:
+        self.closed.set()
+        self.on_close()
+
+
+def raises(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+def test_events_arrive_in_order_and_it_is_closed() -> None:
+    fake = Fake()
+    logger = BackgroundLogger("x", lambda: fake)
+    rows = [iteration_row(number, None) for number in range(1, 100)]
+    for row in rows:
+        logger.log(row)
+    logger.close()
+    assert fake.seen == rows
+    assert fake.closed.is_set()
+    assert logger.trouble is None
+
+
+def broken_opener() -> RunLogger:
+    raise ConnectionError("no such\nhost")
+
+
+@pytest.mark.parametrize(
+    ("opener", "said"),
+    [
+        (broken_opener, "ConnectionError: no such host"),
+        (lambda: Fake(on_log=raises(ValueError("a bad number"))), "ValueError: a bad number"),
+        (lambda: Fake(on_close=raises(OSError("disk full"))), "OSError: disk full"),
+        (lambda: Fake(on_log=raises(SettingsError("no key"))), "(no key)"),
+    ],
+)
+def test_one_that_raises_is_given_up_with_what_it_said(
+    opener: Callable[[], RunLogger], said: str
+) -> None:
+    logger = BackgroundLogger("x", opener)
+    for _ in range(1000):
+        logger.log(ROW)
+    logger.close()
+    assert logger.trouble is not None
+    assert "--log x" in logger.trouble
+    assert said in logger.trouble
+    logger.log(ROW)
+    logger.close()
+
+
+def test_one_that_hangs_never_makes_the_loop_wait() -> None:
+    never = threading.Event()
+    logger = BackgroundLogger("x", lambda: Fake(on_log=never.wait), queue_events=50)
+    for _ in range(1000):  # would block for ever if anything did
+        logger.log(ROW)
+    assert logger.trouble is not None
+    assert "50 events behind" in logger.trouble
+    logger.close()
+    never.set()
+
+
+def test_one_that_hangs_at_the_end_is_left_behind() -> None:
+    never = threading.Event()
+    logger = BackgroundLogger("x", lambda: Fake(on_close=never.wait), close_s=0.05)
+    logger.log(ROW)
+    logger.close()
+    assert logger.trouble is not None
+    assert "after the end" in logger.trouble
+    never.set()
+
+
+def test_one_that_hangs_on_opening_is_left_behind() -> None:
+    never = threading.Event()
+
+    def opener() -> RunLogger:
+        never.wait()
+        return Fake()
+
+    logger = BackgroundLogger("x", opener, queue_events=2, close_s=0.05)
+    for _ in range(2):
+        logger.log(ROW)
+    logger.close()
+    assert logger.trouble is not None
+    never.set()
+
+
+class Recorder:
+    """A watcher that keeps the names of what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append("note")
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self.told.append("baseline_measured")
+
+    def proposing(self, iteration: int) -> None:
+        self.told.append("proposing")
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self.told.append("trial_started")
+
+    def trial_point(self, point: CurvePoint) -> None:
+        self.told.append("trial_point")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self.told.append("trial_ended")
+
+    def assessed(self, assessment: Assessment) -> None:
+        self.told.append("assessed")
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self.told.append("iteration_ended")
+
+
+def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
+    fine, display, troubles = Fake(), Recorder(), list[str]()
+    loggers = [
+        BackgroundLogger("fine", lambda: fine),
+        BackgroundLogger("broken", broken_opener),
+    ]
+    watcher = LoggingWatcher(display, loggers, troubles.append)
+    of = config()
+    spec = TrialSpec(trial_id="t000007", config=of, seed=0, corpus_dir="/c", corpus_sha256="0" * 64)
+    record = trial(7, of, 0, ok(3.5))
+    baseline = baseline_row(1, 3.5, 0)
+    watcher.baseline_measured(baseline)
+    watcher.proposing(1)
+    watcher.trial_started(spec, "candidate")
+    watcher.trial_point(POINT)
+    watcher.trial_ended(record)
+    watcher.note("hm")
+    loggers[1]._thread.join()
+    watcher.iteration_ended(ROW)
+    watcher.iteration_ended(ROW)
+    watcher.close()
+    assert fine.seen == [
+        baseline,
+        TrialBegan(spec, "candidate"),
+        TrialPoint("t000007", POINT),
+        TrialEnded(record),
+        ROW,
+        ROW,
+    ]
+    assert len(troubles) == 1
+    assert "--log broken" in troubles[0]
+    expected = "baseline_measured proposing trial_started trial_point trial_ended note"
+    assert display.told == [*expected.split(), "iteration_ended", "iteration_ended"]
+
+
+def test_what_log_may_say() -> None:
+    targets = log_targets(["tensorboard", "tensorboard:/tmp/x", "tensorboard"])
+    assert targets == (LogTarget("tensorboard", ""), LogTarget("tensorboard", "/tmp/x"))
+    assert LogTarget.parse("mlflow:http://host:5000").where == "http://host:5000"
+    for text in ("", "wandbx", "tensorbord:/x", "Mlflow"):
+        with pytest.raises(SettingsError, match="names no tracker"):
+            LogTarget.parse(text)
+
+
+def test_a_library_that_is_not_there_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.delitem(__import__("sys").modules, "wandb", raising=False)
+    with pytest.raises(SettingsError, match=r"autoresearch\[wandb\]"):
+        LogTarget.parse("wandb")

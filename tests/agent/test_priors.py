@@ -1,0 +1,133 @@
+"""Earlier campaigns in this menu's knobs: what is told, on which scale, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.menu import parse_menu
+from agent.priors import NOTE, note_on, read_priors
+from tests.support.campaigns import MENU
+from tests.support.configs import config
+from tests.support.foreign import (
+    BASELINE,
+    HEADER,
+    RESULTS_TSV,
+    evaluated,
+    single_knob_lines,
+    write_jsonl,
+)
+from tests.support.rows import (
+    baseline_row,
+    campaign_row,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
+from trajectory.errors import FormatError
+from trajectory.rows import Row
+
+TOY = parse_menu(MENU.format(corpus="stdlib"), "toy")
+"""Its knobs: lr, d_ff (32 … 128), n_layer (1 … 3), norm, activation, beta2."""
+
+
+def journal(path: Path, *changed: dict[str, Any], seeds: int = 3) -> Path:
+    """A campaign of other constants whose baseline scored 5.0 ± 0.1, each change 0.2 less than the
+    one before."""
+    base = config(d_ff=64, n_layer=2)
+    rows: list[Row] = [campaign_row()]
+    rows += [baseline_row(s, 5.0 + 0.1 * (s - 1), s, base) for s in range(seeds)]
+    for number, changes in enumerate(changed, start=1):
+        candidate = config(**{"d_ff": 64, "n_layer": 2, **changes})
+        score = ok(5.0 - 0.2 * number)
+        rows.append(
+            iteration_row(
+                number, candidate, (trial(10 + number, candidate, 1, score),), changes=changes
+            )
+        )
+    write_journal(path, iter(rows))
+    return path
+
+
+def test_a_gain_is_against_its_own_baseline_in_its_own_noise(tmp_path: Path) -> None:
+    path = journal(tmp_path / "t.jsonl", {"lr": 0.004}, {"lr": 0.008})
+    (prior,) = read_priors([path], TOY)
+    assert prior.why_no_gains is None
+    gains = {entry.values["lr"]: entry.gain for entry in prior.configs}
+    assert gains == pytest.approx({0.008: -4.0, 0.004: -2.0, 0.001: 0.0}, abs=0.05)
+
+
+def test_only_knobs_in_common_at_values_this_menu_allows(tmp_path: Path) -> None:
+    """The other campaign's d_model, batch size and so on are constants here, and its warm-up."""
+    path = journal(tmp_path / "t.jsonl", {"lr": 0.004})
+    (prior,) = read_priors([path], TOY)
+    for entry in prior.configs:
+        assert set(entry.values) == {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}
+    assert prior.dropped_values == 0
+
+
+def test_a_gain_that_this_menu_cannot_say_is_not_given_to_what_it_can(tmp_path: Path) -> None:
+    elsewhere = {"d_model": 64}, {"d_ff": 4096}, {"lr": 0.5}, {"lr": 0.004, "weight_decay": 0.3}
+    path = journal(tmp_path / "t.jsonl", *elsewhere, {"norm": "rmsnorm"})
+    (prior,) = read_priors([path], TOY)
+    assert prior.measured == 6
+    assert [dict(entry.values)["norm"] for entry in prior.configs] == ["rmsnorm", "layernorm"]
+    assert len(prior.findings) == 6
+
+
+def test_values_outside_this_menu_that_nothing_changed_are_dropped_and_counted(
+    tmp_path: Path,
+) -> None:
+    """Its baseline has 24 layers and d_ff 4096, more than the toy menu allows."""
+    lines = [HEADER, *(evaluated(i, "lr", 1e-3, 10.5 + 0.1 * i) for i in (1, 2))]
+    (prior,) = read_priors([write_jsonl(tmp_path / "t.jsonl", lines)], TOY)
+    assert [set(entry.values) for entry in prior.configs] == [{"lr", "beta2"}] * 2
+    assert prior.dropped_values == 4
+    best = prior.configs[0]
+    assert best.values["lr"] == 1e-3
+    assert best.gain == pytest.approx((10.65 - BASELINE) / (0.1 / 2**0.5), rel=1e-6)
+    assert "without 4 values outside this menu" in str(prior)
+
+
+def test_without_noise_or_baseline_nothing_is_told_in_numbers(tmp_path: Path) -> None:
+    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
+    single = [HEADER, evaluated(1, "lr", 1e-3, 10.6)]
+    headless = single_knob_lines(20)[1:]
+    paths = [
+        tmp_path / "results.tsv",
+        write_jsonl(tmp_path / "single.jsonl", single),
+        write_jsonl(tmp_path / "headless.jsonl", headless),
+    ]
+    priors = read_priors(paths, TOY)
+    assert [prior.configs for prior in priors] == [(), (), ()]
+    reasons = [prior.why_no_gains or "" for prior in priors]
+    assert "baseline" in reasons[0]
+    assert "twice" in reasons[1]
+    assert "baseline" in reasons[2]
+    assert priors[0].findings[0].said == "b2c3d4e"
+    assert priors[0].findings[0].reason == "increase LR to 0.04"
+    assert priors[0].findings[0].gain is None
+
+
+def test_what_is_no_trajectory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("prose\n")
+    for path in (tmp_path / "x", tmp_path / "nowhere", tmp_path):
+        with pytest.raises(FormatError):
+            read_priors([path], TOY)
+
+
+def test_the_journal_is_told_where_the_priors_change(tmp_path: Path) -> None:
+    priors = read_priors([journal(tmp_path / "t.jsonl", {"lr": 0.004})], TOY)
+    note = note_on(priors, None)
+    assert note is not None
+    assert note.startswith(NOTE)
+    assert priors[0].sha256[:12] in note
+    assert str(tmp_path / "t.jsonl") in note
+    assert note_on(priors, note) is None
+    gone = note_on((), note)
+    assert gone is not None
+    assert note_on((), gone) is None
+    assert note_on((), None) is None

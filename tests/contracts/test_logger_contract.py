@@ -1,0 +1,189 @@
+"""What every run logger promises, whichever tracker it talks to: the real ones, on this machine."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.loggers.background import BackgroundLogger
+from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialEnded, TrialPoint
+from agent.loggers.choice import LogTarget
+from tests.support.configs import config
+from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
+from trainer.spec import CurvePoint, TrialSpec
+from trajectory.rows import Decision
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+CONFIG = config()
+POINTS = [
+    CurvePoint(step=s, tokens=64 * s, loss=6.0 - s, lr=1e-3, grad_norm=1.0, elapsed_s=0.1 * s)
+    for s in (1, 2, 3)
+]
+
+
+def spec(number: int) -> TrialSpec:
+    return TrialSpec(
+        trial_id=f"t{number:06d}",
+        config=CONFIG,
+        seed=0,
+        corpus_dir="/corpus",
+        corpus_sha256="0" * 64,
+    )
+
+
+def night(first: int = 1) -> Iterator[RunEvent]:
+    """A baseline, an iteration that was kept, a trial that failed, one taken up from before."""
+    for number, result in ((first, ok(3.5)), (first + 1, ok(3.4)), (first + 2, failed())):
+        yield TrialBegan(spec(number), "candidate")
+        for point in POINTS:
+            yield TrialPoint(f"t{number:06d}", point)
+        yield TrialEnded(trial(number, CONFIG, 0, result))
+    yield baseline_row(first, 3.5, 0)
+    yield TrialEnded(trial(first + 3, CONFIG, 0, ok(3.3)))
+    decision = Decision(action="keep", delta=-0.1, stderr=0.02, estimate_bpb=3.4)
+    yield iteration_row(first, CONFIG, (trial(first + 1, CONFIG, 0, ok(3.4)),), decision=decision)
+
+
+def mlflow_numbers(directory: Path) -> set[tuple[str, float, int]]:
+    with sqlite3.connect(directory / "mlflow.sqlite") as database:
+        return set(database.execute("select key, value, step from metrics").fetchall())
+
+
+def tensorboard_numbers(directory: Path) -> set[tuple[str, float, int]]:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    found = set()
+    for path in (directory / "tensorboard").rglob("events.*"):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                name = value.tag.rpartition("/")[2]
+                found.add((name, round(value.tensor.float_val[0], 4), event.step))
+    return found
+
+
+def wandb_numbers(directory: Path) -> set[tuple[str, float, int]]:
+    found = set()
+    for record in wandb_records(directory):
+        row = {
+            "/".join(item.nested_key) or item.key: json.loads(item.value_json)
+            for item in record.history.item
+        }
+        step = row.get("trial/step", row.get("iter", 0))
+        found |= {(key.rpartition("/")[2], value, step) for key, value in row.items()}
+    return found
+
+
+def wandb_records(directory: Path) -> list[Any]:
+    """Of every run here, once each is whole: its writer is another process, which goes on after
+    the run was finished."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    deadline = time.monotonic() + 60
+    while True:
+        records: list[Any] = []
+        paths = list((directory / "wandb").glob("offline-run-*/*.wandb"))
+        for path in paths:
+            for data in leveldb_log(path.read_bytes()[7:]):
+                records.append(Record())
+                records[-1].ParseFromString(data)
+        ended = sum(record.WhichOneof("record_type") == "exit" for record in records)
+        if paths and ended == len(paths):
+            return records
+        assert time.monotonic() < deadline, f"{ended} of {len(paths)} runs are whole"
+        time.sleep(0.05)
+
+
+def leveldb_log(data: bytes) -> Iterator[bytes]:
+    """The records of W&B's transaction log, after its own header: LevelDB's log format, in blocks
+    of 32 KiB of which the first is short of that header."""
+    place, whole = 0, b""
+    while place + 7 <= len(data):
+        left = 32768 - (place + 7) % 32768
+        if left < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        if place + 7 + length > len(data):
+            return  # the rest is on its way
+        whole += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in {1, 4}:  # full, or the last part
+            yield whole
+            whole = b""
+
+
+NUMBERS: dict[str, Callable[[Path], set[tuple[str, float, int]]]] = {
+    "mlflow": mlflow_numbers,
+    "tensorboard": tensorboard_numbers,
+    "wandb": wandb_numbers,
+}
+
+
+@pytest.fixture(params=list(NUMBERS))
+def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    pytest.importorskip(request.param)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    return str(request.param)
+
+
+def run(tracker: str, directory: Path, events: Iterator[RunEvent], where: str = "") -> Any:
+    facts = CampaignFacts.of(directory, campaign_row())
+    logger = BackgroundLogger(tracker, LogTarget(tracker, where)._opener(facts), close_s=240)
+    for event in events:
+        logger.log(event)
+    logger.close()
+    return logger
+
+
+def test_curves_results_and_iterations_arrive(tracker: str, tmp_path: Path) -> None:
+    assert run(tracker, tmp_path, night()).trouble is None
+    found = NUMBERS[tracker](tmp_path)
+    assert {("loss", 5.0, 1), ("loss", 4.0, 2), ("loss", 3.0, 3)} <= found
+    assert {("delta_bpb", -0.1, 1), ("kept", 1.0, 1)} <= found
+    assert {value for name, value, _ in found if name == "val_bpb"} >= {3.5, 3.4}
+
+
+def test_a_resumed_loop_goes_on_in_the_same_place(tracker: str, tmp_path: Path) -> None:
+    assert run(tracker, tmp_path, night()).trouble is None
+    time.sleep(1)  # W&B names a run's folder by the second
+    assert run(tracker, tmp_path, night(first=11)).trouble is None
+    found = NUMBERS[tracker](tmp_path)
+    assert {("delta_bpb", -0.1, 1), ("delta_bpb", -0.1, 11)} <= found
+
+
+def test_a_failed_trial_has_no_score(tracker: str, tmp_path: Path) -> None:
+    events = [TrialBegan(spec(1), "candidate"), TrialEnded(trial(1, CONFIG, 0, failed()))]
+    assert run(tracker, tmp_path, iter(events)).trouble is None
+    found = NUMBERS[tracker](tmp_path)
+    assert "val_bpb" not in {name for name, _, _ in found}
+    assert "peak_mem_gib" in {name for name, _, _ in found}
+
+
+def test_a_place_that_cannot_be_used_is_trouble_and_no_more(
+    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    if tracker == "wandb":  # it finds a place on any disk, so what it lacks is a key
+        import wandb
+
+        wandb.teardown()
+        monkeypatch.setenv("WANDB_MODE", "online")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    logger = run(tracker, tmp_path, night(), str(tmp_path / "file" / "below"))
+    assert logger.trouble is not None
+    assert "\n" not in logger.trouble
+    assert tracker in logger.trouble

@@ -1,0 +1,136 @@
+"""Trajectories in and out, and priors, as a person would: the installed command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    toy = Toy(tmp_path_factory.mktemp("formats"))
+    done = toy.loop(4)
+    assert done.returncode == 0, done.stderr
+    write_jsonl(toy.home / "night.jsonl", [*single_knob_lines(30), "{torn"])
+    (toy.home / "results.tsv").write_text(RESULTS_TSV)
+    return toy
+
+
+def refused(toy: Toy, *arguments: str) -> str:
+    done = toy.run(*arguments)
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_another_tools_night_becomes_a_campaign_to_look_at(toy: Toy) -> None:
+    done = toy.run("import", "night.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "line 33 was left out: it is no JSON" in done.stdout
+    top = toy.run("top", "--k", "1", "--campaign", "runs/imported-night", "--json")
+    shown = json.loads(top.stdout)
+    assert shown["measure"] == "val_bits_per_token"
+    assert shown["configs"][0]["changes"] == {"d_model": 768}
+    assert "val_bpb" not in top.stdout
+    text = toy.run("top", "--k", "3", "--campaign", "runs/imported-night").stdout
+    assert "d_model=768" in text
+    assert "val_bits_per_token, lower is better" in text
+
+
+def test_an_imported_campaign_is_read_only(toy: Toy) -> None:
+    toy.run("import", "results.tsv", "--campaign", "runs/tsv")
+    toy.run("import", str(toy.campaign), "--campaign", "runs/copy")
+    for name in ("runs/tsv", "runs/copy"):
+        said = refused(toy, "loop", "--campaign", name)
+        assert "was imported and is read-only" in said
+        assert f"--prior {name}" in said
+    assert "another tool measured" in refused(toy, "reindex", "--campaign", "runs/tsv")
+    assert json.loads(toy.run("top", "--campaign", "runs/copy", "--json").stdout)["configs"]
+
+
+def test_rows_go_round(toy: Toy) -> None:
+    assert toy.run("export", "--to=jsonl", f"--campaign={toy.campaign}").returncode == 0
+    out = toy.campaign / "export" / "trajectory.jsonl"
+    assert toy.run("import", str(out), "--campaign=runs/round").returncode == 0
+    again = toy.home / "runs" / "round" / "trajectory.jsonl"
+    assert again.read_bytes() == (toy.campaign / "trajectory.jsonl").read_bytes()
+    assert (again.parent / "history.sqlite").exists()
+
+
+def test_every_form_says_what_it_wrote(toy: Toy) -> None:
+    for form in ("csv", "optuna"):
+        done = toy.run("export", f"--to={form}", f"--campaign={toy.campaign}", "--json")
+        assert done.returncode == 0, done.stderr
+        exported = json.loads(done.stdout)
+        assert Path(exported["where"]).is_file()
+        assert exported["count"] > 0
+    assert "--overwrite" in refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}")
+
+
+def test_what_cannot_be_read_or_written_is_one_sentence(toy: Toy) -> None:
+    (toy.home / "prose.txt").write_text("It was a dark and stormy night.\n")
+    assert "no trajectory" in refused(toy, "import", "prose.txt")
+    refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}", "--out=/proc/x.csv")
+    refused(toy, "loop", "--prior=prose.txt", f"--menu={toy.menu}", "--campaign=runs/none")
+    refused(toy, "loop", "--log=paper", f"--menu={toy.menu}", "--campaign=runs/none")
+    assert not (toy.home / "runs" / "none").exists()
+    assert not (toy.home / "runs" / "imported-prose").exists()
+
+
+def test_a_loop_with_priors_judges_as_one_without_and_says_so(toy: Toy) -> None:
+    """Random proposals are the same with and without priors; so must be all that is decided."""
+    campaigns = {}
+    for name, more in {
+        "alone": (),
+        "informed": (f"--prior={toy.campaign}", "--prior=night.jsonl"),
+    }.items():
+        toy_of = Toy(toy.home)
+        toy_of.campaign = toy.home / "runs" / name
+        done = toy_of.loop(3, "--proposer=random", *more)
+        assert done.returncode == 0, done.stderr
+        campaigns[name] = toy_of
+    alone, informed = campaigns["alone"], campaigns["informed"]
+    scores = [
+        [[trial["result"]["val_bpb"] for trial in row["trials"]] for row in one.iterations()]
+        for one in (alone, informed)
+    ]
+    assert scores[0] == scores[1]
+    decided = [[row["decision"] for row in one.iterations()] for one in (alone, informed)]
+    assert decided[0] == decided[1]
+    tops = [
+        json.loads(toy.run("top", f"--campaign={one.campaign}", "--json").stdout)["configs"]
+        for one in (alone, informed)
+    ]
+    ranked = [[(entry["config_hash"], entry["posterior_bpb"]) for entry in top] for top in tops]
+    assert ranked[0] == ranked[1]
+    assert notes(alone) == []
+    assert len(notes(informed)) == 1
+    assert str(toy.campaign) in notes(informed)[0]
+    assert "night.jsonl (sha256 " in notes(informed)[0]
+    done = informed.loop(4)
+    assert "priors: none from here on" in done.stdout
+    assert notes(informed)[1:] == ["priors: none from here on"]
+
+
+def notes(toy: Toy) -> list[str]:
+    return [row["why"] for row in toy.rows() if row["kind"] == "event" and row["event"] == "note"]
+
+
+def test_a_loop_that_logs_is_none_the_worse_for_a_logger_that_fails(toy: Toy) -> None:
+    pytest.importorskip("tensorboard")
+    one = Toy(toy.home)
+    one.campaign = toy.home / "runs" / "logged"
+    (toy.home / "in-the-way").write_text("x")
+    done = one.loop(2, "--log=tensorboard", "--log=tensorboard:in-the-way/below")
+    assert done.returncode == 0, done.stderr
+    assert len(one.iterations()) == 2
+    assert "--log tensorboard is given up" in done.stdout
+    assert len([why for why in notes(one) if "given up" in why]) == 1
+    assert list((one.campaign / "tensorboard" / "campaign").glob("events.*"))
+    assert list((one.campaign / "tensorboard" / "trials").glob("*/events.*"))

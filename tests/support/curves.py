@@ -1,0 +1,62 @@
+"""Learning curves, made up or really trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.funnel.verdicts import judge_run
+from tests.support.rows import ok
+from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trajectory.rows import StressVerdict
+
+Floats = NDArray[np.float64]
+Shape = Callable[[Floats], Floats]
+"""Steps [n] to losses [n]."""
+
+
+def power_law(floor: float = 3.0, height: float = 4.0, exponent: float = 0.3) -> Shape:
+    """How the loss of a sound run falls."""
+    return lambda step: floor + height * step**-exponent
+
+
+def points(
+    loss: Sequence[float] | Floats, *, grad_norm: Floats | None = None, every: int = 1
+) -> list[CurvePoint]:
+    """The curve that logs the first, every so many-th and the last step."""
+    norms = np.ones(len(loss)) if grad_norm is None else grad_norm
+    return [
+        CurvePoint(
+            step=step,
+            tokens=step * 256,
+            loss=float(value),
+            lr=1e-3,
+            grad_norm=float(norm),
+            elapsed_s=0.1 * step,
+        )
+        for step, (value, norm) in enumerate(zip(loss, norms, strict=True), start=1)
+        if step == 1 or step % every == 0 or step == len(loss)
+    ]
+
+
+def noisy(
+    shape: Shape, steps: int, sigma: float, *, seed: int = 0, heavy_tailed: bool = False
+) -> Floats:
+    """Losses of ``steps`` steps, of batches that differ by ``sigma``."""
+    rng = np.random.default_rng(seed)
+    draws = rng.standard_t(4, steps) if heavy_tailed else rng.normal(size=steps)
+    return shape(np.arange(1.0, steps + 1)) + sigma * draws
+
+
+def judged(
+    curve: Sequence[CurvePoint],
+    result: TrialOk | TrialFailed | None = None,
+    *,
+    steps: int | None = None,
+    warmup: int = 10,
+) -> StressVerdict:
+    """The verdict on a curve of a run that ended well."""
+    steps = steps or curve[-1].step
+    return judge_run(curve, result or ok(4.0), steps=steps, warmup=warmup)

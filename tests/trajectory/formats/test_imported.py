@@ -1,0 +1,171 @@
+"""Importing: recognised, whole or not at all, read back as written, exported and imported again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
+from tests.support.rows import Simulator, write_journal
+from trajectory.errors import FormatError
+from trajectory.evidence import Evidence
+from trajectory.formats.foreign import IMPORTED_FILE
+from trajectory.formats.imported import (
+    JOURNAL_FILE,
+    import_campaign,
+    is_imported,
+    read_campaign_source,
+    read_imported,
+)
+from trajectory.journal import read_rows
+from trajectory.rows import Row, dump_row
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> tuple[Path, list[Row]]:
+    (tmp_path / "from").mkdir()
+    path = tmp_path / "from" / JOURNAL_FILE
+    return path, write_journal(path, Simulator().rows(60))
+
+
+def test_a_single_knob_night(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "t.jsonl", [*single_knob_lines(12), "{torn"])
+    provenance = import_campaign(path, tmp_path / "to")
+    assert provenance.format == "single-knob"
+    assert [skipped.line for skipped in provenance.skipped] == [15]
+    campaign = read_imported(tmp_path / "to")
+    assert campaign.provenance == provenance
+    assert campaign.is_foreign
+    assert len(campaign.runs) == 13
+
+
+def test_a_results_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "results.tsv"
+    path.write_text(RESULTS_TSV)
+    assert import_campaign(path, tmp_path / "to").format == "results-tsv"
+    assert len(read_imported(tmp_path / "to").runs) == 4
+
+
+def test_our_own_journal_byte_for_byte(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
+    path, rows = journal
+    for number, source in enumerate((path, path.parent)):
+        to = tmp_path / f"to{number}"
+        provenance = import_campaign(source, to)
+        assert provenance.format == "journal"
+        assert not provenance.skipped
+        assert (to / JOURNAL_FILE).read_bytes() == path.read_bytes()
+        assert list(read_rows(to / JOURNAL_FILE)) == rows
+        assert is_imported(to)
+        assert not read_imported(to).is_foreign
+
+
+def test_an_import_can_be_imported(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "t.jsonl", single_knob_lines(5))
+    import_campaign(path, tmp_path / "one")
+    import_campaign(tmp_path / "one", tmp_path / "two")
+    import_campaign(tmp_path / "one" / IMPORTED_FILE, tmp_path / "three")
+    assert read_imported(tmp_path / "one").runs == read_imported(tmp_path / "two").runs
+    assert (
+        read_imported(tmp_path / "one").provenance == read_imported(tmp_path / "three").provenance
+    )
+
+
+def test_rows_that_cannot_stand_alone_are_left_out(
+    tmp_path: Path, journal: tuple[Path, list[Row]]
+) -> None:
+    path, rows = journal
+    kept = next(row for row in rows if row.kind == "iteration" and row.config_hash)
+    lines: list[object] = [dump_row(row) for row in rows]
+    lines.insert(3, '{"kind": "baseline", ')
+    lines.insert(5, json.dumps({"kind": "unheard of"}))
+    lines.append(dump_row(kept))
+    stray = json.loads(dump_row(kept)) | {"iter": 1000}
+    stray["trials"][0]["config_hash"] = "0" * 64
+    lines.append(json.dumps(stray))
+    provenance = import_campaign(write_jsonl(path, lines), tmp_path / "to")
+    assert [skipped.line for skipped in provenance.skipped] == [4, 6, len(rows) + 3, len(rows) + 4]
+    assert "which no row" in provenance.skipped[-1].why
+    assert "there already" in provenance.skipped[-2].why
+    imported = list(read_rows(tmp_path / "to" / JOURNAL_FILE))
+    assert imported == rows
+    assert Evidence(imported).iterations == 60
+
+
+def test_curves_come_along_and_nothing_else_does(
+    tmp_path: Path, journal: tuple[Path, list[Row]]
+) -> None:
+    path, _ = journal
+    for name in ("t000001", "t000002", "t999999"):
+        folder = path.parent / "trials" / name
+        folder.mkdir(parents=True)
+        (folder / "curve.jsonl").write_text("{}\n")
+        (folder / "trainer.log").write_text("secret\n")
+    (path.parent / "trials" / "t000002" / "curve.jsonl").unlink()
+    (path.parent / "trials" / "t000002" / "curve.jsonl").symlink_to("/etc/passwd")
+    import_campaign(path.parent, tmp_path / "to")
+    copied = [p.relative_to(tmp_path / "to") for p in (tmp_path / "to" / "trials").rglob("*.*")]
+    assert copied == [Path("trials/t000001/curve.jsonl")]
+
+
+REFUSED = {
+    "empty": b"",
+    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "prose": b"It was a dark and stormy night.\n",
+    "other JSON": b'{"a": 1}\n',
+    "a newer journal": b'{"kind": "campaign", "schema": 99}\n',
+    "a torn first row": b'{"kind": "campaign", "schema": 1, "id": "x"}\n',
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_trajectory_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(REFUSED[name])
+    with pytest.raises(FormatError) as raised:
+        import_campaign(path, tmp_path / "to")
+    assert "\n" not in str(raised.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2))
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "mine").write_text("x")
+    with pytest.raises(FormatError, match="not empty"):
+        import_campaign(path, tmp_path / "to")
+    assert [p.name for p in (tmp_path / "to").iterdir()] == ["mine"]
+    (tmp_path / "to" / "mine").unlink()
+    import_campaign(path, tmp_path / "to")
+
+
+def test_a_named_format_is_believed_unless_nothing_fits(tmp_path: Path) -> None:
+    lines = ["{torn", "{torn", "{torn", "{torn", "{torn", *single_knob_lines(3)]
+    path = write_jsonl(tmp_path / "t.jsonl", lines)
+    with pytest.raises(FormatError, match="--format"):
+        import_campaign(path, tmp_path / "to")
+    assert len(import_campaign(path, tmp_path / "to", "single-knob").skipped) == 5
+    with pytest.raises(FormatError, match="no line that a results-tsv"):
+        import_campaign(path, tmp_path / "no", "results-tsv")
+
+
+def test_a_damaged_import_names_its_line(tmp_path: Path) -> None:
+    import_campaign(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2)), tmp_path / "to")
+    with (tmp_path / "to" / IMPORTED_FILE).open("a") as file:
+        file.write("{torn\n")
+    with pytest.raises(FormatError, match="line 5 of"):
+        read_imported(tmp_path / "to")
+
+
+def test_a_source_is_read_without_importing_it(
+    tmp_path: Path, journal: tuple[Path, list[Row]]
+) -> None:
+    path, rows = journal
+    source = read_campaign_source(path.parent)
+    assert source.foreign is None
+    assert len(source.journal_lines) == len(rows)
+    other = read_campaign_source(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(4)))
+    assert other.foreign is not None
+    assert len(other.foreign.runs) == 5
+    assert not other.journal_lines

@@ -1,0 +1,74 @@
+"""results.tsv of karpathy/autoresearch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.foreign import RESULTS_TSV
+from trajectory.formats import results_tsv
+from trajectory.formats.source import ForeignFile, Source
+
+
+def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
+    path = tmp_path / "results.tsv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return results_tsv.read(Source.read(path))
+
+
+def test_the_example_of_its_program(tmp_path: Path) -> None:
+    found = read(tmp_path, RESULTS_TSV)
+    assert not found.skipped
+    assert found.measure == "val_bpb"
+    assert [(run.name, run.score, run.action, run.status) for run in found.runs] == [
+        ("a1b2c3d", 0.9979, "keep", "measured"),
+        ("b2c3d4e", 0.9932, "keep", "measured"),
+        ("c3d4e5f", 1.005, "discard", "measured"),
+        ("d4e5f6g", None, "discard", "failed"),
+    ]
+    assert [run.is_baseline for run in found.runs] == [True, False, False, False]
+    assert [run.metrics for run in found.runs][0::3] == [{"memory_gb": 44.0}, {}]
+    assert all(run.values is None for run in found.runs)
+
+
+def test_case_white_space_and_windows_do_not_matter(tmp_path: Path) -> None:
+    text = RESULTS_TSV.replace("keep", " KEEP ").replace("\n", "\r\n")
+    assert read(tmp_path, "\ufeff" + text).runs == read(tmp_path, RESULTS_TSV).runs
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    text = "status\tcommit\tdescription\tmemory_gb\tval_bpb\tnote\nkeep\tabc\tx\t1.5\t0.9\thm\n"
+    run = read(tmp_path, text).runs[0]
+    assert (run.name, run.score, run.metrics) == ("abc", 0.9, {"memory_gb": 1.5})
+
+
+MALFORMED = {
+    "few cells": ("abc\t0.9", "2 cells"),
+    "commas": ("abc,0.9,1.0,keep,x", "1 cells"),
+    "another status": ("abc\t0.9\t1.0\tmaybe\tx", "maybe"),
+    "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', no number"),
+    "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
+    "infinite": ("abc\tinf\t1.0\tkeep\tx", "finite"),
+    "memory that is text": ("abc\t0.9\tlots\tkeep\tx", "memory_gb"),
+    "no commit": ("\t0.9\t1.0\tkeep\tx", "names no config"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_line_is_named_and_the_rest_taken_in(tmp_path: Path, name: str) -> None:
+    line, why = MALFORMED[name]
+    found = read(tmp_path, RESULTS_TSV + line + "\nfff\t0.99\t1.0\tdiscard\ty\n")
+    assert len(found.runs) == 5
+    assert [skipped.line for skipped in found.skipped] == [6]
+    assert why in found.skipped[0].why
+
+
+def test_a_line_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    found = read(tmp_path, RESULTS_TSV.encode() + b"abc\t0.9\t1.0\tkeep\t\xff\xfe\n")
+    assert [skipped.line for skipped in found.skipped] == [6]
+
+
+def test_without_a_line_called_baseline_there_is_none(tmp_path: Path) -> None:
+    found = read(tmp_path, RESULTS_TSV.replace("baseline", "first run"))
+    assert not any(run.is_baseline for run in found.runs)

@@ -1,0 +1,70 @@
+"""The ranking of another tool's configs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
+from trajectory.formats import results_tsv, single_knob
+from trajectory.formats.source import Source
+from trajectory.formats.standings import Standings
+
+
+def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
+    source = Source.read(write_jsonl(tmp_path / "t.jsonl", lines))
+    return Standings.of(single_knob.read(source).runs)
+
+
+def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -> None:
+    lines = [evaluated(1, "lr", 1e-3, 10.8), evaluated(2, "lr", 1e-3, 11.0)]
+    standings = single_knob_standings(tmp_path, [HEADER, *lines])
+    best = standings.top(1)[0]
+    assert (best.n, best.mean) == (2, pytest.approx(10.9))
+    assert standings.noise is not None
+    assert standings.noise.sigma == pytest.approx(math.sqrt(0.02))
+    assert best.delta_vs_baseline == pytest.approx(10.9 - 10.9554)
+    assert best.delta_stderr == pytest.approx(math.sqrt(0.02) * math.sqrt(1.5))
+
+
+def test_a_lucky_run_is_shrunk_below_a_proven_config(tmp_path: Path) -> None:
+    """The single run scores 10.86 and the config run ten times 10.87 on average: the mean of one
+    puts the lucky one first, the posterior does not."""
+    proven = [10.85, 10.89, 10.86, 10.88, 10.87, 10.84, 10.9, 10.87, 10.86, 10.88]
+    lines: list[object] = [HEADER]
+    lines += [evaluated(i, "d_model", 768, score) for i, score in enumerate(proven, start=1)]
+    lines.append(evaluated(11, "n_head", 8, 10.862))
+    lines += [evaluated(20 + i, "lr", 1e-4 * (1 + i), 10.95 + 0.01 * i) for i in range(10)]
+    best, second = single_knob_standings(tmp_path, lines).top(2)
+    assert (best.n, second.n) == (10, 1)
+    assert best.mean > second.mean
+    assert best.meets_strict_z
+
+
+def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
+    standings = single_knob_standings(tmp_path, [*single_knob_lines(50)])
+    ranked = standings.top(100)
+    assert len(ranked) == 11
+    assert sum(entry.n for entry in ranked) == 51
+    assert standings.noise is not None
+    assert standings.noise.sigma == pytest.approx(0.0018 * 11, rel=0.4)
+    assert ranked[0].changes == {"d_model": 768}
+    assert [entry.posterior for entry in ranked] == sorted(entry.posterior for entry in ranked)
+    for entry in ranked:
+        assert entry.lo is not None
+        assert entry.hi is not None
+        assert entry.lo < entry.posterior < entry.hi
+
+
+def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_path: Path) -> None:
+    path = tmp_path / "results.tsv"
+    path.write_text(RESULTS_TSV)
+    standings = Standings.of(results_tsv.read(Source.read(path)).runs)
+    ranked = standings.top(10)
+    assert [entry.name for entry in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
+    assert standings.noise is None
+    assert ranked[0].delta_vs_baseline == pytest.approx(0.9932 - 0.9979)
+    assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].meets_strict_z) == (None, None, False)
+    assert standings.configs["d4e5f6g"].failures == ["failed"]

@@ -1,0 +1,146 @@
+"""Tables: what they say, as CSV and as Parquet, and what a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write_jsonl
+from tests.support.rows import Simulator, iteration_row
+from trajectory.errors import FormatError
+from trajectory.formats import single_knob
+from trajectory.formats.csv_file import GUARDED, cell_text, text_of, write_csv
+from trajectory.formats.own import trials_of
+from trajectory.formats.parquet_file import write_parquet
+from trajectory.formats.source import Source
+from trajectory.formats.table import Cell, Column, Table, runs_table, trials_table
+from trajectory.rows import IterationRow, Row
+
+
+def own_table() -> tuple[list[Row], Table]:
+    rows = list(Simulator(seed=3).rows(60))
+    table = trials_table(rows)
+    return rows, Table(table.columns, list(table.lines))
+
+
+def foreign_table(tmp_path: Path) -> Table:
+    lines = [HEADER, evaluated(1, "d_model", 768, 10.87), blocked(2), eval_failed(3)]
+    found = single_knob.read(Source.read(write_jsonl(tmp_path / "t.jsonl", lines)))
+    table = runs_table(found.runs, found.measure)
+    return Table(table.columns, list(table.lines))
+
+
+def named(table: Table) -> list[dict[str, Cell]]:
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, line, strict=True)) for line in table.lines]
+
+
+def test_a_line_is_a_trial_and_a_refused_iteration_has_one_too() -> None:
+    rows, table = own_table()
+    trials = [trial for row in rows for trial in trials_of(row)]
+    refused = [row for row in rows if isinstance(row, IterationRow) and not row.trials]
+    assert trials
+    assert refused
+    lines = named(table)
+    assert [line["trial_id"] for line in lines if line["trial_id"]] == [t.trial_id for t in trials]
+    assert sum(line["trial_id"] is None for line in lines) == len(refused)
+    scores = [line["val_bpb"] for line in lines if line["status"] == "ok"]
+    assert scores == [t.val_bpb for t in trials if t.val_bpb is not None]
+    assert all(line["val_bpb"] is None for line in lines if line["status"] != "ok")
+
+
+def test_cells_are_of_their_columns_kind(tmp_path: Path) -> None:
+    kinds = {"text": str, "int": int, "float": float, "bool": bool}
+    for table in (own_table()[1], foreign_table(tmp_path)):
+        assert len({column.name for column in table.columns}) == len(table.columns)
+        assert all(column.says for column in table.columns)
+        for line in table.lines:
+            for column, cell in zip(table.columns, line, strict=True):
+                assert cell is None or type(cell) is kinds[column.kind], column
+
+
+def test_another_tools_score_goes_by_its_measures_name(tmp_path: Path) -> None:
+    table = foreign_table(tmp_path)
+    names = [column.name for column in table.columns]
+    assert "val_bits_per_token" in names
+    assert "val_bpb" not in names
+    lines = named(table)
+    assert [line["val_bits_per_token"] for line in lines] == [10.9554, 10.87, None, None]
+    assert lines[1]["config.d_model"] == 768
+    assert lines[3]["metric.error"] == "CUDA out of memory"
+
+
+def read_csv(table: Table) -> list[list[Cell]]:
+    """Written and read back, by the columns' kinds."""
+    file = io.StringIO(newline="")
+    write_csv(table, file)
+    file.seek(0)
+    header, *lines = csv.reader(file)
+    assert header == [column.name for column in table.columns]
+    readers = {"text": text_of, "int": int, "float": float, "bool": json.loads}
+    return [
+        [
+            None if cell == "" else readers[column.kind](cell)
+            for column, cell in zip(table.columns, line, strict=True)
+        ]
+        for line in lines
+    ]
+
+
+def test_csv_and_parquet_give_back_the_same_cells(tmp_path: Path) -> None:
+    for table in (own_table()[1], foreign_table(tmp_path)):
+        cells = [list(line) for line in table.lines]
+        assert read_csv(table) == cells
+        assert write_parquet(table, tmp_path / "t.parquet") == len(cells)
+        read = pq.read_table(tmp_path / "t.parquet")
+        assert [list(line.values()) for line in read.to_pylist()] == cells
+        for column in table.columns:
+            assert read.schema.field(column.name).metadata[b"description"].decode() == column.says
+
+
+HOSTILE = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http://x";"y")', "'=1"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_is_a_formula_to_a_spreadsheet(text: str) -> None:
+    row = iteration_row(1, None, reason=text)
+    file = io.StringIO(newline="")
+    table = trials_table([row])
+    write_csv(table, file)
+    file.seek(0)
+    header, line = csv.reader(file)
+    cell = line[header.index("reason")]
+    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert text_of(cell) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_text_comes_back(text: str) -> None:
+    cell = cell_text(text)
+    assert text_of(cell) == text
+    assert cell.startswith("'") or not cell.startswith(GUARDED)
+
+
+def test_numbers_below_zero_are_left_as_numbers() -> None:
+    assert [cell_text(cell) for cell in (-0.5, -3, True, None, 1e-300)] == [
+        "-0.5",
+        "-3",
+        "true",
+        "",
+        "1e-300",
+    ]
+
+
+def test_a_number_parquet_cannot_hold_is_said(tmp_path: Path) -> None:
+    lines: list[Sequence[Cell]] = [[1 << 70]]
+    table = Table((Column("seed", "int", "of a test"),), lines)
+    with pytest.raises(FormatError, match="too large"):
+        write_parquet(table, tmp_path / "t.parquet")

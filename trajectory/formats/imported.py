@@ -1,0 +1,262 @@
+"""Importing: another tool's file, or another campaign's journal, made a campaign of its own.
+
+An imported campaign is a directory with ``imported.jsonl``, and no process ever adds to it. What
+another tool measured is in that file (:mod:`trajectory.formats.foreign`). Of one of our own
+campaigns the file holds only where it came from: the rows are in a journal as they were, byte for
+byte, and the curves of its trials lie where they did.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from trainer.spec import explain
+from trajectory.errors import FormatError
+from trajectory.formats import results_tsv, single_knob
+from trajectory.formats.foreign import (
+    IMPORTED_FILE,
+    ForeignLine,
+    ForeignRun,
+    FormatName,
+    Provenance,
+    dump_foreign,
+    parse_foreign,
+)
+from trajectory.formats.own import OwnFile, read_journal
+from trajectory.formats.source import ForeignFile, Line, Source
+
+FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv"]
+JOURNAL_FILE = "trajectory.jsonl"
+CURVE_FILE = "curve.jsonl"
+_LOOKED_AT = 5
+_TRIAL_ID = re.compile(r"t\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCampaign:
+    """A directory that was imported."""
+
+    directory: Path
+    provenance: Provenance
+    runs: tuple[ForeignRun, ...]
+    """Of another tool; none where the campaign is one of ours and has a journal."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another tool measured it."""
+        return self.provenance.format in {"single-knob", "results-tsv"}
+
+
+def is_imported(directory: Path) -> bool:
+    """Whether this directory is read-only because it was imported."""
+    return (directory / IMPORTED_FILE).is_file()
+
+
+def read_imported(path: Path) -> ImportedCampaign:
+    """The imported campaign in a directory, or in an ``imported.jsonl`` wherever it lies.
+
+    :raises FormatError: where there is none, or a line of it is damaged.
+    """
+    file = path / IMPORTED_FILE if path.is_dir() else path
+    provenance, runs = _read_lines(Source.read(file))
+    return ImportedCampaign(file.parent, provenance, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSource:
+    """A campaign as a source of knowledge: anyone's, imported or not."""
+
+    path: Path
+    """As it was named."""
+    sha256: str
+    """Of the file that was read."""
+    foreign: ImportedCampaign | None
+    """What another tool measured; None for a campaign of ours."""
+    journal_lines: tuple[bytes, ...]
+    """The rows of one of ours, those left out that do not stand on their own."""
+
+
+def read_campaign_source(path: Path) -> CampaignSource:
+    """What a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file holds.
+
+    :raises FormatError: where it is no trajectory.
+    """
+    source = Source.read(_file_of(path))
+    format_ = _recognise(source)
+    if format_ == "journal":
+        lines = tuple(line.raw for line in read_journal(source).lines)
+        return CampaignSource(path, source.sha256, None, lines)
+    if format_ == "imported":
+        provenance, runs = _read_lines(source)
+    else:
+        found = _READERS[format_](source)
+        provenance, runs = _provenance(source, found), tuple(found.runs)
+    campaign = ImportedCampaign(source.path.parent, provenance, runs)
+    return CampaignSource(path, source.sha256, campaign, ())
+
+
+def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto") -> Provenance:
+    """Make ``directory`` a read-only campaign of what is in a file or another campaign's directory.
+
+    All of it is there afterwards, or nothing.
+
+    :raises FormatError: where the directory holds something, or the source no trajectory.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise FormatError(
+            f"{directory} is there already and not empty; name another directory with --campaign"
+        )
+    source = Source.read(_file_of(path))
+    recognised = _recognise(source) if format_ == "auto" else format_
+    with _whole_or_not_at_all(directory) as folder:
+        if recognised == "imported":
+            provenance, _ = _read_lines(source)
+            (folder / IMPORTED_FILE).write_bytes(source.data)
+        elif recognised == "journal":
+            own = read_journal(source)
+            provenance = _provenance(source, own)
+            (folder / JOURNAL_FILE).write_bytes(b"".join(line.raw + b"\n" for line in own.lines))
+            _copy_curves(source.path.parent, folder, own)
+            _write_lines(folder / IMPORTED_FILE, [provenance])
+        else:
+            found = _READERS[recognised](source)
+            if not found.runs:
+                raise FormatError(_nothing_in(source, found))
+            provenance = _provenance(source, found)
+            _write_lines(folder / IMPORTED_FILE, [provenance, *found.runs])
+    return provenance
+
+
+_READERS = {single_knob.FORMAT: single_knob.read, results_tsv.FORMAT: results_tsv.read}
+
+
+def _file_of(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    for name in (JOURNAL_FILE, IMPORTED_FILE):
+        if (path / name).is_file():
+            return path / name
+    raise FormatError(
+        f"{path} holds no campaign (no {JOURNAL_FILE}); name a campaign's directory, or the file "
+        "to import"
+    )
+
+
+def _recognise(source: Source) -> FormatName:
+    lines = list(islice(source.lines(), _LOOKED_AT))
+    kind = _kind(lines[0]) if lines else None
+    if kind == "campaign":
+        return "journal"
+    if kind == "imported":
+        return "imported"
+    if results_tsv.recognises(lines):
+        return "results-tsv"
+    if single_knob.recognises(lines):
+        return "single-knob"
+    raise FormatError(
+        f"{source.path} is no trajectory that can be imported: its first lines are neither a "
+        "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor the "
+        f"header of a results.tsv ({', '.join(results_tsv.COLUMNS)}); where its beginning is "
+        "damaged, name its --format"
+    )
+
+
+def _kind(line: Line) -> object:
+    try:
+        return line.json_object().get("kind")
+    except ValueError:
+        return None
+
+
+def _provenance(source: Source, found: ForeignFile | OwnFile) -> Provenance:
+    return Provenance(
+        format=found.format,
+        source=str(source.path),
+        source_sha256=source.sha256,
+        imported_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        measure=found.measure,
+        accept_delta_frac=found.accept_delta_frac,
+        skipped=tuple(found.skipped),
+    )
+
+
+def _nothing_in(source: Source, found: ForeignFile) -> str:
+    first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
+    return (
+        f"{source.path} has no line that a {found.format} trajectory would have{first}; name "
+        "another file or --format"
+    )
+
+
+def _read_lines(source: Source) -> tuple[Provenance, tuple[ForeignRun, ...]]:
+    runs: list[ForeignRun] = []
+    provenance: Provenance | None = None
+    for line in source.lines():
+        try:
+            parsed = parse_foreign(line.raw)
+        except ValidationError as error:
+            raise _damaged(source.path, line, explain(error)[:300]) from error
+        if isinstance(parsed, ForeignRun) and provenance is not None:
+            runs.append(parsed)
+        elif isinstance(parsed, Provenance) and provenance is None:
+            provenance = parsed
+        else:
+            raise _damaged(source.path, line, f"a line of kind {parsed.kind!r} out of place")
+    if provenance is None:
+        raise FormatError(f"{source.path} is empty; import the campaign again")
+    return provenance, tuple(runs)
+
+
+def _damaged(path: Path, line: Line, why: str) -> FormatError:
+    return FormatError(
+        f"line {line.number} of {path} is damaged ({why}); import the campaign again"
+    )
+
+
+def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:
+    path.write_text("".join(dump_foreign(line) + "\n" for line in lines), "utf-8")
+
+
+def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
+    """The learning curves of its trials, where they lie beside the journal."""
+    for trial_id in own.trial_ids:
+        curve = source / "trials" / trial_id / CURVE_FILE
+        if _TRIAL_ID.fullmatch(trial_id) and curve.is_file() and not curve.is_symlink():
+            (folder / "trials" / trial_id).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(curve, folder / "trials" / trial_id / CURVE_FILE)
+
+
+@contextmanager
+def _whole_or_not_at_all(directory: Path) -> Iterator[Path]:
+    """A folder beside ``directory`` that becomes it when all went well."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    try:
+        yield folder
+        folder.chmod(0o755)
+        folder.replace(directory)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritable(directory: Path, error: OSError) -> FormatError:
+    return FormatError(
+        f"{directory} cannot be written: {error.strerror or error}; free some space, or name "
+        "another directory with --campaign"
+    )

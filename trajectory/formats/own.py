@@ -1,0 +1,111 @@
+"""A journal of another campaign of ours, taken in line by line.
+
+The rows of a damaged journal are kept as far as they stand on their own: a row is left out where it
+is no row, repeats an iteration, or is about a config that only a row left out describes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from trainer.spec import explain
+from trajectory.errors import FormatError
+from trajectory.formats.foreign import FormatName, Measure, Skipped
+from trajectory.formats.source import Line, Source
+from trajectory.rows import (
+    SCHEMA,
+    BaselineRow,
+    CampaignRow,
+    IterationRow,
+    Row,
+    StressRow,
+    TrialRecord,
+    parse_row,
+)
+
+_WHY_CHARACTERS = 300
+
+
+@dataclass(slots=True)
+class OwnFile:
+    """What is fit to be a journal, and what was left out of it."""
+
+    format: FormatName = "journal"
+    measure: Measure = "val_bpb"
+    accept_delta_frac: None = None
+    lines: list[Line] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    trial_ids: list[str] = field(default_factory=list)
+
+
+def read_journal(source: Source) -> OwnFile:
+    """
+    :raises FormatError: where the first line is no campaign row: nothing after it has a meaning.
+    """
+    own = OwnFile()
+    configs: set[str] = set()
+    iterations: set[int] = set()
+    for line in source.lines():
+        try:
+            row = _row(line, first=not own.lines)
+            _stands(row, configs, iterations)
+        except ValueError as error:
+            if not own.lines:
+                raise FormatError(
+                    f"{source.path} cannot be imported: its first line is no campaign row of this "
+                    f"version ({error}); restore it from a copy"
+                ) from error
+            own.skipped.append(Skipped(line=line.number, why=str(error)[:_WHY_CHARACTERS]))
+            continue
+        own.lines.append(line)
+        own.trial_ids += [trial.trial_id for trial in trials_of(row)]
+    return own
+
+
+def trials_of(row: Row) -> tuple[TrialRecord, ...]:
+    """The trials that a row records."""
+    if isinstance(row, IterationRow):
+        return row.trials
+    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
+
+
+def _row(line: Line, *, first: bool) -> Row:
+    """
+    :raises ValueError: where the line is not the row that may be here.
+    """
+    try:
+        row = parse_row(line.raw)
+    except ValidationError as error:
+        raise ValueError(explain(error)) from error
+    if isinstance(row, CampaignRow) != first:
+        raise ValueError(f"a row of kind {row.kind!r} is not expected here")
+    if isinstance(row, CampaignRow) and row.schema_ > SCHEMA:
+        raise ValueError(f"row format {row.schema_} is newer than {SCHEMA}, the newest known here")
+    return row
+
+
+def _stands(row: Row, configs: set[str], iterations: set[int]) -> None:
+    """
+    :raises ValueError: where the row needs one that is not there, or repeats one.
+    """
+    described: set[str] = set()
+    if isinstance(row, IterationRow):
+        if row.iter in iterations:
+            raise ValueError(f"iteration {row.iter} is there already")
+        if row.config_hash is not None and row.verdict.allowed:
+            described.add(row.config_hash)
+    elif isinstance(row, BaselineRow):
+        described.add(row.config_hash)
+    elif isinstance(row, StressRow):
+        return  # it describes its config for itself alone
+    for trial in trials_of(row):
+        if trial.config_hash not in configs | described:
+            raise ValueError(
+                f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
+                "taken in describes"
+            )
+    if isinstance(row, IterationRow):
+        iterations.add(row.iter)
+    configs |= described

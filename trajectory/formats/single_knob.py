@@ -1,0 +1,192 @@
+"""JSONL of the published loop in which a local model turns one knob at a time.
+
+The first line holds the baseline: ``baseline_val_bpb``, ``baseline_cfg``, ``accept_delta_frac``.
+Each line after it is an iteration that ended at one ``stage``; a last one sums the run up. Every
+proposal is against the baseline. What the loop calls ``val_bpb`` is cross-entropy over tokens in
+bits, so it is taken in as bits per token.
+
+Its writer: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trainer.spec import Finite, Frozen
+from trajectory.formats.foreign import ForeignRun
+from trajectory.formats.source import ForeignFile, Line, Source
+
+FORMAT: Final = "single-knob"
+_HEADER = {"baseline_val_bpb", "baseline_cfg"}
+_SCORE = "val_bpb"
+_ABOUT_THE_RUN = ("nim_latency_s", "iter_wall_s")
+
+
+def recognises(lines: list[Line]) -> bool:
+    """Whether a file that begins with these lines is one."""
+    return any(_looks_like_one(line) for line in lines)
+
+
+def _looks_like_one(line: Line) -> bool:
+    try:
+        found = line.json_object()
+    except ValueError:
+        return False
+    return found.keys() >= _HEADER or found.keys() >= {"iter", "stage"}
+
+
+def read(source: Source) -> ForeignFile:
+    """Every iteration of a file, and its baseline as iteration 0."""
+    reader = _Reader()
+    for line in source.lines():
+        reader.take(line)
+    return reader.file
+
+
+class _Reader:
+    """A file, and what its lines up to now have said."""
+
+    def __init__(self) -> None:
+        self.file = ForeignFile(format=FORMAT, measure="val_bits_per_token")
+        self._lines: dict[int, int] = {}
+        """Iteration to the line it is in."""
+
+    def take(self, line: Line) -> None:
+        """One more line."""
+        self.file.take(line, lambda: self._run(line))
+
+    def _run(self, line: Line) -> ForeignRun | None:
+        found = line.json_object()
+        if found.get("stage") == "loop_complete":
+            return None  # sums up what the other lines say
+        run = self._baseline(line, found) if found.keys() >= _HEADER else _iteration(line, found)
+        if run.status != "paused":
+            before = self._lines.setdefault(run.iter, line.number)
+            if before != line.number:
+                raise ValueError(f"iteration {run.iter} is in line {before} already")
+        return run
+
+    def _baseline(self, line: Line, found: dict[str, Any]) -> ForeignRun:
+        header = _Header.model_validate({"accept_delta_frac": found.get("accept_delta_frac")})
+        run = ForeignRun.model_validate(
+            {
+                "line": line.number,
+                "iter": 0,
+                "values": found["baseline_cfg"],
+                "is_baseline": True,
+                "status": "measured",
+                "score": found["baseline_val_bpb"],
+            }
+        )
+        self.file.accept_delta_frac = header.accept_delta_frac
+        return run
+
+
+def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
+    stage = found.get("stage")
+    reader = _STAGES.get(stage) if isinstance(stage, str) else None
+    if reader is None:
+        raise ValueError(f"its stage is {stage!r:.60}, which is none of {', '.join(_STAGES)}")
+    return reader(line, found)
+
+
+class _Header(Frozen):
+    accept_delta_frac: Finite | None
+
+
+class _Asked(Frozen):
+    """A proposal that passed the loop's rails."""
+
+    knob: str
+    new_value: bool | int | float | str
+    reason: str = ""
+
+
+def _evaluated(line: Line, found: dict[str, Any]) -> ForeignRun:
+    action = {"keep": "keep", "revert": "discard"}.get(str(found.get("decision")))
+    if action is None:
+        raise ValueError(f"its decision is {found.get('decision')!r:.60}, not keep or revert")
+    return ForeignRun.model_validate(
+        _common(line, found)
+        | _asked(found)
+        | {"status": "measured", "score": found.get(_SCORE), "action": action}
+    )
+
+
+def _eval_failed(line: Line, found: dict[str, Any]) -> ForeignRun:
+    metrics = found.get("eval_metrics")
+    why = metrics.get("error") if isinstance(metrics, dict) else None
+    return ForeignRun.model_validate(
+        _common(line, found)
+        | _asked(found)
+        | {"status": "failed", "action": "discard", "why": _text(why or found.get("reason"))}
+    )
+
+
+def _blocked(line: Line, found: dict[str, Any]) -> ForeignRun:
+    """The proposal is whatever the model said: kept where it names a knob and a value."""
+    try:
+        proposal = _asked(found)
+    except ValueError:
+        proposal = {}
+    return ForeignRun.model_validate(
+        _common(line, found)
+        | proposal
+        | {
+            "status": "refused",
+            "values": None,
+            "rail": found.get("rail"),
+            "why": _text(found.get("reason")),
+        }
+    )
+
+
+def _nim_error(line: Line, found: dict[str, Any]) -> ForeignRun:
+    why = found.get("nim_error") or found.get("reason")
+    return ForeignRun.model_validate(
+        _common(line, found) | {"status": "no proposal", "values": None, "why": _text(why)}
+    )
+
+
+def _paused(line: Line, found: dict[str, Any]) -> ForeignRun:
+    return ForeignRun.model_validate(
+        _common(line, found)
+        | {"status": "paused", "values": None, "why": _text(found.get("reason"))}
+    )
+
+
+_STAGES = {
+    "evaluated": _evaluated,
+    "blocked": _blocked,
+    "eval_failed": _eval_failed,
+    "nim_error": _nim_error,
+    "paused": _paused,
+}
+
+
+def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
+    metrics = found.get("eval_metrics") or {}
+    if not isinstance(metrics, dict):
+        raise ValueError(f"its eval_metrics are {metrics!r:.60}, no JSON object")  # noqa: TRY004
+    about = {name: found[name] for name in _ABOUT_THE_RUN if name in found}
+    return {
+        "line": line.number,
+        "iter": found.get("iter"),
+        "at": found.get("ts"),
+        "values": found.get("candidate_cfg"),
+        # Its val_bpb is the score, and no bits per byte to stand under that name.
+        "metrics": {name: value for name, value in metrics.items() if name != _SCORE} | about,
+    }
+
+
+def _asked(found: dict[str, Any]) -> dict[str, Any]:
+    proposal = found.get("proposal")
+    if not isinstance(proposal, dict):
+        raise ValueError(f"its proposal is {proposal!r:.60}, no JSON object")  # noqa: TRY004
+    named = {name: proposal[name] for name in _Asked.model_fields if name in proposal}
+    asked = _Asked.model_validate(named)
+    return {"changes": {asked.knob: asked.new_value}, "reason": asked.reason}
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

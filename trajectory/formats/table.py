@@ -1,0 +1,255 @@
+"""A campaign as one flat table, for spreadsheets, data frames and databases.
+
+Of our own campaigns a line is a trial; an iteration that trained nothing has one line with the
+trial's columns empty. Of another tool's a line is one of its runs. Every column says what it holds
+and in which unit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from trainer.spec import Config, TrialFailed, TrialOk
+from trajectory.formats.foreign import ForeignRun, Measure, Plain
+from trajectory.formats.own import trials_of
+from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, StressRow, TrialRecord
+
+Kind: TypeAlias = Literal["text", "int", "float", "bool"]
+Cell: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A name, the type of every cell that is not empty, and what it says with its unit."""
+
+    name: str
+    kind: Kind
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and lines of as many cells. The lines may be read once."""
+
+    columns: tuple[Column, ...]
+    lines: Iterable[Sequence[Cell]]
+
+
+_ITERATION = (
+    Column("campaign_id", "text", "of the campaign"),
+    Column("kind", "text", "baseline, iteration or stress"),
+    Column("iter", "int", "iteration, 1 the first; empty beside iterations"),
+    Column("at", "text", "when the row was written, ISO 8601, UTC"),
+    Column("proposer", "text", "who made the proposal that was used"),
+    Column("model", "text", "of a language model that was asked"),
+    Column("changes", "text", "knobs the proposal sets, JSON"),
+    Column("reason", "text", "the proposer's, in its own words"),
+    Column("rail", "text", "that refused the proposal"),
+    Column("why", "text", "it was refused"),
+    Column("action", "text", "keep, discard or none"),
+    Column("reference_hash", "text", "config that the candidate was judged against"),
+    Column("reference_bpb", "float", "its mean, bits per byte"),
+    Column("estimate_bpb", "float", "the candidate's mean, bits per byte"),
+    Column("delta_bpb", "float", "estimate minus reference, bits per byte; negative is better"),
+    Column("stderr_bpb", "float", "standard error of the difference, bits per byte"),
+    Column("iteration_wall_s", "float", "the whole iteration, seconds"),
+    Column("iteration_energy_wh", "float", "the whole iteration, watt-hours"),
+)
+_TRIAL = (
+    Column("trial_id", "text", "of the trial"),
+    Column("role", "text", "baseline, candidate, reference or stress"),
+    Column("config_hash", "text", "SHA-256 of the config that was trained"),
+    Column("seed", "int", "of initial weights and batches"),
+    Column("status", "text", "ok, or how it failed"),
+    Column("message", "text", "of a failure"),
+    Column("trial_wall_s", "float", "from request to result, seconds"),
+)
+_RESULT = (
+    Column("val_bpb", "float", "held-out bits per byte"),
+    Column("val_bits_per_token", "float", "held-out bits per token"),
+    Column("val_bytes", "int", "UTF-8 bytes scored"),
+    Column("val_tokens", "int", "tokens scored"),
+    Column("train_loss_first", "float", "nats per token"),
+    Column("train_loss_last", "float", "nats per token"),
+    Column("steps", "int", "optimizer steps"),
+    Column("tokens", "int", "trained on"),
+    Column("params", "int", "parameters"),
+    Column("step_ms", "float", "median over the steps after the first, milliseconds"),
+    Column("tokens_per_s", "float", "trained tokens over train_s"),
+    Column("train_s", "float", "seconds"),
+    Column("eval_s", "float", "seconds"),
+    Column("setup_s", "float", "seconds"),
+    Column("peak_mem_gib", "float", "GiB"),
+    Column("energy_wh", "float", "watt-hours"),
+    Column("backend", "text", "that trained"),
+    Column("device", "text", "its own name"),
+)
+
+
+def trials_table(rows: Iterable[Row]) -> Table:
+    """The trials of one of our campaigns, in the journal's order."""
+    knobs = tuple(
+        Column(f"config.{name}", _kind_of_field(name), "of the config that was trained")
+        for name in Config.model_fields
+    )
+    return Table((*_ITERATION, *_TRIAL, *_RESULT, *knobs), _trial_lines(rows))
+
+
+def _kind_of_field(name: str) -> Kind:
+    kinds: dict[object, Kind] = {float: "float", int: "int", bool: "bool"}
+    parts = _parts(Config.model_fields[name].annotation)
+    return next((kinds[part] for part in parts if part in kinds), "text")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """A type, and those it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        if not isinstance(part, str):
+            yield from _parts(part)
+
+
+def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
+    campaign_id = ""
+    configs: dict[str, Config] = {}
+    for row in rows:
+        if isinstance(row, CampaignRow):
+            campaign_id = row.id
+        if isinstance(row, BaselineRow | IterationRow | StressRow):
+            if row.config is not None and row.config_hash is not None:
+                configs[row.config_hash] = row.config
+            about = (campaign_id, *_iteration_cells(row))
+            for trial in trials_of(row) or (None,):
+                config = configs.get(trial.config_hash) if trial else row.config
+                yield (*about, *_trial_cells(trial), *_config_cells(config))
+
+
+def _iteration_cells(row: BaselineRow | IterationRow | StressRow) -> tuple[Cell, ...]:
+    if not isinstance(row, IterationRow):
+        return (row.kind, None, row.at, *[None] * (len(_ITERATION) - 4))
+    decision = row.decision
+    return (
+        row.kind,
+        row.iter,
+        row.at,
+        row.proposer.kind,
+        row.proposer.model,
+        None if row.proposal is None else json.dumps(row.proposal.changes),
+        None if row.proposal is None else row.proposal.reason,
+        row.verdict.rail,
+        row.verdict.why or None,
+        decision.action,
+        decision.reference_hash,
+        decision.reference_bpb,
+        decision.estimate_bpb,
+        decision.delta,
+        decision.stderr,
+        row.wall_s,
+        row.energy_wh,
+    )
+
+
+def _trial_cells(trial: TrialRecord | None) -> tuple[Cell, ...]:
+    if trial is None:
+        return (None,) * (len(_TRIAL) + len(_RESULT))
+    result = trial.result
+    message = result.message if isinstance(result, TrialFailed) else None
+    named = (
+        {name: getattr(result, name) for name in TrialOk.model_fields}
+        if isinstance(result, TrialOk)
+        else {"steps": result.steps, "peak_mem_gib": result.peak_mem_gib}
+    )
+    return (
+        trial.trial_id,
+        trial.role,
+        trial.config_hash,
+        trial.seed,
+        result.status,
+        message,
+        trial.wall_s,
+        *(named.get(column.name) for column in _RESULT),
+    )
+
+
+def _config_cells(config: Config | None) -> tuple[Cell, ...]:
+    return tuple(getattr(config, name, None) for name in Config.model_fields)
+
+
+_RUN = (
+    Column("source_line", "int", "in the file it was imported from"),
+    Column("iter", "int", "as the source counts; 0 is a baseline measured before"),
+    Column("at", "text", "as the source writes it"),
+    Column("name", "text", "what stands for a config that is not given, such as a commit"),
+    Column("is_baseline", "bool", "whether the source says so"),
+    Column("changes", "text", "knobs the proposal sets, JSON"),
+    Column("reason", "text", "in the source's words"),
+    Column("status", "text", "measured, failed, refused, no proposal or paused"),
+    Column("action", "text", "keep, discard or none"),
+    Column("rail", "text", "that refused it, in the source's words"),
+    Column("why", "text", "of a failure, a refusal or a pause"),
+)
+_UNIT = {"val_bpb": "held-out bits per byte", "val_bits_per_token": "held-out bits per token"}
+
+
+def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
+    """The runs of another tool's campaign, in the source's order."""
+    values = _columns_of("config", [run.values or {} for run in runs])
+    metrics = _columns_of("metric", [run.metrics for run in runs])
+    score = Column(measure, "float", f"{_UNIT[measure]}, as the source measured it")
+    return Table(
+        (*_RUN, score, *values.values(), *metrics.values()),
+        (_run_cells(run, values, metrics) for run in runs),
+    )
+
+
+def _run_cells(
+    run: ForeignRun, values: dict[str, Column], metrics: dict[str, Column]
+) -> Sequence[Cell]:
+    return (
+        run.line,
+        run.iter,
+        run.at,
+        run.name,
+        run.is_baseline,
+        None if run.changes is None else json.dumps(run.changes),
+        run.reason or None,
+        run.status,
+        run.action,
+        run.rail,
+        run.why or None,
+        run.score,
+        *(_as(column, (run.values or {}).get(name)) for name, column in values.items()),
+        *(_as(column, run.metrics.get(name)) for name, column in metrics.items()),
+    )
+
+
+def _columns_of(prefix: str, dicts: Sequence[dict[str, Plain]]) -> dict[str, Column]:
+    names = dict.fromkeys(name for each in dicts for name in each)
+    return {
+        name: Column(
+            f"{prefix}.{name}",
+            _common_kind([each[name] for each in dicts if each.get(name) is not None]),
+            "under the source's own name",
+        )
+        for name in names
+    }
+
+
+def _common_kind(values: Sequence[Any]) -> Kind:
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int}:
+        return "int"
+    return "float" if kinds and kinds <= {int, float} else "text"
+
+
+def _as(column: Column, value: Plain) -> Cell:
+    if value is None or column.kind in {"bool", "int"}:
+        return value
+    if column.kind == "float":
+        return float(value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,101 @@
+"""A trial as experiment trackers take it: parameters, metrics, tags, and when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from trainer.spec import Config, CurvePoint, Scalar, TrialFailed, TrialOk
+from trajectory.formats.own import trials_of
+from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialRecord
+
+NOT_METRICS = {"status", "backend", "device", "precision"}
+CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
+"""Of each logged step, under the names and in the units of a CurvePoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """One trial, ready for a tracker."""
+
+    trial: TrialRecord
+    config: Config | None
+    """None where no row before the trial's describes it."""
+    tags: dict[str, str] = field(default_factory=dict)
+    ended_s: float = 0.0
+    """Seconds since 1970."""
+
+    @property
+    def began_s(self) -> float:
+        return self.ended_s - self.trial.wall_s
+
+    @property
+    def params(self) -> dict[str, Scalar]:
+        """The config's fields, and the seed."""
+        config = self.config.canonical() if self.config is not None else {}
+        return {**config, "seed": self.trial.seed}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every number of the result under its own name; no score for a failure."""
+        return metrics_of(self.trial.result)
+
+
+def metrics_of(result: TrialOk | TrialFailed) -> dict[str, float]:
+    """Every number of a result under its own name, its unit in it."""
+    values = result.model_dump(exclude=NOT_METRICS | {"message"}, exclude_none=True)
+    return {name: float(value) for name, value in values.items()}
+
+
+def curve_metrics(point: CurvePoint) -> dict[str, float]:
+    """The numbers of one logged step."""
+    return {name: float(getattr(point, name)) for name in CURVE_METRICS}
+
+
+def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
+    """Every trial of a campaign. Trials of one row ran one after the other, the last of them
+    ending when the row was written."""
+    configs: dict[str, Config] = {}
+    for row in rows:
+        if not isinstance(row, BaselineRow | IterationRow | StressRow):
+            continue
+        if row.config is not None and row.config_hash is not None:
+            configs[row.config_hash] = row.config
+        trials = trials_of(row)
+        end_s = _seconds(row.at)
+        for index, trial in enumerate(trials):
+            yield Tracked(
+                trial=trial,
+                config=configs.get(trial.config_hash),
+                tags=_tags(row, trial),
+                ended_s=end_s - sum(later.wall_s for later in trials[index + 1 :]),
+            )
+
+
+def _tags(row: BaselineRow | IterationRow | StressRow, trial: TrialRecord) -> dict[str, str]:
+    tags = {
+        "kind": row.kind,
+        "role": trial.role,
+        "status": trial.result.status,
+        "config_hash": trial.config_hash,
+    }
+    if isinstance(trial.result, TrialFailed):
+        tags["message"] = trial.result.message
+    if isinstance(row, IterationRow):
+        tags |= {
+            "iter": str(row.iter),
+            "proposer": row.proposer.kind,
+            "action": row.decision.action,
+            "reason": row.proposal.reason if row.proposal is not None else "",
+        }
+    return tags
+
+
+def _seconds(at: str) -> float:
+    """A row's time; 0 for one that is no ISO 8601, which only an edited journal has."""
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
