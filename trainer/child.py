@@ -7,11 +7,11 @@ process, needs no network, and imports nothing that importing this module has no
 from __future__ import annotations
 
 import errno
-import os
 import resource
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -20,16 +20,19 @@ import psutil
 import torch
 
 from trainer.backends import choose_backend
+from trainer.backends.compilation import compile_ahead, is_compiler_failure
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.data import Batches
 from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import evaluate
 from trainer.libc import libc
+from trainer.machine import cpu_name
+from trainer.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.schedule import Schedule
 from trainer.spec import BackendName, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.train import TrialStopped, train
-from trainer.trial_files import CURVE_NAME, RESULT_NAME
+from trainer.trial_files import CURVE_NAME, RESULT_NAME, write_atomically
 
 _GIB = 1 << 30
 _MACHINERY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT}
@@ -48,7 +51,8 @@ def run_trial(
     born = _birth() if born is None else born
     try:
         result = _classified(spec, trial_dir, born)
-        _write_result(trial_dir, result)
+        data = result.model_dump_json(indent=2).encode() + b"\n"
+        write_atomically(trial_dir / RESULT_NAME, data)
     except OSError as error:
         raise MachineryError(
             f"cannot write in the trial directory {trial_dir} ({error.strerror});"
@@ -69,9 +73,14 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRNOS:
             raise
         traceback.print_exc()
-        if is_out_of_memory(error):
+        if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
             message = f"out of memory on {spec.device}: {_first_line(error)}"
             return _failed(spec, TrialFailed(status="oom", message=message))
+        if is_compiler_failure(error):
+            raise MachineryError(
+                f"the blocks could not be compiled on this machine ({_first_line(error)});"
+                " see trainer.log, or go without compile"
+            ) from error
         message = f"the trainer crashed with {type(error).__name__}: {_first_line(error)}"
         return _failed(spec, TrialFailed(status="crash", message=message))
 
@@ -79,7 +88,7 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     _keep_freed_memory()
     device = _device(spec.device)
-    backend = choose_backend(spec.backend, spec.fp8)
+    backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
     backend.check(spec.config, device)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -94,6 +103,8 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         seq_len=config.seq_len,
         device=device,
     )
+    if spec.compile:
+        compile_ahead(model, batches(1))
     setup_s = time.monotonic() - born
     with (trial_dir / CURVE_NAME).open("w", encoding="utf-8") as curve:
         trained = train(
@@ -132,19 +143,22 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         eval_s=eval_s,
         setup_s=max(0.0, setup_s),
         peak_mem_gib=_peak_mem_gib(device),
+        peak_reserved_gib=_peak_reserved_gib(device),
         backend=backend.name,
         device=_device_name(device),
         precision=config.precision,
     )
 
 
-def check_trainable(config: Config, backend: BackendName, device: str) -> None:
+def check_trainable(
+    config: Config, backend: BackendName, device: str, *, compile: bool = False
+) -> None:
     """Refuse, before anything is created, what every trial would refuse.
 
-    :raises MachineryError: where the device is not there.
+    :raises MachineryError: where the device is not there, or nothing to compile with.
     :raises SpecError: where the backend cannot train such a config on it.
     """
-    choose_backend(backend).check(config, _device(device))
+    choose_backend(backend, compile=compile).check(config, _device(device))
 
 
 # --- before the first step --------------------------------------------------------------------
@@ -217,31 +231,6 @@ def _append(curve: TextIO, point: CurvePoint) -> None:
     curve.flush()
 
 
-def _write_result(trial_dir: Path, result: TrialOk | TrialFailed) -> None:
-    """In one step, so that whoever finds a result.json finds all of it."""
-    part = trial_dir / (RESULT_NAME + ".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(result.model_dump_json(indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(trial_dir / RESULT_NAME)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: Python's, torch's on either device, or a CUDA library's."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    told = (
-        "can't allocate memory",  # c10's CPU allocator
-        "not enough memory",  # the same on other platforms
-        "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDNN_STATUS_ALLOC_FAILED",
-        "CUDA error: out of memory",
-        "could not create a memory object",  # oneDNN
-    )
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in told)
-
-
 def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:
     """The failure with the memory it took to get there."""
     peak_mem_gib = _peak_mem_gib(torch.device(spec.device))
@@ -261,12 +250,15 @@ def _peak_mem_gib(device: torch.device) -> float:
     return peak * (1 if sys.platform == "darwin" else 1024) / _GIB
 
 
+def _peak_reserved_gib(device: torch.device) -> float | None:
+    """What the caching allocator held at most; there is none on CPU."""
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.max_memory_reserved(device)) / _GIB
+
+
 def _device_name(device: torch.device) -> str:
-    """The device's own name, or ``cpu`` where it does not say."""
+    """The device's own name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return "cpu"
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "cpu")
+    return cpu_name()

@@ -41,13 +41,18 @@ class Batches:
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
         """``tokens_BT`` and ``targets_BT``, int64, on the device; ``step`` counts from 1.
 
-        On CUDA the copy is asynchronous, from pinned memory: asked for while the device still
-        works on the step before, it costs nothing.
+        On CUDA the copy is asynchronous: asked for while the device still works on the step before,
+        it costs nothing.
         """
         draw = np.random.default_rng((self._seed, step)).random(self._batch_size)
         starts_B = (draw * self._starts).astype(np.int64)
         window = self._tokens[starts_B[:, None] + self._offsets]
-        window_BT1 = torch.from_numpy(window.astype(np.int64))
-        if self._device.type == "cuda":
-            window_BT1 = window_BT1.pin_memory().to(self._device, non_blocking=True)
+        window_BT1 = to_device(torch.from_numpy(window.astype(np.int64)), self._device)
         return window_BT1[:, :-1].contiguous(), window_BT1[:, 1:].contiguous()
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """``tensor`` of the host on ``device``; from pinned memory, so that the host need not wait."""
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -9,12 +9,15 @@
     ├── agent.errors
     │   ├── SettingsError    a setting or environment variable that makes no sense
     │   ├── MenuError        a ProxyMenu file that cannot be used
+    │   ├── TargetError      a target architecture that cannot be used, or has no such proxy
+    │   ├── HandoffError     a launch plan that cannot be made, or a cloud log that cannot be read
     │   ├── CampaignError    a campaign that cannot be created, resumed or read as asked
     │   └── ProposerError    no usable proposal came from a proposer
     └── trajectory.errors
         ├── JournalError     trajectory.jsonl is damaged beyond a torn last line
         ├── HistoryError     the index cannot be opened or rebuilt
-        └── CampaignLockedError   another process writes this campaign
+        ├── CampaignLockedError   another process writes this campaign
+        └── FormatError      a file that is no trajectory, or one that a format cannot hold
 
 Every message is one plain sentence with three parts: what failed, the value seen, what to do
 next. The command line prints it and exits 1; anything that is not an AutoresearchError is a bug

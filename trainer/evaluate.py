@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.data import Tokens
+from trainer.data import Tokens, to_device
 
 TOKENS_PER_PASS = 4096
 """Scored in one forward pass; at least one window. No config changes it."""
-LOGITS_PER_PASS = 1 << 25
-"""Bound on tokens × vocabulary of a pass: 256 MiB of float64 logits."""
+LOGITS_PER_PASS = 1 << 28
+"""Bound on tokens × vocabulary of a pass: half a GiB of bf16 logits where a model holds all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,17 @@ class Evaluation:
 def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int) -> Evaluation:
     """Score ``heldout`` in windows of ``seq_len`` that share no target, the last one shorter.
 
-    The forward pass runs in the precision the config trains in; log-softmax and the sum are
-    float64. Separators are targets too: where a document ends is something to predict.
+    Logits come in the precision the config trains in, which is part of what is measured (bf16
+    logits have three digits). From them on all is float64: the log-softmax, which the model does
+    (:meth:`trainer.backends.base.Backend.build`), and the sum, which this does. Separators are
+    targets too: where a document ends is something to predict.
     """
     device = next(model.parameters()).device
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=device)
     tokens_per_pass = min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
     for tokens_BT, targets_BT in windows(heldout, seq_len, max(1, tokens_per_pass // seq_len)):
-        nll_BT = model(tokens_BT.to(device), targets_BT.to(device))
+        nll_BT = model(to_device(tokens_BT, device), to_device(targets_BT, device))
         total += nll_BT.sum(dtype=torch.float64)
     return Evaluation(nll_nats=total.item(), tokens=len(heldout) - 1)
 

@@ -88,6 +88,8 @@ class ForkServer:
             return
         for message in messages:
             if isinstance(message, Start):
+                if self._settings.warm:
+                    _import_ahead(message.imports)
                 self._fork(Path(message.trial_dir))
             elif isinstance(message, Stop) and self._trial is not None:
                 self._signal_trial(signal.SIGTERM)
@@ -212,15 +214,28 @@ def load_entry(entry: str) -> trial_process.TrialFunction:
     return function
 
 
+def _import_ahead(modules: tuple[str, ...]) -> None:
+    """Import what is not there yet; what cannot be, the trial will meet again and report."""
+    if modules and not all(name in sys.modules for name in modules):
+        with contextlib.suppress(ImportError):
+            for name in modules:
+                importlib.import_module(name)
+        _freeze_heap()
+
+
+def _freeze_heap() -> None:
+    """Children inherit the heap copy-on-write; a collection there would copy all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Serve as the one argument, a ServerSettings in JSON, says."""
     settings = ServerSettings.model_validate_json(sys.argv[1])
     become_subreaper()
     if settings.warm:
         load_entry(settings.entry)
-    # Children inherit the heap copy-on-write; a collection there would copy all of it.
-    gc.collect()
-    gc.freeze()
+    _freeze_heap()
     ForkServer(Channel(socket.socket(fileno=settings.control_fd)), settings).serve()
 
 

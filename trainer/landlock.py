@@ -59,7 +59,8 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
-    :raises SandboxError: where the trial lies inside what all trials may read.
+    :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
+        would open more than itself.
     :raises OSError: where the kernel refuses.
     """
     read = AccessFS.READ_FILE | AccessFS.READ_DIR
@@ -93,8 +94,25 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             for pattern in _DEVICES_CUDA:
                 for node in Path("/dev").glob(pattern):
                     allow(node, read | write | AccessFS.IOCTL_DEV)
+        if spec.compile and spec.compile_cache is not None:
+            allow(_apart(Path(spec.compile_cache).resolve(), spec, trial_dir), own)
         allow(trial_dir, own)
         ruleset.restrict()
+
+
+def _apart(cache: Path, spec: TrialSpec, trial_dir: Path) -> Path:
+    """``cache``, which must hold neither this trial nor its corpus, nor lie in the corpus."""
+    corpus = Path(spec.corpus_dir).resolve()
+    if (
+        trial_dir.is_relative_to(cache)
+        or corpus.is_relative_to(cache)
+        or cache.is_relative_to(corpus)
+    ):
+        raise SandboxError(
+            f"the compile cache {cache}, which every trial may write, is not apart from the trial"
+            f" {trial_dir} and the corpus {corpus}; give it a directory of its own"
+        )
+    return cache
 
 
 def _beside(trial_dir: Path, readable: Path) -> Path:

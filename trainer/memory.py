@@ -1,10 +1,11 @@
 """What a config's training will need, by arithmetic, and what its device has.
 
 Two moments compete for the peak, and the larger is predicted. P is the number of parameters, W
-those of the matrices inside the blocks and of the head, N the tokens of a step, L blocks, D
-d_model, F d_ff, V the vocabulary, H heads, T seq_len:
+those of the matrices inside the blocks and of the head, N the tokens of a step, C those of a chunk
+of the loss, L blocks, D d_model, F d_ff, V the vocabulary, H heads, G heads of keys and values, T
+seq_len:
 
-    at the loss      12 P + copies × W + N × (L × block + loss × V)
+    at the loss      12 P + copies × W + N × L × block + loss
     at the update    16 P
 
 12 bytes a parameter are the fp32 master weight (4) and AdamW's two moments (8); the gradient (4) is
@@ -15,14 +16,17 @@ transpose (1 + 1).
 ``block`` is Korthikanti et al. 2022 (arXiv 2205.05198), section 4.1, with a fused attention that
 holds no scores and without dropout: 34 D becomes, at F = 4 D, 32 D bytes a token,
 
-    norms 4 D · queries, keys, values 6 D · inputs of the four products 6 D + 2 F · GELU's input 2 F
+    norms 4 D · queries 2 D · keys, values 4 D G / H · inputs of the four products 6 D + 2 F ·
+    GELU's input 2 F
 
 with 4 F more for SwiGLU's second branch and its product, one byte less for each input of a product
 that is kept in fp8 (3 D + F), and twice all of it in fp32. The CPU's bf16 attention of short
-sequences holds its weights: 2 H T.
+sequences holds its weights: 2 H T. A compiled block keeps less than this: what is cheap to compute
+again it computes again, how much is not yet measured.
 
-``loss`` counts the copies of the logits that are alive at once, in bytes an entry: see
-:data:`LOSS_BYTES`.
+``loss`` is N × V logits times the bytes of the copies that are alive at once (:data:`LOSS_BYTES`).
+The torch backend holds those of C tokens only (:mod:`trainer.chunks`), and where C < N, besides,
+the gradients it makes on the way: V × D of the head in fp32 and N × D.
 
 Not counted: workspaces, the allocator's rounding, the batch itself, the embedding's output, and on
 a GPU the CUDA context, which is no allocation but takes from the same memory.
@@ -37,6 +41,7 @@ from typing import Literal
 
 import psutil
 
+from trainer.chunks import chunk_tokens
 from trainer.errors import SpecError
 from trainer.spec import Config, Frozen, Positive
 
@@ -47,6 +52,9 @@ LOSS_BYTES: Mapping[str, int] = {
     "megatron": 14,  # bf16 logits, fp32 logits, their softmax, its gradient
 }
 """Bytes alive at once for each logit, by backend."""
+CHUNK_BYTES = 10
+"""The same of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up, fp32
+logits, log-softmax and where the targets are (1). Compiled it is 4 below fp32."""
 
 CPU_PROCESS_GIB = 0.20
 """Resident memory of a trial's process with torch imported, before it has a model."""
@@ -64,7 +72,8 @@ class MemoryParts:
     """An estimate, taken apart."""
 
     fixed_bytes: float
-    """Held at the loss however many tokens a step has."""
+    """Held at the loss however many tokens a step has, a chunk of logits included where they are
+    chunked."""
     per_token_bytes: float
     """Held at the loss for each token of a step."""
     update_bytes: float
@@ -83,6 +92,7 @@ class AnalyticMemory:
             )
         self.vocab_size = vocab_size
         self._loss_bytes = LOSS_BYTES[backend]
+        self._chunked = backend == "torch"
         self._on_cpu = device == "cpu"
         self._limit_gib = limit_gib
 
@@ -102,15 +112,28 @@ class AnalyticMemory:
         params = parameter_count(config, self.vocab_size)
         process = CPU_PROCESS_GIB * GIB if self._on_cpu else 0.0
         copies = 0 if config.precision == "fp32" else 2
-        matrices = config.n_layer * _block_matrices(config) + self.vocab_size * config.d_model
+        head = self.vocab_size * config.d_model
+        matrices = config.n_layer * _block_matrices(config) + head
         block = _block_bytes(config)
         if self._on_cpu and config.precision == "bf16" and config.seq_len <= CPU_SHORT_SEQUENCE:
             block += 2 * config.n_head * config.seq_len
+        fixed = process + 12 * params + copies * matrices
+        per_token = config.n_layer * block
+        chunk = self._chunk_tokens(config)
+        if chunk < config.tokens_per_step:
+            fixed += CHUNK_BYTES * chunk * self.vocab_size + 4 * head
+            per_token += (4 if config.precision == "fp32" else 2) * config.d_model
+        else:
+            per_token += self._loss_bytes * self.vocab_size
         return MemoryParts(
-            fixed_bytes=process + 12 * params + copies * matrices,
-            per_token_bytes=config.n_layer * block + self._loss_bytes * self.vocab_size,
-            update_bytes=process + 16 * params,
+            fixed_bytes=fixed, per_token_bytes=per_token, update_bytes=process + 16 * params
         )
+
+    def _chunk_tokens(self, config: Config) -> int:
+        """Tokens whose logits are alive at once."""
+        if not self._chunked:
+            return config.tokens_per_step
+        return chunk_tokens(config.tokens_per_step, self.vocab_size)
 
 
 def parameter_count(config: Config, vocab_size: int) -> int:
@@ -124,13 +147,16 @@ def parameter_count(config: Config, vocab_size: int) -> int:
 
 def _block_matrices(config: Config) -> int:
     feed_forward = 3 if config.activation == "swiglu" else 2
-    return config.d_model * (4 * config.d_model + feed_forward * config.d_ff)
+    heads = 2 * config.n_head + 2 * config.kv_heads  # of queries and outputs; of keys and values
+    attention = heads * (config.d_model // config.n_head)
+    return config.d_model * (attention + feed_forward * config.d_ff)
 
 
 def _block_bytes(config: Config) -> int:
     """Activations of one block for one token, between the forward pass and the backward."""
     hidden = (8 if config.activation == "swiglu" else 4) * config.d_ff
-    in_16_bits = 16 * config.d_model + hidden
+    keys_and_values = 4 * config.d_model * config.kv_heads // config.n_head
+    in_16_bits = 12 * config.d_model + keys_and_values + hidden
     if config.precision == "fp32":
         return 2 * in_16_bits
     if config.precision == "fp8":

@@ -35,6 +35,8 @@ class Start(Frozen):
 
     kind: Literal["start"] = "start"
     trial_dir: str
+    imports: tuple[str, ...] = ()
+    """Modules that this trial and those like it will want; a warm server imports them first."""
 
 
 class Started(Frozen):

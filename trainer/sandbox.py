@@ -8,7 +8,8 @@ Covered, each with a test that attacks it (tests/trainer/test_sandbox.py):
 * **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
   home, the campaign and other trials are closed (directories of Python itself, where they lie in
   the home, are opened one by one). Writes only the trial's own directory, whatever links or
-  renames it makes there. Nothing in that directory can be executed as a program. Mode, owner and
+  renames it makes there, and where it compiles the campaign's compile cache. Nothing in those
+  directories can be executed as a program. Mode, owner and
   extended attributes of files cannot be changed at all.
 * **Network.** No socket but Unix ones, and no ``connect()`` on those (:mod:`trainer.seccomp`); TCP
   a second time through Landlock (ABI 4); abstract Unix sockets outside (ABI 6).
@@ -36,6 +37,14 @@ Not covered:
   RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, and read all of /sys.
 * A trial that lies about its own score: result.json is checked for form, not for truth.
+* A compiling trial that lies about the next ones. The compile cache is the one place that a trial
+  leaves to those after it: machine code and pickles, which they load. It belongs to the user who
+  runs the campaign, is made by the first trial that needs it, before that is confined, and is one
+  campaign's own. A trial that ran hostile code could leave some there; later trials of that
+  campaign would run it, each inside this same sandbox, without keys, network, or a way to the
+  journal. What they could do is what any trial can: lie about a score, now not their own. Trials
+  run no code but this package's, and a config is data, so nobody is handed that door; who wants it
+  shut runs without ``compile``, or deletes the directory, which costs only time.
 * Descendants that fled the session when the fork server itself is killed by SIGKILL: the
   supervisor ends those it had seen at its last look.
 """
@@ -70,7 +79,8 @@ PASSED_VARIABLES = frozenset(
 )
 """Handed on to the trial's process, by name."""
 PASSED_PREFIXES = tuple(
-    "LC_ CUDA_ CUDNN_ CUBLAS_ NVIDIA_ NVTE_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ PYTORCH_ TORCH_".split()
+    "LC_ CUDA_ CUDNN_ CUBLAS_ NVIDIA_ NVTE_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ PYTORCH_ TORCH_"
+    " TRITON_".split()
 )
 """Handed on to the trial's process, by the beginning of the name."""
 SECRET_WORDS = tuple("KEY TOKEN SECRET PASS CRED AUTH".split())
@@ -92,13 +102,25 @@ def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, s
         if (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES))
         and not any(word in name.upper() for word in SECRET_WORDS)
     }
-    defaults = {"PATH": os.defpath, "LANG": "C.UTF-8", "GOMP_SPINCOUNT": SPIN_COUNT}
+    defaults = {
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "GOMP_SPINCOUNT": SPIN_COUNT,
+        # Else Inductor starts processes that want semaphores in /dev/shm, which trials may not.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
 
 
-def move_home(scratch: Path) -> None:
-    """Point this process's home and temporary files, caches included, at ``scratch``."""
+def move_home(scratch: Path, compile_cache: str | None = None) -> None:
+    """Point this process's home and temporary files, caches included, at ``scratch``; but what
+    torch.compile keeps at ``compile_cache``, which is made."""
     os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    if compile_cache is not None:
+        Path(compile_cache).mkdir(parents=True, exist_ok=True)
+    compiled = Path(compile_cache or scratch / "compiled")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
+    os.environ["TRITON_CACHE_DIR"] = str(compiled / "triton")
 
 
 # --- what the kernel offers --------------------------------------------------------------------

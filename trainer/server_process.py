@@ -68,16 +68,17 @@ class ServerProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start_trial(self, trial_dir: Path) -> int:
-        """Fork a trial; return its process id.
+    def start_trial(self, trial_dir: Path, imports: tuple[str, ...] = ()) -> int:
+        """Fork a trial, which finds ``imports`` loaded where the server is warm; return its process
+        id.
 
         :raises ServerDied: where there is no server to do it.
         :raises MachineryError: where it does not become ready.
         """
         if not self._ready:
             self._await_ready()
-        self._send(Start(trial_dir=str(trial_dir)))
-        started = self.receive(timeout_s=60.0)
+        self._send(Start(trial_dir=str(trial_dir), imports=imports))
+        started = self.receive(timeout_s=_READY_S)
         if not isinstance(started, Started):
             raise ServerDied
         return started.pid

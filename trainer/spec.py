@@ -171,7 +171,8 @@ class Limits(Frozen):
 class Fp8Recipe(Frozen):
     """TransformerEngine's delayed scaling: how fp8 tensors get their scales.
 
-    Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
+    Micikevicius et al. 2022, "FP8 Formats for Deep Learning". The torch backend looks at none of
+    it: there each tensor is scaled by what it holds at that moment.
     """
 
     format: Literal["hybrid", "e4m3"] = "hybrid"
@@ -204,15 +205,28 @@ class TrialSpec(Frozen):
     of it. None: the budget itself."""
     backend: BackendName = "torch"
     fp8: Fp8Recipe = Fp8Recipe()
-    """Looked at where the precision is fp8."""
+    """Looked at by the megatron backend where the precision is fp8."""
+    compile: Annotated[bool, Field(strict=True)] = False
+    """Train the torch backend's blocks and loss through torch.compile. Other sums than without, to
+    the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
+    in ``train_s``."""
+    compile_cache: str | None = None
+    """Absolute path of a directory that a compiling trial may write besides its own, and whose code
+    it runs: what earlier trials compiled. None: nothing is kept."""
     device: str = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
     threads: PositiveInt | None = None
     """Intra-op CPU threads; None: what torch picks."""
     log_every: PositiveInt = 1
-    """Steps between lines of the curve; each line costs one synchronisation with a GPU."""
+    """Steps between lines of the curve."""
     prune: PruneRule | None = None
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _only_torch_compiles(self) -> Self:
+        if self.compile and self.backend != "torch":
+            raise ValueError(f"compile is for the torch backend, not {self.backend}")
+        return self
 
 
 # --- what came of it --------------------------------------------------------------------------
@@ -258,6 +272,8 @@ class TrialOk(Frozen):
     """From the birth of the trial's process to its first step."""
     peak_mem_gib: NonNegative
     """Peak device memory allocated on CUDA; peak resident memory on CPU."""
+    peak_reserved_gib: NonNegative | None = None
+    """Peak device memory that the allocator held, in use or not; None on CPU."""
     energy_wh: NonNegative | None = None
     """None where nothing measures it."""
     backend: str

@@ -33,6 +33,8 @@ __all__ = ["ENTRY", "Executor", "Finished", "LocalExecutor", "TrialAborted"]
 ENTRY = "trainer.child:run_trial"
 """What a trial runs."""
 
+_COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
+"""What compiling imports: some seconds, which the fork server spends once."""
 _LOOK_S = 0.1
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
@@ -197,7 +199,8 @@ class _Watch:
         """
         oom_kills_before = oom_kills()
         try:
-            self._trial = self._server.start_trial(self._files.path)
+            imports = _COMPILER_MODULES if self._spec.compile else ()
+            self._trial = self._server.start_trial(self._files.path, imports)
             ended, stopped = self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()

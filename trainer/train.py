@@ -1,12 +1,21 @@
-"""The step loop: one code path for CPU and CUDA, and no host synchronisation but to log."""
+"""The step loop: one code path for CPU and CUDA, in which the host never waits for a GPU.
+
+A step's loss and gradient norm are copied to pinned memory behind it, and looked at once they have
+arrived, a step or two later; the update that a loss which is not finite must not make is prevented
+on the device (:mod:`trainer.optimizer`). The host waits at the last step and where pruning must
+decide. Nothing else in a step does: the learning rate is an argument of a kernel, batches come from
+pinned memory, and no Python number is made of a tensor.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -41,13 +50,14 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """A step whose numbers may still be on their way from the device."""
+class Step:
+    """A step handed to the device, its numbers perhaps still on their way."""
 
     step: int
     lr: float
-    loss: Tensor
-    grad_norm: Tensor
+    numbers_2: Tensor
+    """Loss and gradient norm, in the host's memory once ``done``."""
+    done: Mark
 
 
 def train(
@@ -76,7 +86,7 @@ def train(
     )
     clock = Clock(device)
     losses = _Losses(prune)
-    pending: list[_Measured] = []
+    pending: deque[Step] = deque()
     model.train()
     tokens_BT, targets_BT = batches(1)
     clock.start()
@@ -84,19 +94,29 @@ def train(
     while not last:
         step += 1
         lr = schedule.lr(step, clock.elapsed_s())
-        loss = model(tokens_BT, targets_BT).mean()
+        loss = model(tokens_BT, targets_BT)
         loss.backward()
-        pending.append(_Measured(step, lr, loss.detach(), optimizer.step(loss, lr)))
+        numbers_2 = torch.stack((loss.detach(), optimizer.step(loss, lr)))
+        # From CUDA this is to pinned memory; on a CPU it is no copy at all.
+        on_host_2 = numbers_2.to("cpu", non_blocking=True)
         tokens_BT, targets_BT = batches(step + 1)
-        clock.step_done()
+        pending.append(Step(step, lr, on_host_2, clock.mark()))
         last = schedule.is_last(step, clock.elapsed_s())
-        logged = last or step == 1 or step % log_every == 0
-        # On CPU looking costs nothing; on CUDA it waits for the device.
-        if logged or device.type == "cpu" or (prune is not None and step == prune.at_step):
-            numbers = losses.take(pending)
-            if logged:
-                tokens = step * config.tokens_per_step
-                report(_point(*numbers, lr=lr, tokens=tokens, elapsed_s=clock.elapsed_s()))
+        must_know = last or (prune is not None and step == prune.at_step)
+        for done in arrived(pending, wait=must_know):
+            loss_nats, grad_norm = losses.take(done)
+            ends = last and done.step == step
+            if ends or done.step == 1 or done.step % log_every == 0:
+                report(
+                    CurvePoint(
+                        step=done.step,
+                        tokens=done.step * config.tokens_per_step,
+                        loss=loss_nats,
+                        lr=done.lr,
+                        grad_norm=grad_norm,
+                        elapsed_s=clock.at_s(done.done),
+                    )
+                )
     return Trained(
         steps=step,
         tokens=step * config.tokens_per_step,
@@ -107,12 +127,12 @@ def train(
     )
 
 
-def _point(
-    step: int, loss: float, grad_norm: float, *, lr: float, tokens: int, elapsed_s: float
-) -> CurvePoint:
-    return CurvePoint(
-        step=step, tokens=tokens, loss=loss, lr=lr, grad_norm=grad_norm, elapsed_s=elapsed_s
-    )
+def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
+    """Take from ``pending`` the steps that are done, in their order; or all, when they are."""
+    while pending and (wait or pending[0].done.reached()):
+        step = pending.popleft()
+        step.done.wait()
+        yield step
 
 
 class _Losses:
@@ -124,26 +144,23 @@ class _Losses:
         self.first = float("nan")
         self.last = float("nan")
 
-    def take(self, pending: list[_Measured]) -> tuple[int, float, float]:
-        """Wait for the pending steps, judge them, and forget them.
+    def take(self, done: Step) -> tuple[float, float]:
+        """Loss and gradient norm of the next step.
 
-        Returns step, loss and gradient norm of the last of them.
+        :raises TrialStopped: where the step must be the last.
         """
-        numbers = torch.stack([torch.stack((m.loss, m.grad_norm)) for m in pending]).tolist()
-        for measured, (loss, grad_norm) in zip(pending, numbers, strict=True):
-            self._judge(measured, loss, grad_norm)
-        step = pending[-1].step
-        pending.clear()
-        return step, *numbers[-1]
+        loss, grad_norm = done.numbers_2.tolist()
+        self._judge(done, loss, grad_norm)
+        return loss, grad_norm
 
-    def _judge(self, measured: _Measured, loss: float, grad_norm: float) -> None:
-        step = measured.step
+    def _judge(self, done: Step, loss: float, grad_norm: float) -> None:
+        step = done.step
         # x - x is 0 for a finite x and NaN for any other.
         if (loss - loss) + (grad_norm - grad_norm) != 0.0:
             what = f"loss was {loss}" if loss - loss != 0.0 else f"gradient norm was {grad_norm}"
             raise TrialStopped(
                 "nonfinite",
-                f"the {what} at step {step}, whose learning rate was {measured.lr:.3g};"
+                f"the {what} at step {step}, whose learning rate was {done.lr:.3g};"
                 " a smaller lr or a longer warm-up may hold",
                 step - 1,
             )
@@ -162,39 +179,86 @@ class _Losses:
             )
 
 
+class Mark(Protocol):
+    """The end of what the device had been given when it was made."""
+
+    def reached(self) -> bool:
+        """Whether the device has come so far; asking waits for nothing."""
+        ...
+
+    def wait(self) -> None:
+        """Until it has."""
+        ...
+
+    def since_s(self, earlier: Mark) -> float:
+        """From another mark of this clock; both are reached."""
+        ...
+
+
 class Clock:
-    """Time since the first step began, and of each step, without waiting for the device."""
+    """The time of each step, on the device's own clock where it has one."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._began = time.perf_counter()
-        self._marks: list[float] = []
-        self._events: list[torch.cuda.Event] = []
+        self._marks: list[Mark] = []
 
     def start(self) -> None:
         """The first step begins now."""
         self._began = time.perf_counter()
-        self.step_done()
+        self._marks = []
+        self.mark()
 
-    def step_done(self) -> None:
-        """A step has been handed to the device."""
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            self._events.append(event)
-        else:
-            self._marks.append(time.perf_counter())
+    def mark(self) -> Mark:
+        """The end of a step, which has been handed to the device."""
+        on_cuda = self._device.type == "cuda"
+        self._marks.append(_DeviceMark(self._device) if on_cuda else _HostMark())
+        return self._marks[-1]
 
     def elapsed_s(self) -> float:
-        """By the host's clock."""
+        """Since the start, by the host, which may be ahead of the device."""
         return time.perf_counter() - self._began
+
+    def at_s(self, mark: Mark) -> float:
+        """When the device reached the mark, since the start."""
+        return mark.since_s(self._marks[0])
 
     def step_ms(self) -> float:
         """Median over the steps after the first; the device must have finished them."""
-        if self._device.type == "cuda":
-            pairs = zip(self._events, self._events[1:], strict=False)
-            steps_ms = [float(a.elapsed_time(b)) for a, b in pairs]
-        else:
-            marks = zip(self._marks, self._marks[1:], strict=False)
-            steps_ms = [1000.0 * (b - a) for a, b in marks]
+        steps_ms = [1000.0 * later.since_s(earlier) for earlier, later in pairwise(self._marks)]
         return median(steps_ms[1:] or steps_ms)
+
+
+class _HostMark:
+    """On a CPU work is done when the call returns."""
+
+    def __init__(self) -> None:
+        self._at = time.perf_counter()
+
+    def reached(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        pass
+
+    def since_s(self, earlier: Mark) -> float:
+        assert isinstance(earlier, _HostMark)
+        return self._at - earlier._at
+
+
+class _DeviceMark:
+    """An event in a CUDA stream."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._event.record(torch.cuda.current_stream(device))
+
+    def reached(self) -> bool:
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def since_s(self, earlier: Mark) -> float:
+        assert isinstance(earlier, _DeviceMark)
+        return float(earlier._event.elapsed_time(self._event)) / 1000.0

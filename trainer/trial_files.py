@@ -261,8 +261,11 @@ def _read_small(path: Path) -> bytes | None:
     return data if len(data) <= _SMALL_FILE_BYTES else None
 
 
-def _write_durably(path: Path, data: bytes) -> None:
-    """Replace ``path`` in one step; on return it would survive a power cut."""
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace ``path`` in one step, so that whoever finds it finds all of it.
+
+    :raises OSError: where that is not possible.
+    """
     part = path.with_name(path.name + ".part")
     _clear(part)
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_SURPRISES, 0o644)
@@ -271,6 +274,11 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(fd)
     part.replace(path)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """The same; on return the name too would survive a power cut."""
+    write_atomically(path, data)
     for directory in (path.parent, path.parent.parent):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -54,7 +54,7 @@ def live(
         run = _load(load)
         scratch = trial_dir / SCRATCH_NAME
         scratch.mkdir()
-        move_home(scratch)
+        move_home(scratch, spec.compile_cache if spec.compile else None)
         os.chdir(trial_dir)
         sandbox.confine(spec, trial_dir)
         run(spec, trial_dir, born=born)

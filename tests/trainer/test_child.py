@@ -15,7 +15,7 @@ import torch
 
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from trainer.child import is_out_of_memory, run_trial
+from trainer.child import run_trial
 from trainer.corpus import Corpus
 from trainer.errors import CorpusError, MachineryError, SpecError
 from trainer.spec import (
@@ -135,21 +135,6 @@ def test_running_out_of_memory_is_a_result(corpus: Corpus, tmp_path: Path) -> No
     assert "\n" not in result.message
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
-        (MemoryError(), True),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
-        (RuntimeError("shape '[3]' is invalid for input of size 4"), False),
-        (ValueError("can't allocate memory"), False),
-    ],
-)
-def test_what_counts_as_out_of_memory(error: Exception, expected: bool) -> None:
-    assert is_out_of_memory(error) is expected
-
-
 def test_a_bug_is_a_crash_with_its_traceback_in_the_log(
     corpus: Corpus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +148,7 @@ def test_a_bug_is_a_crash_with_its_traceback_in_the_log(
 
 
 def test_fp8_is_refused_before_anything_is_trained(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="needs the megatron backend on a GPU"):
+    with pytest.raises(SpecError, match="precision fp8 needs a GPU, not cpu"):
         run_trial(spec_for(corpus, {"precision": "fp8"}), tmp_path)
     assert not (tmp_path / "curve.jsonl").exists()
     assert not (tmp_path / "result.json").exists()
@@ -257,6 +242,6 @@ def test_the_command_says_what_is_wrong_in_one_sentence(corpus: Corpus, tmp_path
     del wrong["seed"]
     assert "seed: Field required" in refusal(json.dumps(wrong))
     fp8 = {**fields, "config": {**fields["config"], "precision": "fp8"}}
-    assert "needs the megatron backend on a GPU" in refusal(json.dumps(fp8))
+    assert "precision fp8 needs a GPU, not cpu" in refusal(json.dumps(fp8))
     done = python_m_trainer(tmp_path / "nothing.json")
     assert (done.returncode, "cannot read the spec" in done.stderr) == (1, True)

@@ -63,6 +63,20 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
         assert each["open_files"] == [0, 1, 2]
 
 
+def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running(
+    tmp_path: Path,
+) -> None:
+    told = []
+    with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
+        for name, compile in (("a", False), ("b", True)):
+            trial_dir = hostile.arm(tmp_path / name, hostile.tell_torch)
+            executor.run(trial_spec(compile=compile), trial_dir)
+            told.append(hostile.loot(trial_dir))
+    assert [each["compiler_imported_before"] for each in told] == [False, True]
+    for each in told:
+        assert (each["threads"], each["cuda_untouched"]) == (1, True)
+
+
 def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
     """kill -9, which lets it do nothing about it."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)

@@ -98,6 +98,38 @@ def test_a_block_is_what_korthikanti_counts_without_dropout() -> None:
     assert model_of().parts(shape).per_token_bytes == 32 * 128 + logits
 
 
+@pytest.mark.parametrize("n_kv_head", [1, 2, 4])
+def test_grouped_keys_and_values_are_fewer_parameters_and_activations(n_kv_head: int) -> None:
+    shape, whole = config(n_kv_head=n_kv_head), config()
+    with torch.device("meta"):
+        model = TorchGPT(shape, 300, torch.device("meta"))
+    assert parameter_count(shape, 300) == sum(p.numel() for p in model.parameters())
+    spared = model_of().parts(whole).per_token_bytes - model_of().parts(shape).per_token_bytes
+    assert spared == shape.n_layer * 4 * 128 * (1 - n_kv_head / 4)
+
+
+def test_the_torch_backend_holds_the_logits_of_one_chunk() -> None:
+    torch_estimate, megatron = (
+        model_of(GB10_VOCAB, backend=backend) for backend in ("torch", "megatron")
+    )
+    step = gb10_base().model_copy(update={"precision": "bf16", "batch_size": 16, "seq_len": 1024})
+    longer = step.model_copy(update={"batch_size": 32})
+    parts, parts_longer = torch_estimate.parts(step), torch_estimate.parts(longer)
+    assert parts.per_token_bytes == parts_longer.per_token_bytes == 24 * 32 * 1024 + 2 * 1024
+    assert parts.fixed_bytes == parts_longer.fixed_bytes, "both of 2,048 tokens a chunk"
+    chunked = 10 * 2048 * GB10_VOCAB + 4 * GB10_VOCAB * 1024 + 16384 * 2 * 1024
+    spared_gib = (14 * 16384 * GB10_VOCAB - chunked) / 2**30
+    assert spared_gib > 9
+    assert megatron.predict_gib(step) - torch_estimate.predict_gib(step) == pytest.approx(
+        spared_gib
+    )
+
+
+def test_a_small_vocabulary_is_held_whole() -> None:
+    parts = model_of(257).parts(config(n_layer=1))
+    assert parts.per_token_bytes == 32 * 128 + 12 * 257
+
+
 def test_a_backend_nobody_estimated_is_named() -> None:
     with pytest.raises(SpecError, match="backend 'jax'"):
         model_of(backend="jax")

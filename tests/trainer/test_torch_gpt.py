@@ -13,13 +13,8 @@ from torch.nn import functional
 
 from tests.support.configs import config
 from trainer.backends import choose_backend
-from trainer.backends.torch_gpt import (
-    SHORT_SEQUENCE,
-    Norm,
-    Rotary,
-    TorchGPT,
-    attend,
-)
+from trainer.backends.attention import SHORT_SEQUENCE, attend
+from trainer.backends.torch_gpt import Norm, Rotary, TorchGPT
 from trainer.errors import SpecError
 
 CPU = torch.device("cpu")
@@ -59,7 +54,7 @@ def test_first_loss_is_near_that_of_knowing_nothing(
     )
     stream_T = torch.randint(vocab_size, (4, 65))
     with torch.no_grad():
-        loss = model(stream_T[:, :-1], stream_T[:, 1:]).mean().item()
+        loss = model(stream_T[:, :-1], stream_T[:, 1:]).item()
     assert loss == pytest.approx(math.log(vocab_size), rel=0.05)
 
 
@@ -83,7 +78,7 @@ def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
     source = inspect.getsource(argparse).encode()[: 16 * 129]
     text_BT = torch.tensor(list(source)).view(16, 129)
     with torch.no_grad():
-        loss = model(text_BT[:, :-1], text_BT[:, 1:]).mean().item()
+        loss = model(text_BT[:, :-1], text_BT[:, 1:]).item()
     assert loss == pytest.approx(math.log(257), rel=0.05)
 
 
@@ -113,7 +108,7 @@ def test_order_matters(positions: str) -> None:
     model = build(positions=positions, precision="fp32")
     with torch.no_grad():  # at the start attention is almost a mean, and order almost invisible
         for block in model.blocks:
-            block.get_parameter("qkv_3DD").mul_(30)
+            block.get_parameter("qkv_RD").mul_(30)
     forward = model.logits(torch.tensor([[5, 9, 11, 40]]))
     swapped = model.logits(torch.tensor([[9, 5, 11, 40]]))
     assert (forward[0, -1] - swapped[0, -1]).abs().max() > 1e-4
@@ -140,7 +135,7 @@ def test_every_parameter_is_fp32_and_gets_a_gradient() -> None:
     for activation, norm, positions, tied in CHOICES:
         model = build(activation=activation, norm=norm, positions=positions, tie_embeddings=tied)
         tokens_BT = torch.randint(257, (2, 16))
-        model(tokens_BT, tokens_BT).mean().backward()
+        model(tokens_BT, tokens_BT).backward()
         for name, parameter in model.named_parameters():
             assert parameter.dtype is torch.float32, name
             assert parameter.grad is not None, name
@@ -150,14 +145,14 @@ def test_every_parameter_is_fp32_and_gets_a_gradient() -> None:
 def test_likelihoods_are_those_of_the_logits() -> None:
     model = build(precision="fp32")
     stream_BT = torch.randint(257, (3, 12))
-    nll_BT = model(stream_BT[:, :-1], stream_BT[:, 1:])
+    loss = model(stream_BT[:, :-1], stream_BT[:, 1:])
     model.eval()
     exact_BT = model(stream_BT[:, :-1], stream_BT[:, 1:])
     log_p = model.logits(stream_BT[:, :-1]).double().log_softmax(-1)
     expected = -log_p.gather(-1, stream_BT[:, 1:, None]).squeeze(-1)
-    assert nll_BT.dtype is torch.float32
+    assert (loss.dtype, loss.shape) == (torch.float32, ())
     assert exact_BT.dtype is torch.float64
-    torch.testing.assert_close(nll_BT.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loss.double(), expected.mean(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(exact_BT, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -166,7 +161,7 @@ def test_bf16_is_close_to_fp32() -> None:
     for precision in ("fp32", "bf16"):
         model = build(precision=precision)
         stream_BT = torch.arange(34).view(2, 17) % 257
-        losses.append(model(stream_BT[:, :-1], stream_BT[:, 1:]).mean().item())
+        losses.append(model(stream_BT[:, :-1], stream_BT[:, 1:]).item())
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=5e-3)
 
@@ -220,6 +215,54 @@ def test_the_same_seed_gives_the_same_weights() -> None:
 
 def test_fp8_is_refused_with_what_it_needs() -> None:
     backend = choose_backend("torch")
-    with pytest.raises(SpecError, match="needs the megatron backend on a GPU"):
+    with pytest.raises(SpecError, match="precision fp8 needs a GPU, not cpu; choose bf16 or fp32"):
         backend.check(config(precision="fp8"), CPU)
     backend.check(config(precision="bf16"), CPU)
+
+
+# --- grouped queries -----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def written_out(grouped: TorchGPT) -> TorchGPT:
+    """The same function without groups: keys and values once for each head of queries."""
+    config = grouped.config
+    whole = TorchGPT(config.model_copy(update={"n_kv_head": None}), 257, CPU)
+    each = config.n_head // config.kv_heads
+    for (name, theirs), mine in zip(whole.named_parameters(), grouped.parameters(), strict=True):
+        if name.endswith("qkv_RD"):
+            heads = mine.view(config.n_head + 2 * config.kv_heads, -1, config.d_model)
+            q, k, v = heads.split([config.n_head, config.kv_heads, config.kv_heads])
+            rows = (q, k.repeat_interleave(each, 0), v.repeat_interleave(each, 0))
+            theirs.copy_(torch.cat(rows).flatten(0, 1))
+        else:
+            theirs.copy_(mine)
+    return whole
+
+
+@pytest.mark.parametrize("n_kv_head", [1, 2, 4])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 3e-2)])
+def test_grouped_queries_share_their_keys_and_values(
+    n_kv_head: int, positions: str, precision: str, tolerance: float
+) -> None:
+    grouped = build(n_head=4, n_kv_head=n_kv_head, positions=positions, precision=precision)
+    with torch.no_grad():
+        for block in grouped.blocks:
+            block.qkv_RD.mul_(30)
+    whole = written_out(grouped)
+    tokens_BT = torch.randint(257, (3, 16))
+    ours, theirs = grouped.logits(tokens_BT), whole.logits(tokens_BT)
+    assert ours.std() > 0.05
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * theirs.abs().max().item())
+    for model in (grouped, whole):
+        model(tokens_BT, tokens_BT.roll(-1, 1)).backward()
+    ours_out, theirs_out = (model.blocks[0].out_DD.grad for model in (grouped, whole))
+    largest = theirs_out.abs().max().item()
+    torch.testing.assert_close(ours_out, theirs_out, rtol=0, atol=tolerance * largest)
+
+
+def test_as_many_groups_as_heads_are_no_groups() -> None:
+    one, other = build(n_kv_head=None), build(n_kv_head=2)
+    tokens_BT = torch.randint(257, (3, 16))
+    assert torch.equal(one.logits(tokens_BT), other.logits(tokens_BT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,7 @@ from trainer.backends import choose_backend
 from trainer.data import Batches
 from trainer.schedule import Schedule
 from trainer.spec import Budget, Config, CurvePoint, PruneRule
-from trainer.train import Trained, TrialStopped, train
+from trainer.train import Mark, Step, Trained, TrialStopped, arrived, train
 
 CPU = torch.device("cpu")
 
@@ -102,7 +103,7 @@ def test_the_first_point_is_of_the_untrained_model() -> None:
     model = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
     stream = byte_stream([prose(20_000)])
     batch = Batches(stream, seed=1, batch_size=4, seq_len=16, device=CPU)(1)
-    loss = model(*batch).mean()
+    loss = model(*batch)
     loss.backward()
     norm = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()
     assert run.points[0].loss == pytest.approx(loss.item(), rel=1e-6)
@@ -163,3 +164,59 @@ def test_a_hopeful_run_is_not_pruned() -> None:
     spared = Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 1.0001))
     assert done(spared).steps == 12
     assert stopped(Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 0.9999)))
+
+
+# --- not waiting for a device ---------------------------------------------------------------------
+
+
+class Far:
+    """The mark of a device that comes so far when it is waited for, and not before."""
+
+    def __init__(self, reached: bool = False) -> None:
+        self.here = reached
+
+    def reached(self) -> bool:
+        return self.here
+
+    def wait(self) -> None:
+        self.here = True
+
+    def since_s(self, earlier: Mark) -> float:
+        return 0.0
+
+
+def steps_in_flight(*reached: bool) -> deque[Step]:
+    return deque(Step(i, 0.1, torch.zeros(2), Far(here)) for i, here in enumerate(reached, 1))
+
+
+def test_steps_are_looked_at_in_their_order_and_never_waited_for() -> None:
+    pending = steps_in_flight(True, True, False, True)
+    assert [step.step for step in arrived(pending, wait=False)] == [1, 2]
+    assert [step.done.reached() for step in pending] == [False, True]
+    assert not list(arrived(pending, wait=False))
+
+
+def test_where_the_host_must_know_it_waits_for_all() -> None:
+    pending = steps_in_flight(False, False)
+    assert [step.step for step in arrived(pending, wait=True)] == [1, 2]
+    assert not pending
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_step_on_a_gpu_waits_for_it(precision: str) -> None:
+    device = torch.device("cuda")
+    recipe = small(precision=precision)
+    torch.manual_seed(1)
+    model = choose_backend("torch").build(recipe, VOCAB_SIZE, device)
+    batches = Batches(byte_stream([prose(20_000)]), seed=1, batch_size=4, seq_len=16, device=device)
+    points: list[CurvePoint] = []
+    torch.cuda.set_sync_debug_mode("error")  # every operator that waits is then an error
+    try:
+        schedule = Schedule(recipe, Budget(amount=12), 1000)
+        train(model, batches, schedule, log_every=1, prune=None, report=points.append)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [p.step for p in points] == list(range(1, 13))
+    assert all(a.elapsed_s < b.elapsed_s for a, b in pairwise(points))

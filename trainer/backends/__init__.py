@@ -10,6 +10,8 @@ from trainer.spec import BackendName, Fp8Recipe
 __all__ = ["Backend", "choose_backend"]
 
 
-def choose_backend(name: BackendName, fp8: Fp8Recipe | None = None) -> Backend:
-    """The backend a TrialSpec names."""
-    return MegatronBackend(fp8) if name == "megatron" else TorchBackend()
+def choose_backend(
+    name: BackendName, fp8: Fp8Recipe | None = None, *, compile: bool = False
+) -> Backend:
+    """The backend a TrialSpec names; only torch's compiles."""
+    return MegatronBackend(fp8) if name == "megatron" else TorchBackend(compile=compile)

@@ -26,11 +26,14 @@ class Backend(Protocol):
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
         """A freshly initialised model, its weights drawn from torch's generator of ``device``.
 
-        Called as ``model(tokens_BT, targets_BT)``, both int64, it returns ``nll_BT``: the negative
-        log-likelihood of each target in nats, whatever precision it computes its logits in. After
-        ``model.train()`` that is fp32; after ``model.eval()`` log-softmax is fp64, so that the
-        held-out number is that of its logits to nine digits. T may be shorter than the config's.
-        The first mean is near ln(vocab_size). Every parameter is fp32, gets a gradient, and is a
+        Called as ``model(tokens_BT, targets_BT)``, both int64. After ``model.train()`` it returns
+        the mean negative log-likelihood of the targets in nats, an fp32 scalar, to be
+        differentiated once: so it need not keep the logits until then. After ``model.eval()`` it
+        returns ``nll_BT``, each target's, in fp64: whatever precision its logits are computed in,
+        log-softmax is fp64, so that the held-out number is that of its logits to nine digits. No
+        more than :data:`trainer.chunks.EXACT_LOGITS_AT_ONCE` of them are fp64 at once. T may be
+        shorter than the config's.
+        The first loss is near ln(vocab_size). Every parameter is fp32, gets a gradient, and is a
         matrix exactly where it has more than one dimension.
         """
         ...

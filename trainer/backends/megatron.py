@@ -13,14 +13,10 @@ from typing import Any
 
 import torch
 
+from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.versions import Trio, check_trio
 from trainer.errors import MachineryError, SpecError
 from trainer.spec import Config, Fp8Recipe
-
-FP8_CAPABILITY = (8, 9)
-"""The first compute capability with fp8 matrix products: Ada, Hopper, Blackwell."""
-FP8_MULTIPLE = 16
-"""Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt wants 16-byte rows."""
 
 
 class MegatronBackend:
@@ -67,20 +63,9 @@ def _check_fp8(config: Config, trio: Trio, capability: tuple[int, int]) -> None:
             "precision fp8 needs TransformerEngine, which is not installed; install"
             " transformer-engine[pytorch], or choose bf16"
         )
-    if capability < FP8_CAPABILITY:
-        raise SpecError(
-            f"precision fp8 needs compute capability {FP8_CAPABILITY[0]}.{FP8_CAPABILITY[1]} or"
-            f" newer and this GPU has {capability[0]}.{capability[1]}; choose bf16"
-        )
-    # Tokens too are rows of a product, backward; whole sequences of them leave room to fill up a
-    # shorter one in evaluation.
-    sizes = {"d_model": config.d_model, "d_ff": config.d_ff, "seq_len": config.seq_len}
-    for name, size in sizes.items():
-        if size % FP8_MULTIPLE:
-            raise SpecError(
-                f"precision fp8 needs sizes that are multiples of {FP8_MULTIPLE}, and {name} is"
-                f" {size}; change it or choose bf16"
-            )
+    check_capability(capability)
+    # Whole sequences of sixteens leave room to fill up a shorter one in evaluation.
+    check_shapes(config)
 
 
 def _load() -> Any:

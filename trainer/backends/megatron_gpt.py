@@ -11,6 +11,10 @@ copies TransformerEngine keeps until the backward pass: 6 bytes of traffic and 2
 parameter. In fp8 TransformerEngine casts from fp32 to fp8 directly, and keeps that. In fp32 it
 multiplies in TF32, to three digits.
 
+Its loss is Megatron's own, over all logits in fp32. The torch backend's chunks would spare most of
+this backend's peak, and a comparison of the two would then no longer be with Megatron as it is
+used, nor its memory that of the published table.
+
 Shapes: B sequences, T tokens, V vocabulary.
 """
 
@@ -33,7 +37,8 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers "fake"
 
-from trainer.backends.megatron import FP8_MULTIPLE
+from trainer.backends.float8 import MULTIPLE
+from trainer.backends.linear_cross_entropy import exact_nll_of_logits
 from trainer.backends.megatron_weights import load_from_torch
 from trainer.backends.torch_gpt import NORM_EPS, ROTARY_BASE, TorchGPT
 from trainer.backends.versions import Trio
@@ -82,7 +87,7 @@ class MegatronGPT(nn.Module):
         self._engine = engine
         self._autocast = config.precision != "fp32"
         self._device_type: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
-        self._multiple = FP8_MULTIPLE if config.precision == "fp8" else 1
+        self._multiple = MULTIPLE if config.precision == "fp8" else 1
         self.gpt: nn.Module = GPTModel(
             config=transformer_config(config, device, engine=engine, fp8=fp8),
             transformer_layer_spec=_layers(config, engine=engine),
@@ -95,20 +100,23 @@ class MegatronGPT(nn.Module):
         remove_norm_biases(self.gpt)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """``nll_BT`` in nats: fp32 in training, fp64 from the logits on in evaluation."""
+        """See :meth:`trainer.backends.base.Backend.build`."""
         if self.training:
-            return self._run(tokens_BT, labels=targets_BT)
-        logits_NV = self.logits(tokens_BT).flatten(0, 1).double()
-        nll_N = functional.cross_entropy(logits_NV, targets_BT.flatten(), reduction="none")
-        return nll_N.view_as(targets_BT)
+            return self._run(tokens_BT, labels=targets_BT).mean()
+        logits_NV = self._padded_logits(tokens_BT).flatten(0, 1)
+        return exact_nll_of_logits(logits_NV, targets_BT.flatten()).view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """``logits_BTV``, fp32."""
+        return self._padded_logits(tokens_BT).float()
+
+    def _padded_logits(self, tokens_BT: Tensor) -> Tensor:
+        """``logits_BTV`` in the precision of the matrix products."""
         length = tokens_BT.shape[1]
         # fp8 wants whole sixteens of tokens. What is added comes after every token that is scored,
         # and no token sees a later one.
         padded_BT = functional.pad(tokens_BT, (0, -length % self._multiple))
-        return self._run(padded_BT, labels=None)[:, :length].float()
+        return self._run(padded_BT, labels=None)[:, :length]
 
     def _run(self, tokens_BT: Tensor, labels: Tensor | None) -> Tensor:
         length = tokens_BT.shape[1]
@@ -140,6 +148,7 @@ def transformer_config(
         num_layers=config.n_layer,
         hidden_size=config.d_model,
         num_attention_heads=config.n_head,
+        num_query_groups=config.kv_heads,
         ffn_hidden_size=config.d_ff,
         gated_linear_unit=swiglu,
         activation_func=functional.silu if swiglu else functional.gelu,

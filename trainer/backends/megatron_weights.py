@@ -1,10 +1,12 @@
 """Where each weight of :class:`~trainer.backends.torch_gpt.TorchGPT` lives in Megatron-Core.
 
 The two lay the same recipe out differently: Megatron-Core keeps the rows of the attention's input
-projection by head (q, k, v of head 0, then of head 1, ...), and TransformerEngine fuses a norm into
+projection by head of keys and values (its queries, its keys, its values, then those of the next),
+and TransformerEngine fuses a norm into
 the matrix that follows it, and so names it after that.
 
-Shapes: H heads, K head_dim, D = H × K, F hidden width of the feed-forward block, V vocabulary.
+Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 G) × K, F hidden
+width of the feed-forward block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ def as_megatron(
         weight = parameter.grad if gradients else parameter.detach()
         if weight is None:
             raise ValueError(f"{name} has no gradient")
-        if name.endswith(".qkv_3DD"):
-            weight = _rows_by_head(weight, source.config.n_head)
+        if name.endswith(".qkv_RD"):
+            weight = _rows_by_group(weight, source.config.n_head, source.config.kv_heads)
         yield _megatron_name(name, fused_norms), weight
 
 
@@ -59,7 +61,7 @@ _TABLES = {
     "head_VD": "output_layer.weight",
 }
 _IN_BLOCK = {
-    "qkv_3DD": "self_attention.linear_qkv.weight",
+    "qkv_RD": "self_attention.linear_qkv.weight",
     "out_DD": "self_attention.linear_proj.weight",
     # Both keep the gate's rows before the linear branch's.
     "up_FD": "mlp.linear_fc1.weight",
@@ -87,8 +89,10 @@ def _has_fused_norms(parameters: dict[str, nn.Parameter]) -> bool:
     return any(name.endswith(".layer_norm_weight") for name in parameters)
 
 
-def _rows_by_head(qkv_3DD: Tensor, n_head: int) -> Tensor:
-    """Rows ordered (3, H, K) become (H, 3, K)."""
-    width = qkv_3DD.shape[1]
-    qkv_3HKD = qkv_3DD.view(3, n_head, -1, width)
-    return qkv_3HKD.transpose(0, 1).reshape(3 * width, width)
+def _rows_by_group(qkv_RD: Tensor, n_head: int, n_kv_head: int) -> Tensor:
+    """Rows ordered (H, K), (G, K), (G, K) become (G, H / G + 2, K)."""
+    width = qkv_RD.shape[1]
+    heads_HKD = qkv_RD.view(n_head + 2 * n_kv_head, -1, width)
+    q_HKD, k_GKD, v_GKD = heads_HKD.split_with_sizes((n_head, n_kv_head, n_kv_head))
+    q_GhKD = q_HKD.view(n_kv_head, n_head // n_kv_head, -1, width)
+    return torch.cat((q_GhKD, k_GKD[:, None], v_GKD[:, None]), dim=1).reshape(qkv_RD.shape)

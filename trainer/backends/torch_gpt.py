@@ -1,21 +1,36 @@
 """The reference backend: a GPT in plain PyTorch, the same code on CPU and CUDA.
 
-Pre-norm blocks, causal attention, no biases, no dropout. In bf16 the matrix products and the
-residual stream are bf16 (as in Megatron-Core); master weights, the embedding sum and the loss are
-fp32.
+Pre-norm blocks, causal attention, no biases, no dropout. Below fp32 the residual stream and
+everything in the blocks are bf16 (as in Megatron-Core), at fp8 the blocks' matrix products fp8
+(:mod:`trainer.backends.float8`); master weights, the embedding sum and the loss are fp32.
 
-Shapes: B sequences, T tokens, H heads, K = D / H (head_dim), D = d_model, F = d_ff, V vocabulary.
+Dtypes are cast where they change and not by autocast, which on CUDA would make every norm fp32, at
+twice the memory, and costs the host a look at every operator.
+
+No CUDA graphs: they save the host's launches, microseconds a kernel, and a step of the 354 M shape
+keeps the GPU busy for far longer than launching its thousand or so kernels takes (1.2 s on a GB10,
+by its published throughput). Small shapes would gain, how much is not yet measured; but a graph
+holds its own memory pool, must be recorded for every shape, and wants the learning rate on the
+device.
+
+Shapes: B sequences, T tokens, N = B × T, H heads, G heads of keys and values, K = D / H (head_dim),
+R = (H + 2 G) × K, D = d_model, F = d_ff, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.backends.attention import attend
+from trainer.backends.compilation import check_compiler, compiled
+from trainer.backends.float8 import check_capability, check_shapes, float8_linear
+from trainer.backends.linear_cross_entropy import exact_nll, loss_and_gradient, mean_loss
 from trainer.errors import SpecError
 from trainer.spec import Config
 
@@ -29,8 +44,8 @@ repeats itself, and at GPT-2's 0.02 the first loss came out up to 8 % below ln(V
 NORM_EPS = 1e-5
 ROTARY_BASE = 10_000.0
 
-SHORT_SEQUENCE = 512
-"""Up to this many tokens :func:`_attend_short_bf16` beats the fused kernel on CPU."""
+Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
 
 
 class TorchBackend:
@@ -38,17 +53,23 @@ class TorchBackend:
 
     name = "torch"
 
+    def __init__(self, *, compile: bool = False) -> None:
+        """:param compile: train through :mod:`trainer.backends.compilation`."""
+        self._compile = compile
+
     def check(self, config: Config, device: torch.device) -> None:
-        """Refuse fp8, which plain PyTorch does not train in."""
+        """Refuse fp8 on shapes or devices that have none, and compilation without a compiler."""
         if config.precision == "fp8":
-            raise SpecError(
-                f"precision fp8 needs the megatron backend on a GPU, not torch on {device};"
-                " choose bf16 or fp32"
-            )
+            if device.type != "cuda":
+                raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")
+            check_capability(torch.cuda.get_device_capability(device))
+            check_shapes(config)
+        if self._compile:
+            check_compiler(device)
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> TorchGPT:
         """See :class:`trainer.backends.base.Backend`."""
-        model = TorchGPT(config, vocab_size, device)
+        model = TorchGPT(config, vocab_size, device, compile=self._compile)
         model.init()
         return model
 
@@ -56,11 +77,16 @@ class TorchBackend:
 class TorchGPT(nn.Module):
     """A decoder-only transformer; weights are undefined until :meth:`init`."""
 
-    def __init__(self, config: Config, vocab_size: int, device: torch.device) -> None:
+    def __init__(
+        self, config: Config, vocab_size: int, device: torch.device, *, compile: bool = False
+    ) -> None:
         super().__init__()
         self.config = config
-        self._autocast = config.precision == "bf16"
-        self._device_type: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
+        self._stream_dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
+        # One for all blocks, so that all share what is compiled. Evaluation, whose shapes are
+        # others, runs as written.
+        self._train_block = compiled(Block.forward) if compile else Block.forward
+        self._loss_and_gradient = compiled(loss_and_gradient) if compile else loss_and_gradient
         width = config.d_model
         self.embedding_VD = _empty(vocab_size, width, device=device)
         self.position_TD: nn.Parameter | None = None
@@ -69,7 +95,9 @@ class TorchGPT(nn.Module):
             self.position_TD = _empty(config.seq_len, width, device=device)
         else:
             self.rotary = Rotary(config.seq_len, width // config.n_head, device)
-        self.blocks = nn.ModuleList(Block(config, device) for _ in range(config.n_layer))
+        self.blocks: Iterable[Block] = nn.ModuleList(  # type: ignore[assignment]
+            Block(config, device) for _ in range(config.n_layer)
+        )
         self.norm = Norm(config, device)
         self.head_VD = (
             self.embedding_VD if config.tie_embeddings else _empty(vocab_size, width, device=device)
@@ -97,26 +125,30 @@ class TorchGPT(nn.Module):
                 parameter.normal_(0.0, residual_std if to_residual else INIT_STD)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """``nll_BT`` in nats: fp32 in training, fp64 from the logits on in evaluation."""
-        logits_NV = self.logits(tokens_BT).flatten(0, 1)
-        if not self.training:
-            logits_NV = logits_NV.double()
-        nll_N = functional.cross_entropy(logits_NV, targets_BT.flatten(), reduction="none")
-        return nll_N.view_as(targets_BT)
+        """See :meth:`trainer.backends.base.Backend.build`."""
+        x_ND, targets_N = self.hidden(tokens_BT), targets_BT.flatten()
+        if self.training:
+            return mean_loss(x_ND, self.head_VD, targets_N, self._loss_and_gradient)
+        return exact_nll(x_ND, self.head_VD, targets_N).view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """``logits_BTV``, fp32."""
+        x_ND = self.hidden(tokens_BT)
+        return linear(x_ND, self.head_VD).float().view(*tokens_BT.shape, -1)
+
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        """``x_ND`` that the head reads."""
         batch, length = tokens_BT.shape
         x_BTD = functional.embedding(tokens_BT, self.embedding_VD)
         if self.position_TD is not None:
             x_BTD = x_BTD + self.position_TD[:length]
-        with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
-            # One row a token: a matrix product of two dimensions dispatches without reshaping.
-            x_ND = x_BTD.to(torch.bfloat16 if self._autocast else torch.float32).flatten(0, 1)
-            for block in self.blocks:
-                x_ND = block(x_ND, batch, self.rotary)
-            logits_NV = functional.linear(self.norm(x_ND), self.head_VD)
-        return logits_NV.float().view(batch, length, -1)
+        # One row a token: a matrix product of two dimensions dispatches without reshaping.
+        x_ND = x_BTD.to(self._stream_dtype).flatten(0, 1)
+        run = self._train_block if self.training else Block.forward
+        for block in self.blocks:
+            x_ND = run(block, x_ND, batch, self.rotary)
+        normed_ND: Tensor = self.norm(x_ND)
+        return normed_ND
 
 
 class Block(nn.Module):
@@ -124,11 +156,15 @@ class Block(nn.Module):
 
     def __init__(self, config: Config, device: torch.device) -> None:
         super().__init__()
-        self.n_head = config.n_head
+        self.n_head, self.n_kv_head = config.n_head, config.kv_heads
+        self.head_dim = config.d_model // config.n_head
         self.swiglu = config.activation == "swiglu"
+        self._linear: Product = float8_linear if config.precision == "fp8" else linear
         width, hidden = config.d_model, config.d_ff
         self.attention_norm = Norm(config, device)
-        self.qkv_3DD = _empty(3 * width, width, device=device)
+        # The queries' heads come first, then those of the keys, then of the values.
+        heads = self.n_head + 2 * self.n_kv_head
+        self.qkv_RD = _empty(heads * self.head_dim, width, device=device)
         self.out_DD = _empty(width, width, device=device)
         self.feed_forward_norm = Norm(config, device)
         # For SwiGLU the gate's rows come first, then the linear branch's.
@@ -141,22 +177,25 @@ class Block(nn.Module):
         return x_ND + self._feed_forward(self.feed_forward_norm(x_ND))
 
     def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
-        qkv_N3D = functional.linear(x_ND, self.qkv_3DD)
-        qkv_BT3HK = qkv_N3D.view(batch, -1, 3, self.n_head, x_ND.shape[1] // self.n_head)
-        q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.permute(2, 0, 3, 1, 4).unbind(0)
+        heads = (self.n_head, self.n_kv_head, self.n_kv_head)
+        qkv_NR = self._linear(x_ND, self.qkv_RD)
+        qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
+        # Split before they are transposed, so that backward their gradients are laid end to end.
+        split = qkv_BTHK.split_with_sizes(heads, 2)
+        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in split)
         if rotary is not None:
-            q_BHTK, k_BHTK = rotary(q_BHTK), rotary(k_BHTK)
-        y_BHTK = attend(q_BHTK, k_BHTK, v_BHTK)
-        return functional.linear(y_BHTK.transpose(1, 2).reshape(x_ND.shape), self.out_DD)
+            q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
+        y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
+        return self._linear(y_BHTK.transpose(1, 2).reshape(x_ND.shape), self.out_DD)
 
     def _feed_forward(self, x_ND: Tensor) -> Tensor:
-        up = functional.linear(x_ND, self.up_FD)
+        up = self._linear(x_ND, self.up_FD)
         if self.swiglu:
             gate_NF, linear_NF = up.chunk(2, dim=-1)
             hidden_NF = functional.silu(gate_NF) * linear_NF
         else:
             hidden_NF = functional.gelu(up)
-        return functional.linear(hidden_NF, self.down_DF)
+        return self._linear(hidden_NF, self.down_DF)
 
 
 class Norm(nn.Module):
@@ -170,10 +209,14 @@ class Norm(nn.Module):
     def forward(self, x_ND: Tensor) -> Tensor:
         """``x_ND`` with rows of unit scale, times the gain."""
         shape = self.gain_D.shape
+        gain_D: Tensor = self.gain_D
+        if self.rms or x_ND.device.type == "cuda":
+            # The fused kernels want one dtype. With two, RMSNorm warns and falls back to many, and
+            # CUDA's LayerNorm refuses.
+            gain_D = gain_D.to(x_ND.dtype)
         if self.rms:
-            # The fused kernel wants one dtype; with two it warns and falls back to many kernels.
-            return functional.rms_norm(x_ND, shape, self.gain_D.to(x_ND.dtype), NORM_EPS)
-        return functional.layer_norm(x_ND, shape, self.gain_D, None, NORM_EPS)
+            return functional.rms_norm(x_ND, shape, gain_D, NORM_EPS)
+        return functional.layer_norm(x_ND, shape, gain_D, None, NORM_EPS)
 
 
 class Rotary(nn.Module):
@@ -195,35 +238,9 @@ class Rotary(nn.Module):
         return (x_BHTK * cos_TK + x_BHTK.roll(head_dim // 2, -1) * sin_TK).to(x_BHTK.dtype)
 
 
-def attend(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
-    """Causal softmax attention, ``y_BHTK`` in the dtype of its inputs.
-
-    On CPU the fused kernel's bf16 backward pass takes three to four times as long as its fp32 one
-    (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32), so there bf16 goes two other ways.
-    """
-    if q_BHTK.device.type == "cpu" and q_BHTK.dtype is torch.bfloat16:
-        with torch.autocast("cpu", enabled=False):
-            if q_BHTK.shape[2] <= SHORT_SEQUENCE:
-                return _attend_short_bf16(q_BHTK, k_BHTK, v_BHTK)
-            y_BHTK = functional.scaled_dot_product_attention(
-                q_BHTK.float(), k_BHTK.float(), v_BHTK.float(), is_causal=True
-            )
-            return y_BHTK.to(torch.bfloat16)
-    return functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-
-
-def _attend_short_bf16(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
-    """Attention as its two matrix products, which on CPU run on bf16 tiles (AMX)."""
-    length, head_dim = q_BHTK.shape[2:]
-    mask_TT = q_BHTK.new_full((length, length), -math.inf).triu_(1)
-    scores = torch.baddbmm(
-        mask_TT,
-        q_BHTK.reshape(-1, length, head_dim),
-        k_BHTK.reshape(-1, length, head_dim).transpose(1, 2),
-        alpha=1.0 / math.sqrt(head_dim),
-    )
-    weights = scores.softmax(-1)
-    return torch.bmm(weights, v_BHTK.reshape(-1, length, head_dim)).view(q_BHTK.shape)
+def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
+    return functional.linear(x_NI, weight_OI.to(x_NI.dtype))
 
 
 def _empty(*shape: int, device: torch.device) -> nn.Parameter:

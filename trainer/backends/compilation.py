@@ -1,0 +1,93 @@
+"""Regional compilation: one block and the loss, by ``torch.compile``, and not the whole model.
+
+A model of 24 equal blocks then compiles one of them, and all share its code: Dynamo guards on what
+a block is and not on which. Shapes are fixed, since a trial has one. Only training is compiled:
+the ruler runs the same operators for every campaign, and its last window is shorter.
+
+What was compiled is kept in :attr:`trainer.spec.TrialSpec.compile_cache`. A later trial of the
+same shapes still traces (Dynamo keeps nothing), and then loads what it would have compiled; a
+config of other shapes compiles anew. Whether 60 steps repay that is not yet measured on any GPU.
+
+One thread, one process: Inductor's pool of compile workers needs POSIX semaphores, and so /dev/shm,
+which a trial may not write (:func:`trainer.sandbox.allowed_environment` turns the pool off).
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from trainer.errors import MachineryError
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """``function`` in one piece for the shapes it is called with.
+
+    A part that cannot be compiled is an error and no silent fallback: the same config always trains
+    by the same code.
+    """
+    settings: Any = importlib.import_module("torch._inductor.config")
+    if hasattr(settings, "cpp_cache_precompile_headers"):
+        # Their place was chosen when Inductor was imported, and is not the compile cache.
+        settings.cpp_cache_precompile_headers = False
+    return torch.compile(function, dynamic=False, fullgraph=True)
+
+
+def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """Compile what training on batches of this shape will call, and leave the model as it was.
+
+    Else the first step would, on the training's clock, and a budget in seconds would buy fewer
+    steps where nothing was cached.
+    """
+    model.train()
+    model(*batch).backward()
+    model.zero_grad()
+    if batch[0].is_cuda:
+        torch.cuda.synchronize(batch[0].device)
+
+
+def check_compiler(device: torch.device) -> None:
+    """:raises MachineryError: naming what compiling for ``device`` lacks on this machine."""
+    missing = missing_for(device)
+    if missing is not None:
+        raise MachineryError(
+            f"compile needs {missing} for {device}, which this machine does not have; install it,"
+            " or go without compile"
+        )
+
+
+def is_compiler_failure(error: BaseException) -> bool:
+    """Whether tracing or compiling failed, which says nothing about a config."""
+    dynamo = sys.modules.get("torch._dynamo.exc")  # where nothing was compiled it is not loaded
+    return dynamo is not None and isinstance(error, dynamo.TorchDynamoException)
+
+
+def missing_for(device: torch.device) -> str | None:
+    """What compiling for ``device`` lacks here; None where nothing is missing.
+
+    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers; Inductor's
+    code for a CPU is C++.
+    """
+    if device.type == "cuda":
+        if find_spec("triton") is None:
+            return "Triton"
+        compilers = ["cc", "gcc", "clang"]
+    else:
+        compilers = ["g++", "clang++"]
+    if not any(shutil.which(name) for name in compilers):
+        return f"a compiler ({' or '.join(compilers)})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers (python3-dev)"
+    return None

@@ -1,0 +1,126 @@
+"""Matrix products in fp8 with torch alone: what the torch backend's blocks do at precision fp8.
+
+Inputs and weights are E4M3, gradients E5M2 (Micikevicius et al. 2022, "FP8 Formats for Deep
+Learning"), each scaled as a whole by its own largest magnitude at the moment it is used (dynamic,
+tensor-wise scaling), so there is no history that a first step would lack. Sums are fp32, and so are
+the weights that the optimizer sees; results are bf16. The head, attention, norms and the residual
+stream stay as they are in bf16.
+
+Why not torchao, whose ``convert_to_float8_training`` has this as its default recipe: it works on
+``nn.Linear`` modules, and its releases are each built for one torch. The product itself is torch's
+own ``_scaled_mm``, which is what torchao calls. Finding the largest magnitude and casting are two
+more passes over every operand, which only :mod:`trainer.backends.compilation` makes cheap; the gain
+over bf16, with it and without, is not yet measured.
+
+Shapes: N tokens, I inputs, O outputs; all multiples of :data:`MULTIPLE` but for N in evaluation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trainer.errors import SpecError
+from trainer.spec import Config
+
+CAPABILITY = (8, 9)
+"""The first compute capability with fp8 matrix products: Ada, Hopper, Blackwell."""
+MULTIPLE = 16
+"""Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt wants 16-byte rows."""
+
+_FORWARD = torch.float8_e4m3fn
+_BACKWARD = torch.float8_e5m2
+_SMALLEST = 1e-30
+"""A tensor of zeros has no magnitude to scale by."""
+
+
+def check_shapes(config: Config) -> None:
+    """Refuse sizes whose fp8 products no kernel takes.
+
+    The heads of keys and values count too, and so do the tokens of a step, which a weight's
+    gradient sums over.
+
+    :raises SpecError: naming the size.
+    """
+    head_dim = config.d_model // config.n_head
+    sizes = {
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "n_kv_head × head_dim": config.kv_heads * head_dim,
+        "seq_len": config.seq_len,
+    }
+    for name, size in sizes.items():
+        if size % MULTIPLE:
+            raise SpecError(
+                f"precision fp8 needs sizes that are multiples of {MULTIPLE}, and {name} is"
+                f" {size}; change it or choose bf16"
+            )
+
+
+def check_capability(capability: tuple[int, int]) -> None:
+    """:raises SpecError: where a GPU of this compute capability has no fp8 products."""
+    if capability < CAPABILITY:
+        raise SpecError(
+            f"precision fp8 needs compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or"
+            f" newer and this GPU has {capability[0]}.{capability[1]}; choose bf16"
+        )
+
+
+def float8_linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """``x_NI`` times the transpose of ``weight_OI``, both rounded to fp8; in the dtype of ``x``."""
+    y_NO: Tensor = _Float8Linear.apply(x_NI, weight_OI)  # type: ignore[no-untyped-call]
+    return y_NO
+
+
+class _Float8Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+        x8_NI, x_scale = _quantise(x_NI, _FORWARD)
+        weight8_OI, weight_scale = _quantise(weight_OI, _FORWARD)
+        ctx.save_for_backward(x8_NI, x_scale, weight8_OI, weight_scale)
+        return torch._scaled_mm(
+            x8_NI,
+            weight8_OI.t(),
+            scale_a=x_scale,
+            scale_b=weight_scale,
+            out_dtype=x_NI.dtype,
+            # Partial sums in fewer bits: good enough forward, as torchao and TransformerEngine have
+            # it, and not for gradients.
+            use_fast_accum=True,
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor]:
+        x8_NI, x_scale, weight8_OI, weight_scale = ctx.saved_tensors
+        gradient8_NO, gradient_scale = _quantise(gradient_NO.contiguous(), _BACKWARD)
+        gradient_NI = torch._scaled_mm(
+            gradient8_NO,
+            _by_columns(weight8_OI),
+            scale_a=gradient_scale,
+            scale_b=weight_scale,
+            out_dtype=gradient_NO.dtype,
+        )
+        gradient_OI = torch._scaled_mm(
+            gradient8_NO.t().contiguous(),
+            _by_columns(x8_NI),
+            scale_a=gradient_scale,
+            scale_b=x_scale,
+            out_dtype=torch.float32,
+        )
+        return gradient_NI, gradient_OI
+
+
+def _quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """``x`` as fp8 numbers and the fp32 scalar that they are to be multiplied with."""
+    largest = torch.finfo(dtype).max
+    scale = x.abs().amax().float().clamp(min=_SMALLEST) / largest
+    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
+
+
+def _by_columns(x8: Tensor) -> Tensor:
+    """The same matrix laid out by columns, as the products want their second operand."""
+    return x8.t().contiguous().t()

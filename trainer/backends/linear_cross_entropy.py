@@ -1,0 +1,142 @@
+"""The loss of a linear head, without ever holding the logits of all tokens.
+
+Training wants the mean loss and its gradients, and the gradient of a mean with respect to the
+logits is known as soon as they are: (softmax - one-hot) / N. So the forward pass of
+:class:`_MeanLoss` goes over chunks of tokens, turns each chunk's logits into their gradient, takes
+both products with it at once, and forgets them. The backward pass only multiplies by what comes
+from above. This is how Liger-Kernel does it (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
+
+Why our own forty lines. ``torch.nn.functional.linear_cross_entropy`` came with torch 2.13 and this
+must run on 2.11; in 2.13 its chunked form makes about five separate passes over a chunk's logits
+and is opaque to ``torch.compile`` (its documentation says so). Liger's is a Triton kernel, one more
+package to match with torch; torch's maintainers saw it take 180 ms where a compiled chunked loss
+took 40 (pytorch/pytorch issue 124480, their GPU). :func:`loss_and_gradient` is plain torch, which
+``torch.compile`` makes into two passes over the bf16 logits. Recomputing the logits in the backward
+pass would need no trick, and one more product with the head: about 4 % of a step of the 354 M
+shape. Which of the three is fastest on an H200 or a GB10 is not yet measured.
+
+Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from trainer.chunks import EXACT_LOGITS_AT_ONCE, chunk_tokens
+
+LossAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""What :func:`loss_and_gradient` is, compiled or not."""
+
+
+def mean_loss(
+    x_ND: Tensor, head_VD: Tensor, targets_N: Tensor, loss_and_gradient: LossAndGradient
+) -> Tensor:
+    """The mean negative log-likelihood in nats, an fp32 scalar.
+
+    Logits have the dtype of ``x_ND``, log-softmax is fp32. Where all logits fit into one chunk they
+    are held, and torch's own cross-entropy does the rest: for small vocabularies that is the faster
+    way (1,024 tokens of 1,024 words in bf16 on a CPU: 4 ms against 5).
+    """
+    tokens, vocab_size = x_ND.shape[0], head_VD.shape[0]
+    chunk = chunk_tokens(tokens, vocab_size)
+    if chunk == tokens:
+        logits_NV = functional.linear(x_ND, head_VD.to(x_ND.dtype)).float()
+        return functional.cross_entropy(logits_NV, targets_N, reduction="none").mean()
+    loss: Tensor = _MeanLoss.apply(  # type: ignore[no-untyped-call]
+        x_ND, head_VD, targets_N, chunk, loss_and_gradient
+    )
+    return loss
+
+
+def loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """The sum of a chunk's losses, fp32, and ``scale`` times its gradient with respect to the
+    logits, in their dtype. Everything between is fp32."""
+    log_p_CV = functional.log_softmax(logits_CV, -1, dtype=torch.float32)
+    targets_C1 = targets_C[:, None]
+    vocabulary_V = torch.arange(logits_CV.shape[1], device=logits_CV.device)
+    loss = -log_p_CV.gather(1, targets_C1).sum()
+    # In place, which matters uncompiled: what would be another half GiB.
+    gradient_CV = log_p_CV.exp_().add_(vocabulary_V == targets_C1, alpha=-1).mul_(scale)
+    return loss, gradient_CV.to(logits_CV.dtype)
+
+
+class _MeanLoss(torch.autograd.Function):
+    """Differentiable once: its gradients are made in the forward pass and given away."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_ND: Tensor,
+        head_VD: Tensor,
+        targets_N: Tensor,
+        chunk: int,
+        loss_and_gradient: LossAndGradient,
+    ) -> Tensor:
+        weight_VD = head_VD.to(x_ND.dtype)
+        gradient_ND = torch.empty_like(x_ND)
+        gradient_VD = torch.zeros_like(head_VD)
+        total = torch.zeros((), device=x_ND.device)
+        for rows in _chunks(x_ND.shape[0], chunk):
+            x_CD = x_ND[rows]
+            loss, gradient_CV = loss_and_gradient(
+                functional.linear(x_CD, weight_VD), targets_N[rows], 1.0 / x_ND.shape[0]
+            )
+            total += loss
+            torch.mm(gradient_CV, weight_VD, out=gradient_ND[rows])
+            # In bf16 each product is rounded, as autocast rounds the one it would take; the sum of
+            # them is fp32. (mm and addmm that write fp32 exist on CUDA alone, and move more bytes.)
+            gradient_VD += torch.mm(gradient_CV.t(), x_CD)
+        ctx.gradients = gradient_ND, gradient_VD
+        return total / x_ND.shape[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("this loss was differentiated before, and kept no gradients for it")
+        gradient_ND, gradient_VD = ctx.gradients
+        ctx.gradients = None
+        # In place: a second gradient of the head would be the step's largest tensor. Whether
+        # ``upstream`` is 1, as almost always, only the device knows, and asking would wait for it.
+        return gradient_ND.mul_(upstream), gradient_VD.mul_(upstream), None, None, None
+
+
+def exact_nll(x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
+    """``nll_N`` in nats: logits in the dtype of ``x_ND``, log-softmax in fp64. For evaluation."""
+    weight_VD = head_VD.to(x_ND.dtype)
+    return torch.cat(
+        [
+            _exact_nll_of(functional.linear(x_ND[rows], weight_VD), targets_N[rows])
+            for rows in _exact_chunks(x_ND.shape[0], head_VD.shape[0])
+        ]
+    )
+
+
+def exact_nll_of_logits(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """The same of logits that are there already; they are fp64 a chunk at a time."""
+    return torch.cat(
+        [
+            _exact_nll_of(logits_NV[rows], targets_N[rows])
+            for rows in _exact_chunks(*logits_NV.shape)
+        ]
+    )
+
+
+def _exact_nll_of(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
+    """``nll_C`` of one chunk."""
+    return functional.cross_entropy(logits_CV.double(), targets_C, reduction="none")
+
+
+def _exact_chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
+    return _chunks(tokens, chunk_tokens(tokens, vocab_size, EXACT_LOGITS_AT_ONCE))
+
+
+def _chunks(tokens: int, chunk: int) -> Iterator[slice]:
+    for start in range(0, tokens, chunk):
+        yield slice(start, min(start + chunk, tokens))
