@@ -21,6 +21,7 @@ from agent.menu import ProxyMenu, load_menu, parse_menu
 from agent.settings import CampaignSettings, parse_values
 from trainer.corpus import Corpus
 from trainer.errors import MachineryError
+from trainer.machine import cpu_name
 from trainer.spec import Config, Limits, TrialSpec, explain
 from trajectory.errors import HistoryError
 from trajectory.evidence import Evidence
@@ -32,6 +33,7 @@ from trajectory.rows import CampaignRow, Row
 SETTINGS_FILE = "campaign.toml"
 JOURNAL_FILE = "trajectory.jsonl"
 HISTORY_FILE = "history.sqlite"
+COMPILED_DIR = "compiled"
 
 
 def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:
@@ -194,9 +196,15 @@ class Campaign:
             backend=settings.backend,
             device=settings.device,
             threads=settings.threads,
-            log_every=1 if settings.device == "cpu" else 10,
+            compile=settings.compile,
+            compile_cache=str(self._compile_cache) if settings.compile else None,
             limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
         )
+
+    @property
+    def _compile_cache(self) -> Path:
+        """Where its trials keep what they compiled; made, since trials may write nowhere else."""
+        return (self.directory / COMPILED_DIR).absolute()
 
     def close(self) -> None:
         self._resources.close()
@@ -249,6 +257,7 @@ class Campaign:
             horizon_steps=settings.horizon_steps,
             backend=settings.backend,
             device=settings.device,
+            compile=settings.compile,
             reference=settings.reference,
             baseline_seeds=settings.baseline_seeds,
             seed=settings.seed,
@@ -282,18 +291,7 @@ def hardware() -> dict[str, str]:
     return {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpus": str(psutil.cpu_count() or 0),
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
     }
-
-
-def _cpu_name() -> str:
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"

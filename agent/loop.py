@@ -56,6 +56,8 @@ class Loop:
     stop: StopRequest
     meter: Meter
     scribe: Scribe = field(init=False)
+    _until: int | None = field(init=False, default=None)
+    """Iterations to reach, once asked for."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
@@ -65,6 +67,7 @@ class Loop:
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
+        self._until = iterations
         self.scribe.report_unfinished(self.runner.leftovers)
         self.measure_baseline()
         while self.campaign.evidence.iterations < iterations:
@@ -132,6 +135,7 @@ class Loop:
                 verdict=checked.verdict,
                 config=checked.config,
                 wall_s=time.monotonic() - began,
+                until=self._until,
             )
             files.write(pending)
         race_began = time.monotonic()

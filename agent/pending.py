@@ -27,6 +27,8 @@ class PendingIteration(Frozen):
     config: Config
     wall_s: NonNegative
     """Spent until the trials could start."""
+    until: PositiveInt | None = None
+    """Iterations the loop at work is to reach: for whoever looks on and wonders how long."""
 
 
 class PendingFile:

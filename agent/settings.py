@@ -150,6 +150,9 @@ class CampaignSettings(Frozen):
     """None: the budget itself."""
     backend: BackendName = "torch"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    compile: Annotated[bool, Field(strict=True)] = False
+    """Train the torch backend's blocks compiled: other sums in the last digits, so one campaign
+    does it always or never."""
     reference: ReferenceMode = "incumbent"
     seed: Annotated[int, Field(ge=0, le=10**9)] = 0
 
@@ -169,8 +172,8 @@ class CampaignSettings(Frozen):
     prune: bool = True
 
     RULER: ClassVar[frozenset[str]] = frozenset(
-        "menu corpus tokenizer heldout_bytes budget horizon_steps backend device reference"
-        " seed".split()
+        "menu corpus tokenizer heldout_bytes budget horizon_steps backend device compile"
+        " reference seed".split()
     )
 
     def to_toml(self) -> str:

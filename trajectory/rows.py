@@ -167,6 +167,7 @@ class CampaignRow(Frozen):
     horizon_steps: PositiveInt | None
     backend: str
     device: str
+    compile: bool = False
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt

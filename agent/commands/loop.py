@@ -41,15 +41,32 @@ def loop(
         BackendName | None, typer.Option("--backend", help="Where models come from.")
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
-    baseline_seeds: Annotated[int | None, typer.Option("--baseline-seeds", min=2)] = None,
+    compile_: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Train torch's blocks compiled. Default: no."),
+    ] = None,
+    baseline_seeds: Annotated[
+        int | None, typer.Option("--baseline-seeds", min=2, help="The noise is measured on them.")
+    ] = None,
     z_keep: Annotated[
         float | None, typer.Option("--z", min=0, help="Standard errors a gain must exceed.")
     ] = None,
-    max_runs: Annotated[int | None, typer.Option("--max-runs", min=2)] = None,
-    max_changes: Annotated[int | None, typer.Option("--max-changes", min=1)] = None,
-    llm_share: Annotated[float | None, typer.Option("--llm-share", min=0, max=1)] = None,
-    llm_warmup: Annotated[int | None, typer.Option("--llm-warmup", min=0)] = None,
-    prompt_tokens: Annotated[int | None, typer.Option("--prompt-tokens", min=1000)] = None,
+    max_runs: Annotated[
+        int | None, typer.Option("--max-runs", min=2, help="Most common seeds of a race.")
+    ] = None,
+    max_changes: Annotated[
+        int | None, typer.Option("--max-changes", min=1, help="Most knobs a proposal turns.")
+    ] = None,
+    llm_share: Annotated[
+        float | None,
+        typer.Option("--llm-share", min=0, max=1, help="Of iterations the model may override."),
+    ] = None,
+    llm_warmup: Annotated[
+        int | None, typer.Option("--llm-warmup", min=0, help="Iterations before the model's first.")
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option("--prompt-tokens", min=1000, help="What a prompt may hold.")
+    ] = None,
     prompts: Annotated[
         Path | None,
         typer.Option("--prompts", help="A folder whose templates replace the shipped ones."),
@@ -73,10 +90,18 @@ def loop(
             "for each.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
-    threads: Annotated[int | None, typer.Option("--threads", min=1)] = None,
-    trial_wall_s: Annotated[float | None, typer.Option("--trial-wall-s", min=1)] = None,
-    trial_memory_gib: Annotated[float | None, typer.Option("--trial-memory-gib", min=0.1)] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Root of every random choice.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="CPU threads of a trial.")
+    ] = None,
+    trial_wall_s: Annotated[
+        float | None, typer.Option("--trial-wall-s", min=1, help="A trial's time limit.")
+    ] = None,
+    trial_memory_gib: Annotated[
+        float | None, typer.Option("--trial-memory-gib", min=0.1, help="A trial's memory limit.")
+    ] = None,
     prune: Annotated[
         bool | None, typer.Option("--prune/--no-prune", help="Stop hopeless trials early.")
     ] = None,
@@ -101,6 +126,7 @@ def loop(
         reference=reference,
         backend=backend,
         device=device,
+        compile=compile_,
         baseline_seeds=baseline_seeds,
         z_keep=z_keep,
         max_runs=max_runs,

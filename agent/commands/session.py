@@ -143,7 +143,7 @@ def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
     """Refuse a device that is not there, or a backend that cannot train the baseline on it."""
     from trainer.child import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
 
-    check_trainable(menu.baseline, settings.backend, settings.device)
+    check_trainable(menu.baseline, settings.backend, settings.device, compile=settings.compile)
 
 
 def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:

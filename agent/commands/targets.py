@@ -89,7 +89,7 @@ def from_target(
         ),
     ] = None,
     fp8: Annotated[
-        bool, typer.Option("--fp8", help="Let proposals choose fp8 (megatron backend on a GPU).")
+        bool, typer.Option("--fp8", help="Let proposals choose fp8, on GPUs that have it.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,

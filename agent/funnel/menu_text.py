@@ -114,7 +114,7 @@ def _precision_knob() -> Knob:
         type="choice",
         choices=("bf16", "fp8"),
         default="bf16",
-        doc="number format of the matrix products; fp8 needs the megatron backend on a GPU",
+        doc="number format of the matrix products; fp8 needs a GPU that has it",
     )
 
 
