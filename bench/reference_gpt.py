@@ -175,6 +175,8 @@ def run(spec: TrialSpec) -> TrialOk:
         raise SystemExit(f"the reference is one plain GPT, and this config is another: {plain}")
     corpus = open_corpus(Path(spec.corpus_dir))
     vocab_size = corpus.info.vocab_size
+    if device.type == "cuda":
+        torch.cuda.set_device(device.index or 0)  # events and peaks are of the current device
     with device:
         model = ReferenceGPT(config, vocab_size)
     torch.manual_seed(spec.seed)

@@ -11,18 +11,14 @@ clocks and temperature.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
-
 from trainer.errors import AutoresearchError, MachineryError
-from trainer.sandbox import allowed_environment
+from trainer.own_process import NoAnswer, ask
 from trainer.spec import Frozen, Positive, PositiveInt
 
 if TYPE_CHECKING:
@@ -78,33 +74,15 @@ def measure_ceiling(
     :raises MachineryError: where there is no such device, or the process does not answer.
     """
     chosen = sizes or (CPU_SIZES if device == "cpu" else CUDA_SIZES)
-    root = Path(__file__).parent.parent
-    safe_path = ["-P"] if root.name in {"site-packages", "dist-packages"} else []
-    command = [sys.executable, *safe_path, "-m", "trainer.ceiling", device, dtype]
     try:
-        ended = subprocess.run(
-            [*command, *map(str, chosen)],
-            env=allowed_environment(),
-            cwd=root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+        return ask(
+            Ceiling, "trainer.ceiling", device, dtype, *map(str, chosen), patience_s=PATIENCE_S
         )
-    except subprocess.TimeoutExpired as error:
+    except NoAnswer as why:
         raise MachineryError(
-            f"the ceiling of {device} was not measured within {PATIENCE_S:g} s; see whether"
-            " something else uses the device"
-        ) from error
-    try:
-        return Ceiling.model_validate_json(ended.stdout)
-    except ValidationError as error:
-        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise MachineryError(
-            f"the ceiling of {device} cannot be measured ({said[-1][:300]});"
-            " see: autoresearch doctor"
-        ) from error
+            f"the ceiling of {device} cannot be measured ({why}); see whether something else uses"
+            " it, or: autoresearch doctor"
+        ) from why
 
 
 # --- in the process of its own -----------------------------------------------------------------

@@ -26,6 +26,7 @@ from trainer.corpus.store import heldout_sha256
 from trainer.data import Batches
 from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import evaluate
+from trainer.gpu import check_elsewhere
 from trainer.libc import libc
 from trainer.machine import cpu_name
 from trainer.out_of_memory import free_device_bytes, is_out_of_memory
@@ -92,6 +93,9 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     backend.check(spec.config, device)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    if device.type == "cuda":
+        # Pinned memory and whatever else names no device would make a context on the first GPU.
+        torch.cuda.set_device(device.index or 0)
     corpus = _open_corpus(spec)
     config = spec.config
     torch.manual_seed(spec.seed)
@@ -155,9 +159,19 @@ def check_trainable(
 ) -> None:
     """Refuse, before anything is created, what every trial would refuse.
 
+    About a GPU a process of its own is asked, so that this one holds no CUDA context.
+
     :raises MachineryError: where the device is not there, or nothing to compile with.
     :raises SpecError: where the backend cannot train such a config on it.
     """
+    if device.startswith("cuda"):
+        check_elsewhere(config, backend, device, compile=compile)
+    else:
+        check_here(config, backend, device, compile=compile)
+
+
+def check_here(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
+    """:func:`check_trainable`, in this process."""
     choose_backend(backend, compile=compile).check(config, _device(device))
 
 

@@ -23,7 +23,8 @@ def chunk_tokens(tokens: int, vocab_size: int, logits_at_once: int = LOGITS_AT_O
     Chunks are of one size where a number of at most twice as many as needed allows it: a compiled
     loss is compiled once for each size. Else the last is smaller.
     """
-    fewest = -(-tokens * vocab_size // logits_at_once)
+    most = max(1, logits_at_once // vocab_size)
+    fewest = -(-tokens // most)
     for chunks in range(fewest, 2 * fewest + 1):
         if tokens % chunks == 0:
             return tokens // chunks

@@ -67,8 +67,12 @@ class TrainingFlops(Frozen):
 
 def product_weights(shape: DecoderShape, vocab_size: int) -> int:
     """N: the weights that the matrix products read, the head's included."""
+    return shape.n_layer * block_weights(shape) + vocab_size * shape.d_model
+
+
+def block_weights(shape: DecoderShape) -> int:
+    """Of the matrices of one block."""
     # Queries and the output are D × D; keys and values have one head for several of the queries.
-    heads = 2 + 2 * shape.kv_heads / shape.n_head
-    attention = int(heads * shape.d_model**2)
-    feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_model * shape.d_ff
-    return shape.n_layer * (attention + feed_forward) + vocab_size * shape.d_model
+    keys_width = shape.d_model * shape.kv_heads // shape.n_head
+    feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_ff
+    return shape.d_model * (2 * shape.d_model + 2 * keys_width + feed_forward)

@@ -95,22 +95,23 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
                 for node in Path("/dev").glob(pattern):
                     allow(node, read | write | AccessFS.IOCTL_DEV)
         if spec.compile and spec.compile_cache is not None:
-            allow(_apart(Path(spec.compile_cache).resolve(), spec, trial_dir), own)
+            corpus = Path(spec.corpus_dir).resolve()
+            cache = Path(spec.compile_cache).resolve()
+            around = (corpus, *paths.programs)
+            allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
         allow(trial_dir, own)
         ruleset.restrict()
 
 
-def _apart(cache: Path, spec: TrialSpec, trial_dir: Path) -> Path:
-    """``cache``, which must hold neither this trial nor its corpus, nor lie in the corpus."""
-    corpus = Path(spec.corpus_dir).resolve()
-    if (
-        trial_dir.is_relative_to(cache)
-        or corpus.is_relative_to(cache)
-        or cache.is_relative_to(corpus)
-    ):
+def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:
+    """``cache``, which must lie in none of ``around`` and hold none of ``within``: trials, the
+    corpus, and code that processes outside run."""
+    near = [path for path in around if cache.is_relative_to(path)]
+    near += [path for path in within if path.is_relative_to(cache)]
+    if near:
         raise SandboxError(
-            f"the compile cache {cache}, which every trial may write, is not apart from the trial"
-            f" {trial_dir} and the corpus {corpus}; give it a directory of its own"
+            f"the compile cache {cache}, which every trial may write, is not apart from {near[0]};"
+            " give it a directory of its own"
         )
     return cache
 

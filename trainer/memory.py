@@ -43,6 +43,8 @@ import psutil
 
 from trainer.chunks import chunk_tokens
 from trainer.errors import SpecError
+from trainer.flops import block_weights, product_weights
+from trainer.gpu import gpu_memory
 from trainer.spec import Config, Frozen, Positive
 
 GIB = 1 << 30
@@ -113,7 +115,7 @@ class AnalyticMemory:
         process = CPU_PROCESS_GIB * GIB if self._on_cpu else 0.0
         copies = 0 if config.precision == "fp32" else 2
         head = self.vocab_size * config.d_model
-        matrices = config.n_layer * _block_matrices(config) + head
+        matrices = product_weights(config, self.vocab_size)
         block = _block_bytes(config)
         if self._on_cpu and config.precision == "bf16" and config.seq_len <= CPU_SHORT_SEQUENCE:
             block += 2 * config.n_head * config.seq_len
@@ -142,14 +144,7 @@ def parameter_count(config: Config, vocab_size: int) -> int:
     if config.positions == "learned":
         tables += config.seq_len
     gains = 2 * config.n_layer + 1
-    return (tables + gains) * config.d_model + config.n_layer * _block_matrices(config)
-
-
-def _block_matrices(config: Config) -> int:
-    feed_forward = 3 if config.activation == "swiglu" else 2
-    heads = 2 * config.n_head + 2 * config.kv_heads  # of queries and outputs; of keys and values
-    attention = heads * (config.d_model // config.n_head)
-    return config.d_model * (attention + feed_forward * config.d_ff)
+    return (tables + gains) * config.d_model + config.n_layer * block_weights(config)
 
 
 def _block_bytes(config: Config) -> int:
@@ -193,23 +188,9 @@ def device_limit(device: str, trial_limit_gib: float | None = None) -> DeviceLim
         if trial_limit_gib is not None:
             limits.append(DeviceLimit(gib=trial_limit_gib, source="trial"))
         return min(limits, key=lambda limit: limit.gib)
-    gpu_gib, is_unified = _gpu(device)
-    gpu = DeviceLimit(gib=gpu_gib, source="device")
-    return min((*limits, gpu), key=lambda limit: limit.gib) if is_unified else gpu
-
-
-def _gpu(device: str) -> tuple[float, bool]:
-    """Its memory, and whether that is the machine's own."""
-    import torch  # noqa: PLC0415 (a second that only those who have a GPU pay)
-
-    try:
-        properties = torch.cuda.get_device_properties(device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise SpecError(
-            f"the memory of {device} cannot be read ({str(error).splitlines()[0]});"
-            " see: autoresearch doctor"
-        ) from error
-    return properties.total_memory / GIB, bool(getattr(properties, "is_integrated", False))
+    memory = gpu_memory(device)
+    gpu = DeviceLimit(gib=memory.gib, source="device")
+    return min((*limits, gpu), key=lambda limit: limit.gib) if memory.is_unified else gpu
 
 
 def _container_gib() -> float | None:

@@ -64,7 +64,7 @@ from pathlib import Path
 import psutil
 
 from trainer import landlock, seccomp
-from trainer.errors import SandboxError
+from trainer.errors import MachineryError, SandboxError
 from trainer.landlock import SystemPaths
 from trainer.libc import check, libc
 from trainer.spec import Limits, TrialSpec
@@ -114,10 +114,19 @@ def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, s
 
 def move_home(scratch: Path, compile_cache: str | None = None) -> None:
     """Point this process's home and temporary files, caches included, at ``scratch``; but what
-    torch.compile keeps at ``compile_cache``, which is made."""
+    torch.compile keeps at ``compile_cache``, which is made.
+
+    :raises MachineryError: where it cannot be.
+    """
     os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     if compile_cache is not None:
-        Path(compile_cache).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(compile_cache).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MachineryError(
+                f"the compile cache {compile_cache} cannot be made ({error.strerror}); free some"
+                " space there, give it another directory, or go without compile"
+            ) from error
     compiled = Path(compile_cache or scratch / "compiled")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
     os.environ["TRITON_CACHE_DIR"] = str(compiled / "triton")

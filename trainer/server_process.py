@@ -17,6 +17,7 @@ from typing import IO
 
 from trainer.errors import MachineryError
 from trainer.messages import Channel, Ended, Message, Ready, ServerSettings, Start, Started, Stop
+from trainer.own_process import module_command, package_root
 from trainer.sandbox import Layers, allowed_environment
 
 _READY_S = 180.0
@@ -163,15 +164,10 @@ class ServerProcess:
 def _launch(
     settings: ServerSettings, environ: dict[str, str], output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    root = Path(__file__).parent.parent
-    # A checkout must come first on sys.path, so that the server is of this very package; installed
-    # packages must not come before the standard library.
-    safe_path = ["-P"] if root.name in {"site-packages", "dist-packages"} else []
-    command = [sys.executable, *safe_path, "-m", "trainer.forkserver", settings.model_dump_json()]
     return subprocess.Popen(
-        command,
+        module_command("trainer.forkserver", settings.model_dump_json()),
         env=environ,
-        cwd=root,
+        cwd=package_root(),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

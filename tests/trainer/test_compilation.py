@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import trainer
 from tests.support import hostile
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
@@ -151,13 +153,15 @@ def test_only_a_compiling_trial_may_write_the_cache(
         assert (cache / "planted").exists() == compile
 
 
-def test_a_cache_that_would_open_other_trials_or_the_corpus_is_refused(
+def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
     attacked: LocalExecutor, tmp_path: Path
 ) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     trials = tmp_path / "campaign" / "trials"
-    for number, cache in enumerate((tmp_path / "campaign", tmp_path, corpus, corpus / "compiled")):
+    code = Path(trainer.__file__).parent
+    places = (tmp_path / "campaign", tmp_path, corpus, corpus / "compiled", code.parent, code)
+    for number, cache in enumerate(places):
         trial_dir = hostile.arm(trials / str(number), hostile.tell_capabilities)
         spec = trial_spec(corpus, compile=True, compile_cache=str(cache))
         with pytest.raises(SandboxError, match=r"the compile cache .* a directory of its own"):
@@ -167,13 +171,38 @@ def test_a_cache_that_would_open_other_trials_or_the_corpus_is_refused(
 # --- what is refused -----------------------------------------------------------------------------
 
 
+def test_a_cache_that_cannot_be_made_is_no_crash_of_the_config(
+    attacked: LocalExecutor, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (tmp_path / "file").touch()
+    trial_dir = hostile.arm(tmp_path / "trials" / "0", hostile.tell_capabilities)
+    spec = trial_spec(corpus, compile=True, compile_cache=str(tmp_path / "file" / "compiled"))
+    with pytest.raises(MachineryError, match=r"the compile cache .* cannot be made \(Not a dir"):
+        attacked.run(spec, trial_dir)
+
+
 def test_without_a_compiler_it_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(
-        MachineryError, match=r"compile needs a compiler \(g\+\+ or clang\+\+\) for"
+        MachineryError, match=r"compile needs a compiler \((g|clang)\+\+\) for cpu, which"
     ):
         TorchBackend(compile=True).check(config(), CPU)
     TorchBackend().check(config(), CPU)
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="clang++ is what counts there")
+def test_only_a_compiler_that_inductor_looks_for_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "clang++"
+    other.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert missing_for(CPU) == "a compiler (g++)"
+    other.rename(tmp_path / "g++")
+    assert missing_for(CPU) is None
 
 
 def test_a_gpu_needs_triton() -> None:

@@ -36,6 +36,12 @@ def test_shared_heads_of_keys_and_a_third_matrix_count() -> None:
     assert product_weights(shared, 10) == 2 * 64**2 + 2 * 64 * 16 + 3 * 64 * 128 + 10 * 64
 
 
+def test_shared_heads_count_whole_weights() -> None:
+    """Two elevenths of D² make no float exactly."""
+    shared = config(n_layer=1, n_head=11, n_kv_head=1, d_model=880, d_ff=128)
+    assert product_weights(shared, 1) == 2 * 880**2 + 2 * 880 * 80 + 2 * 880 * 128 + 880
+
+
 def test_torch_counts_the_same() -> None:
     """Torch's counter sees every product, forward and backward. Its attention is whole squares."""
     shape = config(n_layer=2, n_head=2, d_model=32, d_ff=64, seq_len=16, precision="fp32")

@@ -35,7 +35,7 @@ def test_a_chunk_is_bounded_and_no_smaller_than_half_the_bound_allows(
     bound = 1 << 22
     chunk = chunk_tokens(tokens, vocab_size, bound)
     assert 1 <= chunk <= tokens
-    assert (chunk - 1) * vocab_size < bound
+    assert chunk * vocab_size <= bound
     if chunk < tokens:
         assert (2 * chunk + 1) * vocab_size > bound // 2
 

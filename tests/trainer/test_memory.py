@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from statistics import fmean
 
 import psutil
@@ -147,6 +150,43 @@ def test_the_limit_of_a_cpu_is_the_machines_unless_the_trial_has_a_smaller_one()
 def test_a_gpu_that_is_not_there_is_a_sentence() -> None:
     with pytest.raises(SpecError, match="the memory of cuda:0 cannot be read"):
         device_limit("cuda:0")
+
+
+PRETENDED_TORCH = """
+class cuda:
+    def get_device_properties(device):
+        assert device == "cuda:3", device
+        return Properties
+class Properties:
+    total_memory = {gib} << 30
+    is_integrated = {unified}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gib", "unified", "source"),
+    [(4096, 0, "device"), (4096, 1, "system"), (1, 1, "device")],
+)
+def test_a_gpus_memory_is_asked_in_another_process(
+    gib: int, unified: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which alone finds a torch that has one."""
+    (tmp_path / "torch.py").write_text(PRETENDED_TORCH.format(gib=gib, unified=unified))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = device_limit("cuda:3")
+    if source == "device":
+        assert (found.gib, found.source) == (gib, "device")
+    else:
+        assert found == device_limit("cpu")
+
+
+def test_asking_for_a_gpus_memory_loads_no_torch_here() -> None:
+    code = (
+        "import contextlib, sys; from trainer.memory import device_limit\n"
+        "with contextlib.suppress(Exception): device_limit('cuda:0')\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.gpu

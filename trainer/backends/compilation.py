@@ -78,14 +78,15 @@ def missing_for(device: torch.device) -> str | None:
     """What compiling for ``device`` lacks here; None where nothing is missing.
 
     Triton, for GPUs, compiles its launchers with a C compiler against Python's headers; Inductor's
-    code for a CPU is C++.
+    code for a CPU is C++. The names are those that the two look for: a trial's environment has no
+    CC or CXX to name another.
     """
     if device.type == "cuda":
         if find_spec("triton") is None:
             return "Triton"
-        compilers = ["cc", "gcc", "clang"]
+        compilers = ["gcc", "clang"]
     else:
-        compilers = ["g++", "clang++"]
+        compilers = ["clang++" if sys.platform == "darwin" else "g++"]
     if not any(shutil.which(name) for name in compilers):
         return f"a compiler ({' or '.join(compilers)})"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():

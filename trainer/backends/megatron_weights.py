@@ -2,8 +2,7 @@
 
 The two lay the same recipe out differently: Megatron-Core keeps the rows of the attention's input
 projection by head of keys and values (its queries, its keys, its values, then those of the next),
-and TransformerEngine fuses a norm into
-the matrix that follows it, and so names it after that.
+and TransformerEngine fuses a norm into the matrix that follows it, and so names it after that.
 
 Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 G) × K, F hidden
 width of the feed-forward block, V vocabulary.
@@ -23,7 +22,8 @@ from trainer.backends.torch_gpt import TorchGPT
 def load_from_torch(model: nn.Module, source: TorchGPT) -> None:
     """Give ``model``, a Megatron-Core GPTModel of the same config, the weights of ``source``.
 
-    :raises ValueError: where the two do not have the same parameters; nothing is left as it was.
+    :raises ValueError: where the two do not have the same parameters; ``model`` is
+        then half loaded.
     """
     targets = dict(model.named_parameters())
     for name, weight in as_megatron(source, fused_norms=_has_fused_norms(targets)):
