@@ -215,17 +215,21 @@ def _against(ours: Standing, reference: Standing | None) -> list[Figure]:
             f"≥ {TRIAL_GOAL:g}",
             trial >= TRIAL_GOAL,
             f"{reference.trial_s:.1f} s, a process each, against {ours.trial_s:.1f} s as in a "
-            "campaign: fork server, caches kept",
+            "campaign: fork server, caches kept; the faster of our bf16 variants, so a little "
+            "flattered by having been chosen",
         ),
     ]
     cold_s = ours.wall_s("cold")
     if cold_s:
+        cold = reference.trial_s / cold_s
         found.append(
             Figure(
-                f"spec to val_bpb, the reference over {ours.name}, cold",
-                reference.trial_s / cold_s,
+                f"spec to val_bpb, the reference over {ours.name}, both cold",
+                cold,
                 "×",
-                note=f"{reference.trial_s:.1f} s against {cold_s:.1f} s, compilation included",
+                f"≥ {TRIAL_GOAL:g}",
+                cold >= TRIAL_GOAL,
+                f"{reference.trial_s:.1f} s against {cold_s:.1f} s, compilation included",
             )
         )
     return found

@@ -173,9 +173,9 @@ def timeline(
 ) -> None:
     """Days of each phase of a curriculum, and the parallelism it needs.
 
-    FLOPs a token = 6 × parameters + 6 × layers × d_model × context. Tokens/s = units × efficiency ×
-    measured FLOP/s / FLOPs a token. Days = tokens × share / tokens/s / 86,400. Sharded where the
-    model's state and one sequence's activations exceed 90 % of a unit.
+    FLOPs a token = 6 × weights in matrix products + 6 × layers × d_model × context. Tokens/s =
+    units × efficiency × measured FLOP/s / FLOPs a token. Days = tokens × share / tokens/s / 86,400.
+    Sharded where the model's state and one sequence's activations exceed 90 % of a unit.
     """
     architecture = load_target(target)
     model = cost_timeline.TrainedModel.of(architecture)

@@ -25,12 +25,16 @@ from agent.funnel.stress_report import StressReport, announcement
 from trajectory import ranking
 
 MIN_STEPS = 50
+MAX_STEPS = 10**7
 
 
 def stress(
     top: Annotated[int, typer.Option("--top", min=1, help="Best configs to run.")] = 3,
     steps: Annotated[
-        int, typer.Option("--steps", min=MIN_STEPS, help="Of a run, and of its whole schedule.")
+        int,
+        typer.Option(
+            "--steps", min=MIN_STEPS, max=MAX_STEPS, help="Of a run, and of its whole schedule."
+        ),
     ] = 1000,
     seeds: Annotated[
         int,

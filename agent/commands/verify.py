@@ -42,7 +42,7 @@ def verify(
     """Compare the loss of a cloud run with the forecast of its launch plan.
 
     Exit 0: within 5 % of the band. 1: outside it for three windows in a row, or risen by 10 % above
-    its own lowest, or not finite: the proxy does not stand for this run. 3: too few losses yet.
+    its own lowest, or not finite: the proxy does not stand for this run. 3: too few losses to tell.
     """
     path = handoff / FORECAST_FILE if handoff.is_dir() else handoff
     forecast = read_forecast(path)

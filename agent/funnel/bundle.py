@@ -64,9 +64,12 @@ def refuse_foreign(directory: Path) -> None:
     """
     :raises HandoffError: where ``directory`` is there and is not as :func:`write_bundle` left it.
     """
-    if not directory.exists() and not directory.is_symlink():
-        return
-    problem = _problem(directory)
+    try:
+        if not directory.exists() and not directory.is_symlink():
+            return
+        problem = _problem(directory)
+    except OSError as error:
+        problem = f"it cannot be read: {error.strerror or error}"
     if problem:
         raise HandoffError(
             f"{directory} is in the way ({problem}); move it, or name another directory with --out"

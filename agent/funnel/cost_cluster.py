@@ -16,11 +16,12 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from agent.funnel.figures import Figure, Section, ratio
-from agent.funnel.gpus import GPUS
-from agent.funnel.rates import HOURS_PER_YEAR, Amount, Rates
+from agent.funnel.gpus import GPUS, hourly_usd
+from agent.funnel.rates import HOURS_PER_YEAR, Rates
 from trainer.spec import Frozen, PositiveInt
 
 GpuName: TypeAlias = Literal["h100", "h200"]
+Tflops: TypeAlias = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 
 MONTHS_PER_YEAR = 12
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
@@ -37,12 +38,12 @@ table 4)."""
 class ClusterQuestion(Frozen):
     """What is compared."""
 
-    gpus: PositiveInt = 8
+    gpus: Annotated[int, Field(gt=0, le=10**9)] = 8
     gpu: GpuName = "h100"
-    gpu_tflops: Amount
+    gpu_tflops: Tflops
     """Of one; see :func:`usual_tflops`."""
-    unit_tflops: Amount = UNIT_TFLOPS
-    scaling: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    unit_tflops: Tflops = UNIT_TFLOPS
+    scaling: Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)] = 1.0
     """Of the units' added-up speed, what is left when they work together."""
     hours_per_month: Annotated[float, Field(gt=0, le=LONGEST_MONTH_HOURS)] = HOURS_PER_MONTH
     """In use: rented and paid for, or drawing power."""
@@ -85,7 +86,7 @@ def compare_cluster(rates: Rates, asked: ClusterQuestion) -> ClusterAnswer:
     life_months = rates.spark_life_years * MONTHS_PER_YEAR
     capex = units * rates.spark_capex_usd
     power = units * rates.spark_electricity_hourly * asked.hours_per_month
-    rented = asked.gpus * gpu_hourly(rates, asked.gpu) * asked.hours_per_month
+    rented = asked.gpus * hourly_usd(GPUS[asked.gpu], rates, None) * asked.hours_per_month
     return ClusterAnswer(
         units=units,
         owned_capex_usd=capex,
@@ -100,11 +101,6 @@ def compare_cluster(rates: Rates, asked: ClusterQuestion) -> ClusterAnswer:
 def usual_tflops(gpu: GpuName) -> float:
     """What one is taken to reach in training."""
     return GPUS[gpu].bf16_tflops * GPU_UTILISATION
-
-
-def gpu_hourly(rates: Rates, gpu: GpuName) -> float:
-    """USD an hour of one."""
-    return rates.h100_hourly_usd if gpu == "h100" else rates.h200_hourly_usd
 
 
 def cluster_section(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer) -> Section:
@@ -142,7 +138,7 @@ def cluster_section(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer)
             "rented, a month",
             answer.rented_usd,
             "usd",
-            f"{gpus} × ${gpu_hourly(rates, asked.gpu):g}/h × {hours}",
+            f"{gpus} × ${hourly_usd(GPUS[asked.gpu], rates, None):g}/h × {hours}",
         ),
         Figure(
             "owned_to_rented",

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from agent.campaign import JOURNAL_FILE, read_campaign_row
 from agent.errors import CampaignError, SettingsError
-from agent.funnel.rates import Amount
 from agent.funnel.shape import ParameterCount
-from trainer.spec import Config, Frozen, TrialOk
+from trainer.flops import TrainingFlops
+from trainer.spec import Config, Frozen, Positive, TrialOk
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow
+
+MOST = 1e15
+"""Of anything that is given; more is a slip of the pen."""
 
 
 class MeasuredSpeed(Frozen):
     """What one unit was seen to do, and on what."""
 
-    tokens_per_s: Amount
+    tokens_per_s: Positive
     flops_per_token: float
+    """With the causal half of the attention, see :mod:`trainer.flops`."""
     source: str
 
     @property
@@ -28,14 +32,23 @@ class MeasuredSpeed(Frozen):
         return self.tokens_per_s * self.flops_per_token / 1e12
 
 
-def flops_per_token(params: float, n_layer: float, d_model: float, seq_len: int) -> float:
-    """``6 P + 6 L D T``."""
-    return 6 * params + 6 * n_layer * d_model * seq_len
+@dataclass(frozen=True, slots=True)
+class _PublishedShape:
+    """Of the published 354.6 M: GPT-2's, with its vocabulary and a tied head."""
+
+    n_layer: int = 24
+    n_head: int = 16
+    kv_heads: int = 16
+    d_model: int = 1024
+    d_ff: int = 4096
+    activation: str = "gelu"
 
 
 PUBLISHED_SPEED = MeasuredSpeed(
     tokens_per_s=12_820,
-    flops_per_token=flops_per_token(354.6e6, 24, 1024, 1024),
+    flops_per_token=TrainingFlops.of(
+        _PublishedShape(), vocab_size=50_257, seq_len=1024
+    ).causal_per_token,
     source="published for a GB10: 354.6 M parameters, bf16, batch 4 × 1024",
 )
 
@@ -77,7 +90,8 @@ def measured_speed(directory: Path) -> MeasuredSpeed:
     campaign = read_campaign_row(directory)
     if campaign is None:
         raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign"
+            f"{directory} holds no campaign (no {JOURNAL_FILE}, or an empty one); name one with "
+            "--campaign"
         )
     speeds: dict[Config, list[float]] = defaultdict(list)
     configs: dict[str, Config] = {}
@@ -101,13 +115,17 @@ def _speed(config: Config, vocab: int, seen: list[float], directory: Path) -> Me
     params = ParameterCount.of(config, vocab).total
     return MeasuredSpeed(
         tokens_per_s=median(seen),
-        flops_per_token=flops_per_token(params, config.n_layer, config.d_model, config.seq_len),
+        flops_per_token=TrainingFlops.of(
+            config, vocab_size=vocab, seq_len=config.seq_len
+        ).causal_per_token,
         source=f"{directory}: the median of {len(seen)} trials of {params / 1e6:.3g} M parameters",
     )
 
 
 def positive(name: str, value: float) -> float:
-    """:raises SettingsError: where it is not a finite number above zero."""
-    if not 0 < value < math.inf:
-        raise SettingsError(f"{name} is {value:g}, and should be above 0; correct it")
+    """:raises SettingsError: where it is not above zero, or beyond all sense."""
+    if not 0 < value <= MOST:
+        raise SettingsError(
+            f"{name} is {value:g}, and should be above 0 and at most {MOST:g}; correct it"
+        )
     return value

@@ -1,13 +1,13 @@
 """Days of a curriculum's phases, and the parallelism each needs.
 
-A phase trains a share of the tokens at one context length T. With P parameters, L layers and
-D = d_model, training takes
+A phase trains a share of the tokens at one context length T. With N weights in matrix products, L
+layers and D = d_model, training takes
 
-    FLOPs a token = 6 × P + 6 × L × D × T
+    FLOPs a token = 6 × N + 6 × L × D × T
 
-(Chowdhery et al. 2022, arXiv 2204.02311, appendix B, whose attention term is halved because a
-causal mask needs half of the scores.) A unit that was measured at so many tokens/s on some model
-reaches their product, FLOP/s, in every phase:
+(Chowdhery et al. 2022, arXiv 2204.02311, appendix B, counted by :mod:`trainer.flops`, its attention
+term halved because a causal mask needs half of the scores.) A unit that was measured at so many
+tokens/s on some model reaches their product, FLOP/s, in every phase:
 
     tokens/s = units × efficiency × FLOP/s / FLOPs a token
     days     = tokens × share / (tokens/s × 86,400)
@@ -33,10 +33,11 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from agent.errors import SettingsError
-from agent.funnel.cost_speed import PUBLISHED_SPEED, MeasuredSpeed, flops_per_token
+from agent.funnel.cost_speed import PUBLISHED_SPEED, MeasuredSpeed
 from agent.funnel.plain_recipe import plain_config
 from agent.funnel.rates import Amount
 from agent.funnel.target import TargetArchitecture
+from trainer.flops import TrainingFlops
 from trainer.memory import GIB, AnalyticMemory
 from trainer.spec import Frozen, PositiveInt, explain
 
@@ -44,6 +45,7 @@ Parallelism: TypeAlias = Literal["data parallel", "sharded", "sharded, sequence 
 
 SECONDS_PER_DAY = 86_400
 STATE_BYTES = 16
+LONGEST_SEQ_LEN = 10**9
 USABLE_SHARE = 0.9
 """Of a device's memory; the rest goes to workspaces, fragments and communication."""
 
@@ -51,7 +53,7 @@ USABLE_SHARE = 0.9
 class Phase(Frozen):
     """A share of the tokens at one context length."""
 
-    seq_len: PositiveInt
+    seq_len: Annotated[int, Field(gt=0, le=LONGEST_SEQ_LEN)]
     share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
     @classmethod
@@ -125,8 +127,9 @@ class TrainedModel:
     """What of a model its days and its memory depend on."""
 
     params: float
-    n_layer: float
-    d_model: float
+    product_flops_per_token: float
+    attention_flops_per_token: float
+    """Causal, for each token of context."""
     state_bytes: float
     block_bytes_per_token: float
     """Activations of the blocks."""
@@ -135,12 +138,13 @@ class TrainedModel:
     @classmethod
     def of(cls, target: TargetArchitecture) -> TrainedModel:
         config, vocab = plain_config(target), target.vocab_size
+        flops = TrainingFlops.of(target, vocab_size=vocab, seq_len=target.seq_len)
         parts = _memory(vocab).parts(config)
         blocks = _memory(0).parts(config).per_token_bytes
         return cls(
             params=target.total_params,
-            n_layer=target.n_layer,
-            d_model=target.d_model,
+            product_flops_per_token=flops.products,
+            attention_flops_per_token=(flops.causal_per_token - flops.products) / target.seq_len,
             state_bytes=STATE_BYTES * target.total_params,
             block_bytes_per_token=blocks,
             logits_bytes_per_token=parts.per_token_bytes - blocks,
@@ -151,8 +155,8 @@ class TrainedModel:
         growth = (params / self.params) ** (1 / 3)
         return TrainedModel(
             params=params,
-            n_layer=self.n_layer * growth,
-            d_model=self.d_model * growth,
+            product_flops_per_token=self.product_flops_per_token * params / self.params,
+            attention_flops_per_token=self.attention_flops_per_token * growth**2,
             state_bytes=self.state_bytes * params / self.params,
             block_bytes_per_token=self.block_bytes_per_token * growth**2,
             logits_bytes_per_token=self.logits_bytes_per_token,
@@ -160,7 +164,7 @@ class TrainedModel:
 
     def flops_per_token(self, seq_len: int) -> float:
         """To train on it, forward and backward."""
-        return flops_per_token(self.params, self.n_layer, self.d_model, seq_len)
+        return self.product_flops_per_token + self.attention_flops_per_token * seq_len
 
     def activations_gib(self, seq_len: int) -> float:
         """Of one sequence."""

@@ -198,23 +198,45 @@ def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
         best, second = (candidate.standing for candidate in dossier.candidates[:2])
         gap = second.val_bpb - best.val_bpb
         if best.stderr is None or second.stderr is None:
-            yield (
-                f"the winner leads the runner-up by {gap:.4f} bits per byte and the noise of long "
-                "runs is unknown: stress them with --seeds 2"
-            )
+            yield f"the winner leads the runner-up by {gap:.4f} bits per byte, noise unknown"
         elif gap < 2 * (best.stderr**2 + second.stderr**2) ** 0.5:
             yield (
                 f"the winner leads the runner-up by {gap:.4f} bits per byte, less than two "
                 "standard errors: they are as good as each other"
             )
-    if dossier.ranking_test is None:
+    else:
         yield (
-            "how well short runs predict long ones was not measured; autoresearch stress "
-            "--spread 6 does"
+            "there is no runner-up: one finalist is left; autoresearch stress --top 3 looks for "
+            "more"
         )
+    yield from _doubts_of_the_search(dossier)
     beyond = forecast.points[-1].tokens / forecast.fall.to_tokens
     if beyond > 10:
         yield (
             f"the forecast's end is {beyond:,.3g} times as many tokens as the law was seen over: "
             "the band is wide, and a run within it is not thereby good"
+        )
+
+
+def _doubts_of_the_search(dossier: Dossier) -> Iterator[str]:
+    """Whether the winner is better than what it was searched from, and the ranking than chance."""
+    best = dossier.candidates[0].standing
+    if best.stderr is None:
+        yield "the noise of long runs is unknown: stress them with --seeds 2"
+    lead, doubt = best.delta_vs_baseline, best.delta_stderr
+    if lead is not None and (lead >= 0 or (doubt is not None and -lead < 2 * doubt)):
+        yield (
+            f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
+            f"{'' if doubt is None else f' ± {doubt:.4f}'}: it is not shown to be better"
+        )
+    test = dossier.ranking_test
+    if test is None or test.fidelity is None:
+        yield (
+            "how well short runs predict long ones was not measured; autoresearch stress "
+            "--spread 6 does"
+        )
+    elif test.fidelity.kendall.lo <= 0:
+        yield (
+            f"the ranking by short runs cannot be told from chance (Kendall "
+            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been culled"
         )

@@ -32,6 +32,7 @@ from typing import Literal, TypeAlias
 from agent.errors import HandoffError
 from agent.funnel.gpus import Gpu
 from agent.funnel.target import TargetArchitecture
+from trainer.flops import block_weights
 from trainer.spec import Finite, Frozen, PositiveInt
 
 Recompute: TypeAlias = Literal["selective", "full"]
@@ -129,7 +130,7 @@ def _stage(
     target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool, first: bool, last: bool
 ) -> MemoryUse:
     layers = target.n_layer // layout.pipeline
-    matrices = layers * _matrix_params(target) // layout.tensor
+    matrices = layers * block_weights(target) // layout.tensor
     tables = _table_params(target, layout, first=first, last=last)
     gains = (2 * layers + last) * target.d_model
     params = matrices + tables + gains
@@ -147,12 +148,6 @@ def _stage(
         ),
         limit_gb=USABLE * gpu.memory_gb,
     )
-
-
-def _matrix_params(target: TargetArchitecture) -> int:
-    """Of one layer."""
-    attention = 2 * target.d_model * (target.n_head + target.n_kv_head) * target.head_dim
-    return attention + (3 if target.activation == "swiglu" else 2) * target.d_model * target.d_ff
 
 
 def padded_vocab(target: TargetArchitecture, layout: Layout) -> int:

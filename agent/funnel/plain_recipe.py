@@ -53,8 +53,9 @@ def recipe_config(path: Path) -> Config:
     try:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
         raise TargetError(
-            f"the recipe {path} cannot be read ({error}); make one with: autoresearch handoff"
+            f"the recipe {path} cannot be read ({reason}); make one with: autoresearch handoff"
         ) from error
     try:
         return make_config(_innermost(document))

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from agent.wording import scalar_text
+from trainer.flops import block_weights
 
 DEPTH_TOLERANCE = 0.10
 """How far n_layer / d_model may be off the target's: layers are whole."""
@@ -61,13 +62,10 @@ class ParameterCount:
         rows = vocab_size * (1 if shape.tie_embeddings else 2)
         if shape.positions == "learned":
             rows += shape.seq_len
-        heads = shape.n_head + shape.kv_heads  # of queries and outputs; of keys and values
-        attention = 2 * shape.d_model * heads * (shape.d_model // shape.n_head)
-        feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_model * shape.d_ff
         gains = (2 * shape.n_layer + 1) * shape.d_model
         return cls(
             embeddings=rows * shape.d_model,
-            blocks=shape.n_layer * (attention + feed_forward) + gains,
+            blocks=shape.n_layer * block_weights(shape) + gains,
         )
 
 

@@ -82,7 +82,8 @@ def measured_usage(directory: Path, rates: Rates) -> Usage:
     """
     if read_campaign_row(directory) is None:
         raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign"
+            f"{directory} holds no campaign (no {JOURNAL_FILE}, or an empty one); name one with "
+            "--campaign"
         )
     count = _Count(rates.spark_kw)
     for row in read_rows(directory / JOURNAL_FILE):

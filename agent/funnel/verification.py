@@ -33,6 +33,8 @@ RISE = 0.10
 WINDOWS = 60
 LEAST_POINTS = 5
 """Of a window."""
+WIDE_BAND = 2.0
+"""High edge to low one: beyond it being within is weak evidence, and the sentence says so."""
 LASTING = 3
 """Windows in a row."""
 
@@ -237,6 +239,12 @@ def _sentence(
     if departure is not None:
         return _broken(departure)
     first = forecast.points[0]
+    if log.points[0].tokens > forecast.points[-1].tokens:
+        return (
+            f"nothing to compare: the log begins at {size_text(log.points[0].tokens)} tokens and "
+            f"the forecast ends at {size_text(forecast.points[-1].tokens)}; give the run's log "
+            "from its start"
+        )
     if len(windows) < LASTING:
         reached = log.points[-1]
         return (
@@ -253,6 +261,12 @@ def _sentence(
         f"{last.low_bpb:.4f} to {last.high_bpb:.4f}, {abs(off):.1%} "
         f"{'above' if off > 0 else 'below'} its middle"
         + (f"; farthest outside {worst.beyond:+.1%} at step {worst.step:,}" if worst.beyond else "")
+        + (
+            f"; the band is wide, its high edge {last.high_bpb / last.low_bpb:.3g} times its low "
+            "one, so that this says little"
+            if last.high_bpb > WIDE_BAND * last.low_bpb
+            else ""
+        )
     )
 
 

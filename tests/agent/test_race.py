@@ -27,9 +27,7 @@ class Scored:
         self._score = score
         self._number = 100
 
-    def run(
-        self, of: Config, seed: int, role: Role, prune: PruneRule | None = None
-    ) -> TrialRecord:
+    def run(self, of: Config, seed: int, role: Role, prune: PruneRule | None = None) -> TrialRecord:
         self._number += 1
         return trial(self._number, of, seed, self._score(of, seed), role)
 

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import CampaignError, SettingsError
+from agent.funnel.booking import make_booking
 from agent.funnel.cost_speed import (
     PUBLISHED_SPEED,
     MeasuredSpeed,
     choose_speed,
-    flops_per_token,
     measured_speed,
 )
 from agent.funnel.cost_timeline import (
@@ -17,6 +17,8 @@ from agent.funnel.cost_timeline import (
     plan_timeline,
     question,
 )
+from agent.funnel.gpus import GPUS
+from agent.funnel.layout import Cluster
 from agent.funnel.target import load_target
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial, write_journal
@@ -31,11 +33,28 @@ def test_days_by_hand() -> None:
     phases = [Phase(seq_len=8192, share=0.75), Phase(seq_len=32768, share=0.25)]
     asked = question(tokens=1e9, phases=phases, units=4, efficiency=0.5)
     short, long = plan_timeline(model, SPEED, asked)
-    flops = 6 * target.total_params + 6 * 32 * 4096 * 8192
+    weights = target.parameter_count.blocks - 65 * 4096 + 128_256 * 4096
+    flops = 6 * weights + 6 * 32 * 4096 * 8192
     assert short.flops_per_token == pytest.approx(flops)
     assert short.tokens_per_s == pytest.approx(4 * 0.5 * 1e12 / flops)
     assert short.days == pytest.approx(0.75e9 / short.tokens_per_s / 86400)
     assert long.tokens_per_s < short.tokens_per_s, "attention to a longer context takes longer"
+
+
+def test_the_launch_plan_counts_the_same_products_and_the_attention_whole() -> None:
+    target = load_target("llama-7b")
+    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
+    compute = make_booking(target, cluster, mfu=0.4, gpu_hourly_usd=2.5).compute
+    causal = TrainedModel.of(target).flops_per_token(target.seq_len)
+    attention = 6 * 32 * 4096 * 8192
+    assert compute.flops_per_token == pytest.approx(causal + attention)
+
+
+def test_the_published_speed_is_of_the_published_model() -> None:
+    # 354.6 M, to four digits, less the learned positions and the norms' gains.
+    weights = 354.6e6 - (1024 + 49) * 1024
+    flops = 6 * weights + 6 * 24 * 1024 * 1024
+    assert PUBLISHED_SPEED.flops_per_token == pytest.approx(flops, rel=2e-4)
 
 
 def test_a_unit_measured_on_the_target_itself_goes_at_its_own_speed() -> None:
@@ -75,13 +94,17 @@ def test_the_fewest_devices_that_fit(
 def test_other_parameters_keep_depth_to_width() -> None:
     model = TrainedModel.of(load_target("llama-7b"))
     smaller = model.scaled(model.params / 8)
-    assert smaller.n_layer == pytest.approx(model.n_layer / 2)
-    assert smaller.d_model == pytest.approx(model.d_model / 2)
+    # Half as deep and half as wide.
+    products, attention = model.product_flops_per_token, model.attention_flops_per_token
+    assert smaller.product_flops_per_token == pytest.approx(products / 8)
+    assert smaller.attention_flops_per_token == pytest.approx(attention / 4)
     assert smaller.state_bytes == pytest.approx(model.state_bytes / 8)
     assert model.state_bytes == pytest.approx(16 * model.params, rel=1e-3)
 
 
-@pytest.mark.parametrize("text", ["8192", "8192:0", "x:1", "8192:1.5", "0:1", "8192:nan", "1:2:3"])
+@pytest.mark.parametrize(
+    "text", ["8192", "8192:0", "x:1", "8192:1.5", "0:1", "8192:nan", "1:2:3", "9" * 400 + ":1"]
+)
 def test_a_phase_that_cannot_be_read_is_named(text: str) -> None:
     with pytest.raises(SettingsError, match=text):
         Phase.parse(text)
@@ -109,6 +132,9 @@ def test_two_speeds_or_half_of_one_are_refused() -> None:
         choose_speed(1e9, None, 1e6, None)
     with pytest.raises(SettingsError, match="--tokens-per-s is -5"):
         choose_speed(1e9, -5, None, None)
+    with pytest.raises(SettingsError, match="--tokens-per-s is 1e\\+16"):
+        choose_speed(1e9, 1e16, None, None)
+    assert choose_speed(1e9, 1e10, None, None).tflops == 1e7
     assert choose_speed(1e9, None, None, None) is PUBLISHED_SPEED
 
 
@@ -122,6 +148,7 @@ def test_a_campaigns_speed_is_the_median_of_its_fastest_config(tmp_path: Path) -
     write_journal(tmp_path / "trajectory.jsonl", iter(rows))
     speed = measured_speed(tmp_path)
     assert speed.tokens_per_s == 2e4
-    assert speed.flops_per_token == flops_per_token(parameter_count(wide, 257), 4, 256, 128)
+    weights = parameter_count(wide, 257) - (128 + 9) * 256
+    assert speed.flops_per_token == 6 * weights + 6 * 4 * 256 * 128
     with pytest.raises(CampaignError, match="holds no campaign"):
         measured_speed(tmp_path / "nowhere")

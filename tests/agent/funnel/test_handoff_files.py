@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.funnel.bundle import write_bundle
-from agent.funnel.dossier import read_dossier
+from agent.funnel.dossier import Dossier, read_dossier
 from agent.funnel.gpus import GPUS
 from agent.funnel.handoff import Handoff, Wishes, make_handoff
 from agent.funnel.handoff_files import handoff_files
@@ -21,6 +22,10 @@ from agent.funnel.plain_recipe import recipe_config
 from agent.funnel.rates import Rates
 from agent.funnel.target import load_target
 from tests.agent.funnel.test_megatron_flags import known_options, options
+from tests.support.configs import config
+from tests.support.stressed import stressed_campaign
+from trajectory.fidelity import fidelity
+from trajectory.longruns import RankingTest
 
 WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
 
@@ -280,6 +285,74 @@ def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
     for name in ("forecast.png", "stress.png"):
         assert f"({name})" in text
         assert (bundle / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_the_long_runs_do_not_show_is_a_risk(stressed: Path, tmp_path: Path) -> None:
+    alone = plan_of(stressed_campaign(tmp_path, [config(lr=2e-3)], seeds=1))
+    risks = " ".join(alone.risks)
+    assert "there is no runner-up" in risks
+    assert "the noise of long runs is unknown" in risks
+    assert "was not measured" in risks
+    assert "not shown to be better" not in risks, "no long run of the baseline to compare with"
+    assert "no runner-up" not in " ".join(plan_of(stressed).risks)
+
+
+@pytest.mark.parametrize(
+    ("delta", "stderr", "is_doubted"),
+    [(-0.10, 0.02, False), (-0.10, 0.06, True), (0.01, None, True), (-0.10, None, False)],
+)
+def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
+    stressed: Path, delta: float, stderr: float | None, is_doubted: bool
+) -> None:
+    dossier = read_dossier(stressed)
+    best = dossier.candidates[0]
+    standing = best.standing.model_copy(
+        update={"delta_vs_baseline": delta, "delta_stderr": stderr, "pairs": 2}
+    )
+    first = best.model_copy(update={"standing": standing})
+    risks = risks_of(replace(dossier, candidates=(first, *dossier.candidates[1:])))
+    assert ("not shown to be better" in risks) == is_doubted
+
+
+@pytest.mark.parametrize(
+    ("long", "said"),
+    [
+        ([1.0, 2.0], "was not measured"),
+        ([3.0, 1.0, 2.0, 5.0, 4.0], "cannot be told from chance"),
+        ([float(n) for n in range(12)], None),
+    ],
+)
+def test_a_ranking_that_may_be_chance_is_a_risk(
+    stressed: Path, long: list[float], said: str | None
+) -> None:
+    found = fidelity([float(n) for n in range(len(long))], long)
+    test = RankingTest(steps=1000, n=len(long), nonfinite=0, left_out=0, fidelity=found)
+    risks = risks_of(replace(read_dossier(stressed), ranking_test=test))
+    for words in ("was not measured", "cannot be told from chance"):
+        assert (words in risks) == (words == said)
+
+
+def risks_of(dossier: Dossier) -> str:
+    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
+    return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
+
+
+def test_without_another_layout_that_check_fails_instead_of_comparing_with_itself(
+    stressed: Path, tmp_path: Path
+) -> None:
+    plan = make_handoff(
+        read_dossier(stressed),
+        load_target("llama-1b"),
+        Cluster(nodes=1, gpus=1, gpu=GPUS["h100"]),
+        WISHES,
+        Rates(),
+    )
+    assert "./preflight.sh layout" not in [check.command for check in plan.checks]
+    write_bundle(tmp_path / "handoff", handoff_files(plan, tmp_path / "handoff"))
+    script = tmp_path / "handoff" / "preflight.sh"
+    done = subprocess.run([script, "layout"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no other layout fits" in done.stderr
 
 
 def test_the_same_campaign_gives_the_same_files(stressed: Path, bundle: Path) -> None:

@@ -49,6 +49,19 @@ def test_a_run_as_forecast_is_within() -> None:
     assert found.before + found.after + found.compared == found.points == 2000
 
 
+def test_a_band_too_wide_to_say_much_is_told_with_the_verdict() -> None:
+    last = FORECAST.points[-1]
+    assert last.high_bpb < 2 * last.low_bpb
+    assert "says little" not in verify(log_of(middle()), FORECAST, BYTES).sentence
+    lower = tuple(
+        point.model_copy(update={"low_bpb": point.high_bpb / 4}) for point in FORECAST.points
+    )
+    wide = FORECAST.model_copy(update={"points": lower})
+    assert "4 times its low one, so that this says little" in (
+        verify(log_of(middle()), wide, BYTES).sentence
+    )
+
+
 def test_a_diverging_run_is_told_since_its_step() -> None:
     bpb = middle(0.03)
     bpb[1200:] += np.linspace(0, 4, 800)
@@ -153,6 +166,9 @@ def test_too_few_points_are_neither() -> None:
     found = verify(log_of(middle()[:8], few), FORECAST, BYTES)
     assert found.verdict == "too_early"
     assert "too early to tell" in found.sentence
+    late = verify(log_of(middle()[:20], TOKENS[:20] + 2 * TOKENS[-1]), FORECAST, BYTES)
+    assert late.verdict == "too_early"
+    assert "nothing to compare: the log begins at" in late.sentence
     early = verify(log_of(middle()[:1], TOKENS[:1]), FORECAST, BYTES)
     assert early.before == 1
     assert early.verdict == "too_early"
