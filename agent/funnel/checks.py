@@ -94,7 +94,7 @@ def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
         Check(
             name="TP, PP and DP at toy width",
             command="./preflight.sh toy",
-            does=f"the recipe at toy width under torchrun on {limits.toy_ranks} GPUs; minutes",
+            does=f"the recipe at toy width under torchrun on {_toy_place(limits, booking)}; minutes",
             passes="every layout's losses are the single process's, and the control's are not",
         ),
         Check(
@@ -134,6 +134,11 @@ def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
         )
     )
     return checks
+
+
+def _toy_place(limits: PreflightLimits, booking: Booking) -> str:
+    enough = limits.toy_ranks <= booking.cluster.gpus
+    return f"{limits.toy_ranks} {'GPUs' if enough else 'processes of the CPU'}"
 
 
 def _needed_for_bf16(recipe: Recipe) -> str:

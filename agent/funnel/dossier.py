@@ -66,7 +66,7 @@ class Dossier:
     """The best of the short runs, the best first."""
     stress_steps: int
     long_runs: tuple[LongRuns, ...]
-    """Of the latest stress test, in the order of their ranks."""
+    """All of the latest stress test's length, in the order of their ranks."""
     candidates: tuple[Candidate, ...]
     """The finalists, the best first; at least one."""
     ranking_test: RankingTest | None

@@ -337,9 +337,7 @@ def risks_of(dossier: Dossier) -> str:
     return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
 
 
-def test_without_another_layout_that_check_fails_instead_of_comparing_with_itself(
-    stressed: Path, tmp_path: Path
-) -> None:
+def test_on_a_single_gpu_nothing_is_compared_with_itself(stressed: Path, tmp_path: Path) -> None:
     plan = make_handoff(
         read_dossier(stressed),
         load_target("llama-1b"),
@@ -353,6 +351,8 @@ def test_without_another_layout_that_check_fails_instead_of_comparing_with_itsel
     done = subprocess.run([script, "layout"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no other layout fits" in done.stderr
+    # One GPU holds no two ranks of NCCL.
+    assert "--device cpu --ranks 2" in script.read_text()
 
 
 def test_the_same_campaign_gives_the_same_files(stressed: Path, bundle: Path) -> None:
