@@ -94,7 +94,9 @@ def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
         Check(
             name="TP, PP and DP at toy width",
             command="./preflight.sh toy",
-            does=f"the recipe at toy width under torchrun on {_toy_place(limits, booking)}; minutes",
+            does=(
+                f"the recipe at toy width under torchrun on {_toy_place(limits, booking)}; minutes"
+            ),
             passes="every layout's losses are the single process's, and the control's are not",
         ),
         Check(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agent.errors import TargetError
 from agent.funnel.shape import ParameterCount
 from agent.shelf import Shelf, refuse_unknown
-from trainer.spec import Frozen, Positive, PositiveInt, explain
+from trainer.spec import Frozen, explain
 
 COUNT_TOLERANCE = 0.03
 """How far the declared parameters may be off those of the shape."""
 TOKENS_PER_PARAMETER = 20
 """Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
+
+# Bounds far beyond any model, so that no count overflows.
+Extent: TypeAlias = Annotated[int, Field(gt=0, le=10**8)]
+Total: TypeAlias = Annotated[int, Field(gt=0, le=10**18)]
 
 _SHELF = Shelf(noun="target", folder="targets", error=TargetError)
 
@@ -26,27 +30,27 @@ class TargetArchitecture(Frozen):
 
     name: Annotated[str, Field(pattern=r"^[\w.:+-]{1,48}$")]
     doc: str = ""
-    params: PositiveInt
+    params: Total
     """As declared; counted as ``params_counted`` says."""
     params_counted: Literal["total", "without_embeddings"] = "total"
     """``without_embeddings`` leaves out the tables of tokens and of learned positions, and an
     untied head."""
-    d_model: PositiveInt
-    n_layer: PositiveInt
-    n_head: PositiveInt
-    n_kv_head: PositiveInt
+    d_model: Extent
+    n_layer: Extent
+    n_head: Extent
+    n_kv_head: Extent
     """Heads of keys and values; ``n_head`` of them is multi-head attention."""
-    head_dim: PositiveInt
-    ffn_ratio: Positive
+    head_dim: Extent
+    ffn_ratio: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)]
     """d_ff / d_model."""
     activation: Literal["gelu", "swiglu"]
     norm: Literal["layernorm", "rmsnorm"]
     positions: Literal["learned", "rotary"]
-    seq_len: PositiveInt
+    seq_len: Extent
     """Tokens a sequence in pretraining."""
-    vocab_size: PositiveInt
+    vocab_size: Extent
     tie_embeddings: bool
-    token_budget: PositiveInt | None = None
+    token_budget: Total | None = None
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
 
     @model_validator(mode="after")
