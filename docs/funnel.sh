@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The whole funnel on cpu-tiny, from an empty directory: a small night, the cull, the long runs, the launch
+# plan, and the cloud's first day against its forecast, once as forecast and once not.
+#
+#   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
+#
+# ITERS, STEPS, TOP, SPREAD and SEEDS make it shorter or longer; on two quiet cores the defaults take
+# about a quarter of an hour.
+set -euo pipefail
+
+iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
+campaign=runs/cpu-tiny
+bytes_per_token=4.4   # of the target's own tokenizer: count it on your text
+
+say() { printf '\n$ %s\n' "$*"; "$@"; }
+
+# A cloud run's log, made from the forecast's middle: step and loss in nats per token, with a batch's
+# noise. Its loss rises by the given fraction over the second half.
+cloud_log() {
+  awk -F, -v rise="$1" -v bytes="$bytes_per_token" 'BEGIN { srand(1); print "step,loss" }
+    NR > 1 { step[NR] = $2; bpb[NR] = $4 }
+    END {
+      for (i = 2; i <= NR; i++) {
+        late = i > NR / 2 ? (i - NR / 2) / (NR / 2) : 0
+        noise = 1 + 0.004 * (rand() + rand() - 1)
+        printf "%d,%.5f\n", step[i], bpb[i] * bytes * log(2) * noise * (1 + rise * late)
+      }
+    }' handoff/forecast.csv
+}
+
+say autoresearch loop --iters "$iters" --campaign "$campaign"
+say autoresearch top --k 10 --campaign "$campaign"
+say autoresearch stress --top "$top" --steps "$steps" --spread "$spread" --seeds "$seeds" --campaign "$campaign"
+say autoresearch top --k 3 --campaign "$campaign"
+say autoresearch handoff --target llama-7b --nodes 1 --gpus 8 --gpu h100 \
+  --bytes-per-token "$bytes_per_token" --campaign "$campaign"
+say autoresearch cost --campaign "$campaign"
+
+cloud_log 0 > fits.csv
+say autoresearch verify --log fits.csv
+
+cloud_log 1.5 > departs.csv
+code=0
+say autoresearch verify --log departs.csv || code=$?
+if [ "$code" != 1 ]; then
+  echo "verify ended with $code on a log that departs from the forecast, not with 1" >&2
+  exit 1
+fi

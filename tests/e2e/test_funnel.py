@@ -1,0 +1,31 @@
+"""The documented walk through the whole funnel, in its short form."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "funnel.sh"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_documented_walk_ends_with_a_plan_and_two_verdicts(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    short = {"ITERS": "3", "STEPS": "80", "TOP": "2", "SPREAD": "2", "SEEDS": "1"}
+    done = subprocess.run(
+        ["bash", SCRIPT],
+        cwd=tmp_path,
+        env={**os.environ, **short, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "handoff" / "launch_megatron.sh").exists()
+    assert "\nwithin 5% of the forecast" in done.stdout
+    assert "\nbroken: " in done.stdout
