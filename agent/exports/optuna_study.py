@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ from trajectory.errors import FormatError
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
+from trajectory.formats.tracked import seconds_of
 from trajectory.rows import BaselineRow, IterationRow, Row
+from trajectory.tables import hidden
 
 BATCH = 500
 
@@ -80,12 +82,12 @@ def _usable(where: str) -> Iterator[None]:
         yield
     except optuna.exceptions.DuplicatedStudyError as error:
         raise FormatError(
-            f"{where} has a study of this campaign already; name another place with --out"
+            f"{hidden(where)} has a study of this campaign already; name another place with --out"
         ) from error
     except (optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError) as error:
         raise FormatError(
-            f"no study can be kept at {where} ({str(error).splitlines()[0]}); give a file's path "
-            "or the URL of a database whose driver is installed"
+            f"no study can be kept at {hidden(where)} ({str(error).splitlines()[0]}); give a "
+            "file's path or the URL of a database whose driver is installed"
         ) from error
     finally:
         optuna.logging.set_verbosity(before)
@@ -225,4 +227,4 @@ def _trial(
 
 def _local(at: str) -> datetime:
     """Optuna's times are the machine's, without a zone."""
-    return datetime.fromisoformat(at).replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+    return datetime.fromtimestamp(seconds_of(at))

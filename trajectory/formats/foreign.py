@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from trainer.spec import Finite, Frozen, NonNegativeInt, Positive, PositiveInt
+from trainer.spec import Finite, Frozen, NonNegativeInt, PositiveInt
 from trajectory.rows import Text
 
 IMPORTED_FILE = "imported.jsonl"
@@ -23,10 +23,21 @@ FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-t
 Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
 
 
+MAX_SCORE = 1e100
+"""No measure comes near it, and beyond it a difference squared is beyond any float."""
+_FLOAT_BITS = 1023
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict | list):
         raise ValueError("is no plain value")  # noqa: TRY004 (pydantic reports it)
+    if isinstance(value, int) and value.bit_length() > _FLOAT_BITS:
+        raise ValueError("is a whole number beyond any float")
     return value
+
+
+Score: TypeAlias = Annotated[float, Field(gt=0, le=MAX_SCORE, allow_inf_nan=False, strict=True)]
+"""A number as JSON has it: neither a text nor true."""
 
 
 Plain: TypeAlias = Annotated[bool | int | Finite | Text | None, BeforeValidator(_plain)]
@@ -53,7 +64,7 @@ class Provenance(Frozen):
     """ISO 8601, UTC."""
     measure: Measure
     """What the runs' scores are; lower is better."""
-    accept_delta_frac: Finite | None = None
+    accept_delta_frac: Annotated[Finite, Field(strict=True)] | None = None
     """The single-knob loop kept what gained this fraction of the baseline's score."""
     skipped: tuple[Skipped, ...] = ()
 
@@ -77,7 +88,7 @@ class ForeignRun(Frozen):
     is_baseline: bool = False
     reason: Text = ""
     status: Literal["measured", "failed", "refused", "no proposal", "paused"]
-    score: Positive | None = None
+    score: Score | None = None
     """In the campaign's measure; there where ``measured``, and nowhere else."""
     action: Literal["keep", "discard", "none"] = "none"
     rail: Text | None = None

@@ -10,6 +10,7 @@ line described as ``baseline`` is the baseline; where none is, nothing is taken 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from trajectory.formats.foreign import ForeignRun
@@ -17,6 +18,7 @@ from trajectory.formats.source import ForeignFile, Line, Source
 
 FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _ACTIONS = {"keep": "keep", "discard": "discard", "crash": "discard"}
 
 
@@ -66,10 +68,9 @@ def _run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
 
 
 def _number(cell: str, name: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        raise ValueError(f"its {name} is {cell!r:.60}, no number") from None
+    if _NUMBER.fullmatch(cell) is None:  # Python would take 1_0 and other scripts' digits for one
+        raise ValueError(f"its {name} is {cell!r:.60}, no number")
+    return float(cell)
 
 
 def _cells(line: Line) -> list[str]:

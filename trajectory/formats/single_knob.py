@@ -10,7 +10,9 @@ Its writer: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-l
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from trainer.spec import Finite, Frozen
 from trajectory.formats.foreign import ForeignRun
@@ -91,7 +93,7 @@ def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
 
 
 class _Header(Frozen):
-    accept_delta_frac: Finite | None
+    accept_delta_frac: Annotated[Finite, Field(strict=True)] | None
 
 
 class _Asked(Frozen):

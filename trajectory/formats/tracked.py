@@ -63,7 +63,7 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
         if row.config is not None and row.config_hash is not None:
             configs[row.config_hash] = row.config
         trials = trials_of(row)
-        end_s = _seconds(row.at)
+        end_s = seconds_of(row.at)
         for index, trial in enumerate(trials):
             yield Tracked(
                 trial=trial,
@@ -92,8 +92,8 @@ def _tags(row: BaselineRow | IterationRow | StressRow, trial: TrialRecord) -> di
     return tags
 
 
-def _seconds(at: str) -> float:
-    """A row's time; 0 for one that is no ISO 8601, which only an edited journal has."""
+def seconds_of(at: str) -> float:
+    """A row's time, since 1970; 0 for one that is no ISO 8601, which only an edited journal has."""
     try:
         moment = datetime.fromisoformat(at)
     except ValueError:

@@ -20,6 +20,9 @@ REDRAW_S = 20.0
 """The least time between two drawings of one campaign."""
 DRAWING_S = 120.0
 """A drawing that takes longer is given up."""
+ENDING_S = 5.0
+"""A drawing that was killed is waited for so long, to clear up after it."""
+_one_at_a_time = threading.Lock()
 
 
 class Figures(Frozen):
@@ -48,6 +51,9 @@ class Album:
         self._figures = Figures(names=(), iterations=0, drawing=False, error=None)
         self._began_s = float("-inf")
         self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def look(self, iterations: int) -> Figures:
         """What there is, and newer ones begun where the campaign has gone on.
@@ -57,10 +63,11 @@ class Album:
         with self._lock:
             now_s = time.monotonic()
             stale = iterations != self._figures.iterations and now_s - self._began_s > REDRAW_S
-            if stale and not self._figures.drawing:
+            if stale and not self._figures.drawing and not self._closed:
                 self._began_s = now_s
                 self._figures = self._figures.model_copy(update={"drawing": True})
-                threading.Thread(target=self._draw, args=(iterations,), daemon=True).start()
+                self._thread = threading.Thread(target=self._draw, args=(iterations,), daemon=True)
+                self._thread.start()
             return self._figures
 
     def file(self, name: str) -> Path | None:
@@ -71,13 +78,15 @@ class Album:
             return self._folder / "figures" / f"{name}.svg"
 
     def _draw(self, iterations: int) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="autoresearch-figures-"))
-        place = ("--campaign", str(self._directory), "--out", str(folder))
         with _one_at_a_time:
-            error = _run((*self._command, *place))
+            if self._closed:
+                return
+            folder = Path(tempfile.mkdtemp(prefix="autoresearch-figures-"))
+            place = ("--campaign", str(self._directory), "--out", str(folder))
+            error = self._run((*self._command, *place))
         names = tuple(sorted(path.stem for path in (folder / "figures").glob("*.svg")))
         with self._lock:
-            if error is None:
+            if error is None and not self._closed:
                 folder, self._folder = self._folder or folder, folder
             else:
                 names = self._figures.names
@@ -86,25 +95,37 @@ class Album:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove what was drawn."""
+        """End what is being drawn, and remove what was."""
+        with self._lock:
+            self._closed = True
+            process, thread = self._process, self._thread
+        if process is not None and thread is not None:
+            process.kill()
+            thread.join(ENDING_S)
         with self._lock:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-
-_one_at_a_time = threading.Lock()
-
-
-def _run(command: Sequence[str]) -> str | None:
-    """None, or why it failed in one line."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=DRAWING_S
-        )
-    except subprocess.TimeoutExpired:
-        return f"drawing the figures took longer than {DRAWING_S:.0f} s and was given up"
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"drawing the figures failed with exit code {done.returncode}"
+    def _run(self, command: Sequence[str]) -> str | None:
+        """None, or why it failed in one line."""
+        with self._lock:
+            if self._closed:
+                return "nobody looks any more"
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            process = self._process
+        try:
+            _, said = process.communicate(timeout=DRAWING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return f"drawing the figures took longer than {DRAWING_S:.0f} s and was given up"
+        finally:
+            with self._lock:
+                self._process = None
+        if process.returncode == 0:
+            return None
+        lines = said.strip().splitlines()
+        return lines[-1] if lines else f"drawing the figures failed with {process.returncode}"

@@ -191,8 +191,7 @@ def _add_pages(app: FastAPI, access: Access) -> None:
 
     @app.post("/login", include_in_schema=False)
     async def login(request: Request) -> Response:
-        body = await request.body()
-        form = parse_qs(body[:MAX_FORM_BYTES].decode("utf-8", "replace"))
+        form = parse_qs((await _beginning(request)).decode("utf-8", "replace"))
         if not access.accepts(form.get("token", [""])[0].strip()):
             await asyncio.sleep(WRONG_TOKEN_S)
             return RedirectResponse("/login#wrong", 303)
@@ -206,6 +205,16 @@ def _add_pages(app: FastAPI, access: Access) -> None:
             secure=request.url.scheme == "https",
         )
         return response
+
+
+async def _beginning(request: Request) -> bytes:
+    """Of its body, as much as a form may have: whoever sends it has shown no token yet."""
+    body = b""
+    async for some in request.stream():
+        body += some
+        if len(body) > MAX_FORM_BYTES:
+            break
+    return body[:MAX_FORM_BYTES]
 
 
 # --- the interface ------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ def _add_interface(app: FastAPI, board: Board) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = MAX_PAGE_ROWS,
     ) -> list[Brief]:
         """Finished iterations in order, those after the given one."""
-        return find(name).follower.briefs[after : after + limit]
+        return find(name).follower.after(after, limit)
 
     @app.get("/api/campaigns/{name}/iterations/{number}")
     def iteration(name: str, number: int) -> IterationRow:

@@ -93,21 +93,30 @@ class Board:
         return changes
 
     def _find(self) -> None:
-        known = {watched.follower.directory for watched in self.campaigns.values()}
-        for directory in self._directories():
+        """Take in campaigns that are new, and let go of those that were removed."""
+        found = dict.fromkeys(self._directories())
+        campaigns = {}
+        for name, watched in self.campaigns.items():
+            if watched.follower.directory in found:
+                campaigns[name] = watched
+            else:
+                watched.album.close()
+        known = {watched.follower.directory for watched in campaigns.values()}
+        for directory in found:
             if directory not in known:
-                name = _free_name(directory.name or "campaign", self.campaigns)
-                self.campaigns = {**self.campaigns, name: Watched(name, directory, self._draw)}
+                name = _free_name(directory.name or "campaign", campaigns)
+                campaigns[name] = Watched(name, directory, self._draw)
+        self.campaigns = campaigns
 
     def _directories(self) -> Iterable[Path]:
         for place in self._places:
-            if (place / JOURNAL_NAME).is_file():
+            if _holds_campaign(place):
                 yield place
                 continue
             with suppress(OSError):
-                yield from sorted(
-                    child for child in place.iterdir() if (child / JOURNAL_NAME).is_file()
-                )
+                # A name that begins with a dot is that of a folder in the making.
+                visible = [child for child in place.iterdir() if not child.name.startswith(".")]
+                yield from sorted(filter(_holds_campaign, visible))
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -153,6 +162,13 @@ class Board:
     def listeners(self) -> int:
         """Open event streams."""
         return len(self._listeners)
+
+
+def _holds_campaign(directory: Path) -> bool:
+    try:
+        return (directory / JOURNAL_NAME).is_file()
+    except OSError:  # it may not be looked into
+        return False
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+
+from pydantic import ValidationError
 
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
@@ -56,7 +59,9 @@ class Follower:
         """Whether the journal was read to its end."""
         self._end, self._lines, self._keeps = 0, 0, 0
         self._identity: tuple[int, int] | None = None
-        self._places: list[tuple[int, int]] = []
+        self._places: dict[int, tuple[int, int]] = {}
+        """Iteration to where its line begins and how long it is. An imported journal may lack
+        some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._activity_s = 0.0
 
@@ -72,6 +77,7 @@ class Follower:
         try:
             stat = journal.stat()
         except OSError:
+            self.caught_up = True  # there is nothing to read on in
             return []
         identity = (stat.st_dev, stat.st_ino)
         if self._identity not in (None, identity) or stat.st_size < self._end:
@@ -83,19 +89,17 @@ class Follower:
 
     def _read_on(self, journal: Path) -> Iterator[Brief]:
         records = read_records(journal, offset=self._end, line=self._lines)
-        self.caught_up = False
+        # Also at a damaged line, where nothing more can be read: the board would spin on it.
+        self.caught_up = True
         for record in islice(records, BATCH_ROWS):
             if not record.raw.endswith(b"\n"):
-                break  # the line's end is still on its way
+                return  # the line's end is still on its way
             place = (self._end, record.end - self._end)
             self._end, self._lines = record.end, record.line
             brief = self._take(record.row, place)
             if brief is not None:
                 yield brief
-        else:
-            self.caught_up = next(records, None) is None
-            return
-        self.caught_up = True
+        self.caught_up = next(records, None) is None
 
     def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
         self.evidence.add(row)
@@ -115,7 +119,7 @@ class Follower:
             brief = brief_of(row, incumbent_of(self.evidence))
             self._keeps += brief.action == "keep"
             self.briefs.append(brief)
-            self._places.append(place)
+            self._places[row.iter] = place
             return brief
         return None
 
@@ -127,13 +131,22 @@ class Follower:
     # --- looking -------------------------------------------------------------------------------
 
     def iteration(self, number: int) -> IterationRow | None:
-        """The whole row of a finished iteration, read from the journal again."""
-        if not 1 <= number <= len(self._places):
+        """The whole row of a finished iteration, read from the journal again; None where there is
+        none, or the journal is another one by now."""
+        if number not in self._places:
             return None
-        start, length = self._places[number - 1]
-        with (self.directory / JOURNAL_NAME).open("rb") as file:
-            file.seek(start)
-            return IterationRow.model_validate_json(file.read(length))
+        start, length = self._places[number]
+        try:
+            with (self.directory / JOURNAL_NAME).open("rb") as file:
+                file.seek(start)
+                return IterationRow.model_validate_json(file.read(length))
+        except (OSError, ValidationError):
+            return None
+
+    def after(self, number: int, limit: int) -> list[Brief]:
+        """Up to ``limit`` finished iterations beyond one of that number, in order."""
+        first = bisect_right(self.briefs, number, key=lambda brief: brief.iter)
+        return self.briefs[first : first + limit]
 
     def top(self, k: int) -> list[Ranked]:
         """The ranking as it stands; see :mod:`trajectory.ranking`."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,6 +15,9 @@ from trainer.spec import CurvePoint, Frozen, TrialSpec
 SPEC_NAME = "spec.json"
 RESULT_NAME = "result.json"
 CURVE_NAME = "curve.jsonl"
+MAX_SPEC_BYTES = 1 << 20
+MAX_CURVE_BYTES = 1 << 20
+"""Of a curve, taken in by one poll: it is as long as the trial's process makes it."""
 
 
 class RunningTrial(Frozen):
@@ -40,11 +47,15 @@ class RunningTrials:
         """When the trials or the running curve last changed; seconds since the epoch."""
 
     def poll(self) -> None:
-        """Look again."""
+        """Look again; what cannot be read is passed over."""
         try:
-            listed = self._trials.stat()
+            self._find_newest()
+            self.running = self._look()
         except OSError:
-            return
+            self.running = None
+
+    def _find_newest(self) -> None:
+        listed = self._trials.stat()
         if listed.st_mtime_ns != self._listed_ns:
             self._listed_ns = listed.st_mtime_ns
             names = [entry.name for entry in self._trials.iterdir()]
@@ -53,7 +64,6 @@ class RunningTrials:
                 self._newest = self._trials / newest
                 self._spec, self._points, self._read_bytes = None, [], 0
         self.changed_s = max(self.changed_s, listed.st_mtime)
-        self.running = self._look()
 
     def _look(self) -> RunningTrial | None:
         newest = self._newest
@@ -61,10 +71,11 @@ class RunningTrials:
             return None
         try:
             if self._spec is None:
-                self._spec = TrialSpec.model_validate_json((newest / SPEC_NAME).read_bytes())
-            self._read_curve(newest / CURVE_NAME)
+                spec_json, _ = _read_plain(newest / SPEC_NAME, 0, MAX_SPEC_BYTES)
+                self._spec = TrialSpec.model_validate_json(spec_json)
         except (OSError, ValidationError):
             return None  # half-made, or of another version: there is nothing to show yet
+        self._read_curve(newest / CURVE_NAME)
         spec = self._spec
         return RunningTrial(
             trial_id=newest.name,
@@ -76,12 +87,27 @@ class RunningTrials:
 
     def _read_curve(self, curve: Path) -> None:
         try:
-            with curve.open("rb") as file:
-                file.seek(self._read_bytes)
-                new = file.read()
-                self.changed_s = max(self.changed_s, curve.stat().st_mtime)
-        except FileNotFoundError:
+            new, changed_s = _read_plain(curve, self._read_bytes, MAX_CURVE_BYTES)
+        except OSError:
             return
+        self.changed_s = max(self.changed_s, changed_s)
         whole = new[: new.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
-        self._points += [CurvePoint.model_validate_json(line) for line in whole.splitlines()]
+        for line in whole.splitlines():
+            with suppress(ValidationError):
+                self._points.append(CurvePoint.model_validate_json(line))
+
+
+def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float]:
+    """A piece of a file that a trial's process could have put something else in the place of, and
+    when it last changed: no link is followed and no pipe waited for.
+
+    :raises OSError: where it is no plain file that can be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        file.seek(offset)
+        return file.read(limit_bytes), status.st_mtime

@@ -306,3 +306,16 @@ def test_a_file_is_replaced_only_when_asked_and_only_whole(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged", "t.csv"]
     assert export_csv(subject, out, overwrite=True).count > 30
     assert at(0)[:4] in out.read_text()
+
+
+def test_a_row_whose_time_is_none_is_exported_all_the_same(tmp_path: Path) -> None:
+    rows = rows_of(3)
+    subject = own(tmp_path / "night", [*rows[:-1], rows[-1].model_copy(update={"at": "late"})])
+    exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
+    assert exported.count == len(Evidence(rows).configs)
+
+
+def test_a_storage_s_password_is_in_no_message(subject: Subject) -> None:
+    with pytest.raises(FormatError, match="no study can be kept") as caught:
+        export_optuna(subject, "foo://user:s3cret@localhost/x")
+    assert "s3cret" not in str(caught.value)

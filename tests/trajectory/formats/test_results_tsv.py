@@ -49,7 +49,10 @@ MALFORMED = {
     "another status": ("abc\t0.9\t1.0\tmaybe\tx", "maybe"),
     "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', no number"),
     "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
-    "infinite": ("abc\tinf\t1.0\tkeep\tx", "finite"),
+    "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', no number"),
+    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "finite"),
+    "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', no number"),
+    "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "no number"),
     "memory that is text": ("abc\t0.9\tlots\tkeep\tx", "memory_gb"),
     "no commit": ("\t0.9\t1.0\tkeep\tx", "names no config"),
 }

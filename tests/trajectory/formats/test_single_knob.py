@@ -82,6 +82,13 @@ MALFORMED = {
     "no score": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": None}, "score"),
     "a score that is text": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": "good"}, "score"),
     "a score that is no number": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": float("nan")}, ""),
+    "a number as text": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": "11"}, "score"),
+    "a truth for a score": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": True}, "score"),
+    "a score that no sum could hold": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": 1e300}, "score"),
+    "a whole number beyond any float": (
+        evaluated(1, "lr", 1e-3, 11) | {"candidate_cfg": {"lr": 10**400}},
+        "beyond any float",
+    ),
     "a score of nothing": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": 0}, "greater than 0"),
     "no config": (evaluated(1, "lr", 1e-3, 11) | {"candidate_cfg": None}, "names no config"),
     "a nested config": (

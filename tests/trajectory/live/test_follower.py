@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,66 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
     (trial / "result.json").write_text("{}", "utf-8")
     follower.poll()
     assert follower.running is None
+
+
+def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
+    """A trial's process owns its directory, and what it puts there keeps nobody waiting."""
+    write(tmp_path, simulated(5))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text(point(7).model_dump_json() + "\n", "utf-8")
+    for trial_id, replace in (("t000010", os.mkfifo), ("t000011", elsewhere_link(elsewhere))):
+        curve = begin_trial(tmp_path, trial_id, 0) / "curve.jsonl"
+        curve.unlink()
+        replace(curve)
+        follower = Follower(tmp_path)
+        follower.poll()
+        assert follower.running is not None
+        assert follower.running.trial_id == trial_id
+        assert follower.running.points == ()
+
+
+def elsewhere_link(target: Path) -> Callable[[Path], None]:
+    return lambda link: link.symlink_to(target)
+
+
+def test_a_line_of_a_curve_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, simulated(5))
+    curve = begin_trial(tmp_path, "t000010", 2) / "curve.jsonl"
+    with curve.open("a", encoding="utf-8") as file:
+        file.write("nonsense\n" + point(3).model_dump_json() + "\n")
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.running is not None
+    assert [one.step for one in follower.running.points] == [1, 2, 3]
+
+
+def test_iterations_that_an_import_left_out_shift_no_others(tmp_path: Path) -> None:
+    rows = [row for row in simulated(30) if not isinstance(row, IterationRow) or row.iter != 4]
+    write(tmp_path, rows)
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert [brief.iter for brief in follower.after(2, 3)] == [3, 5, 6]
+    assert follower.iteration(4) is None
+    for row in iterations(rows):
+        assert follower.iteration(row.iter) == row
+
+
+def test_there_is_nothing_to_catch_up_with_where_nothing_can_be_read(tmp_path: Path) -> None:
+    journal = write(tmp_path, simulated(10))
+    journal.write_text(journal.read_text("utf-8") + "{}\n", "utf-8")
+    damaged, gone = Follower(tmp_path), Follower(tmp_path / "gone")
+    with pytest.raises(JournalError):
+        damaged.poll()
+    gone.poll()
+    assert damaged.caught_up
+    assert gone.caught_up
+
+
+def test_a_row_of_a_journal_that_was_taken_away_is_none(tmp_path: Path) -> None:
+    journal = write(tmp_path, simulated(10))
+    follower = Follower(tmp_path)
+    follower.poll()
+    journal.write_text("\n", "utf-8")
+    assert follower.iteration(1) is None
+    journal.unlink()
+    assert follower.iteration(1) is None

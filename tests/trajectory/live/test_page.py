@@ -153,6 +153,16 @@ def test_campaigns_stand_side_by_side_and_one_is_chosen(page: Page, tmp_path: Pa
             expect(page.locator("#name")).to_have_text(name)
 
 
+def test_iterations_that_an_import_left_out_stop_no_others(page: Page, tmp_path: Path) -> None:
+    rows = [row for row in simulated(20) if not isinstance(row, IterationRow) or row.iter != 4]
+    write_campaign(tmp_path / "c", rows)
+    with serving(tmp_path) as server:
+        shows(page, server)
+        expect(page.locator('#rows tr.row[data-iter="5"]')).to_be_visible(timeout=5000)
+        there = [row.iter for row in rows if isinstance(row, IterationRow)]
+        assert rows_shown(page) == there[::-1]
+
+
 def test_the_report_s_figures_are_drawn_for_whoever_looks(page: Page, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(12))
     with serving(tmp_path) as server:

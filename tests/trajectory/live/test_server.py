@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -224,6 +225,17 @@ def test_what_cannot_be_served_is_one_sentence(
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert told in done.stderr
+
+
+def test_a_form_that_never_ends_is_not_waited_for(server: Server) -> None:
+    """Whoever sends one has shown no token yet."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(
+            b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000000000\r\n\r\n"
+            + b"token="
+            + b"x" * 8192
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 303")
 
 
 def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:

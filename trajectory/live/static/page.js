@@ -47,14 +47,17 @@ const newest = (summaries) =>
 async function syncRows(name) {
   const campaign = campaigns.get(name);
   for (;;) {
-    const more = await ask(`${place(name)}/iterations?after=${campaign.briefs.length}`);
+    const more = await ask(`${place(name)}/iterations?after=${latest(campaign)}`);
     take(campaign, more);
     if (more.length < ROWS_A_PAGE) return;
   }
 }
 
+// An imported journal may lack iterations, so their number is no count of them.
+const latest = (campaign) => campaign.briefs.at(-1)?.iter ?? 0;
+
 function take(campaign, briefs) {
-  for (const brief of briefs) if (brief.iter === campaign.briefs.length + 1) campaign.briefs.push(brief);
+  for (const brief of briefs) if (brief.iter > latest(campaign)) campaign.briefs.push(brief);
 }
 
 async function syncNow() {

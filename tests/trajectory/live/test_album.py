@@ -1,0 +1,69 @@
+"""Figures drawn by a process of their own, which does not outlive the album."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trajectory.live.album import Album
+
+DRAWS = """
+import pathlib, sys
+figures = pathlib.Path(sys.argv[-1]) / "figures"
+figures.mkdir()
+(figures / "progress.svg").write_text("<svg/>")
+"""
+NEVER_ENDS = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[-3], "begun").touch()
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to that")
+
+
+def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: Path) -> None:
+    album = Album(tmp_path, [sys.executable, "-c", DRAWS])
+    assert album.look(3).drawing
+    wait_until(lambda: not album.look(3).drawing)
+    assert (album.look(3).names, album.look(3).error) == (("progress",), None)
+    assert album.file("../progress") is None
+    assert (album.file("progress") or Path()).read_text("utf-8") == "<svg/>"
+    album.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_closing_ends_what_is_being_drawn(tmp_path: Path, temporary: Path) -> None:
+    album = Album(tmp_path, [sys.executable, "-c", NEVER_ENDS])
+    album.look(3)
+    wait_until((tmp_path / "begun").exists)
+    album.close()
+    assert list(temporary.iterdir()) == []
+    assert not album.look(4).drawing
+
+
+def test_why_nothing_was_drawn_is_said(tmp_path: Path, temporary: Path) -> None:
+    album = Album(tmp_path, [sys.executable, "-c", "raise SystemExit('error: no room')"])
+    album.look(3)
+    wait_until(lambda: not album.look(3).drawing)
+    assert album.look(3).error == "error: no room"
+    assert list(temporary.iterdir()) == []
