@@ -66,5 +66,11 @@ def main() -> None:
     except AutoresearchError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
+    except OSError as error:
+        # A path nobody can look at, whichever command was told of it.
+        where = f"{str(error.filename)[:200]}: " if error.filename else ""
+        why = error.strerror or str(error)
+        sys.stderr.write(f"error: {where}{why}; name another path, or make that one usable\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

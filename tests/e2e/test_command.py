@@ -15,6 +15,10 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path)
 
 
+LONG = "x" * 300
+"""No file system has such a name."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -24,6 +28,16 @@ def toy(tmp_path: Path) -> Toy:
         (("loop", "--tokenizer=words"), "words"),
         (("top", "--campaign=nowhere"), "nowhere"),
         (("reindex", "--campaign=nowhere"), "nowhere"),
+        (("report", "--campaign=nowhere"), "nowhere"),
+        (("stress", "--campaign=nowhere"), "nowhere"),
+        (("handoff", "--target=nowhere"), "nowhere"),
+        (("verify", "--log=nowhere"), "handoff"),
+        (("import", "nowhere"), "nowhere"),
+        (("top", f"--campaign={LONG}"), "too long"),
+        (("report", f"--campaign={LONG}"), "too long"),
+        (("export", "--to=csv", f"--campaign={LONG}"), "too long"),
+        (("serve", LONG), "too long"),
+        (("import", LONG), "too long"),
     ],
 )
 def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...], names: str) -> None:
