@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent.errors import CampaignError
 from agent.menu import ProxyMenu
 from agent.wording import changes_text
 from trainer.spec import Scalar
@@ -87,11 +88,20 @@ class Prior:
         return text
 
 
-def read_priors(paths: Iterable[Path], menu: ProxyMenu) -> tuple[Prior, ...]:
+def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prior, ...]:
     """The campaigns in these directories or files, in this menu's knobs.
 
+    :param own: the directory of the campaign they are for, whose own results are no prior.
     :raises FormatError: where one is no trajectory.
+    :raises CampaignError: where one is the campaign itself.
     """
+    paths = list(paths)
+    for path in paths:
+        if own.resolve() in (path.resolve(), path.resolve().parent):
+            raise CampaignError(
+                f"{path} is the campaign itself, and what it has measured already counts; name an"
+                " earlier one with --prior"
+            )
     return tuple(_prior(read_campaign_source(path), menu) for path in paths)
 
 

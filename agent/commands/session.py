@@ -55,7 +55,7 @@ def run_campaign(
     environment = read_environment()
     settings, menu = _settings(directory, chosen)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
-    known = read_priors(priors, menu)
+    known = read_priors(priors, menu, directory)
     targets = log_targets(log)
     choice = choose_proposer(
         settings,

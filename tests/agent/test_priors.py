@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.errors import CampaignError
 from agent.menu import parse_menu
 from agent.priors import NOTE, note_on, read_priors
 from tests.support.campaigns import MENU
@@ -54,7 +55,7 @@ def journal(path: Path, *changed: dict[str, Any], seeds: int = 3) -> Path:
 
 def test_a_gain_is_against_its_own_baseline_in_its_own_noise(tmp_path: Path) -> None:
     path = journal(tmp_path / "t.jsonl", {"lr": 0.004}, {"lr": 0.008})
-    (prior,) = read_priors([path], TOY)
+    (prior,) = read_priors([path], TOY, tmp_path / "campaign")
     assert prior.why_no_gains is None
     gains = {entry.values["lr"]: entry.gain for entry in prior.configs}
     assert gains == pytest.approx({0.008: -4.0, 0.004: -2.0, 0.001: 0.0}, abs=0.05)
@@ -63,7 +64,7 @@ def test_a_gain_is_against_its_own_baseline_in_its_own_noise(tmp_path: Path) -> 
 def test_only_knobs_in_common_at_values_this_menu_allows(tmp_path: Path) -> None:
     """The other campaign's d_model, batch size and so on are constants here, and its warm-up."""
     path = journal(tmp_path / "t.jsonl", {"lr": 0.004})
-    (prior,) = read_priors([path], TOY)
+    (prior,) = read_priors([path], TOY, tmp_path / "campaign")
     for entry in prior.configs:
         assert set(entry.values) == {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}
     assert prior.dropped_values == 0
@@ -72,7 +73,7 @@ def test_only_knobs_in_common_at_values_this_menu_allows(tmp_path: Path) -> None
 def test_a_gain_that_this_menu_cannot_say_is_not_given_to_what_it_can(tmp_path: Path) -> None:
     elsewhere = {"d_model": 64}, {"d_ff": 4096}, {"lr": 0.5}, {"lr": 0.004, "weight_decay": 0.3}
     path = journal(tmp_path / "t.jsonl", *elsewhere, {"norm": "rmsnorm"})
-    (prior,) = read_priors([path], TOY)
+    (prior,) = read_priors([path], TOY, tmp_path / "campaign")
     assert prior.measured == 6
     assert [dict(entry.values)["norm"] for entry in prior.configs] == ["rmsnorm", "layernorm"]
     assert len(prior.findings) == 6
@@ -83,7 +84,7 @@ def test_values_outside_this_menu_that_nothing_changed_are_dropped_and_counted(
 ) -> None:
     """Its baseline has 24 layers and d_ff 4096, more than the toy menu allows."""
     lines = [HEADER, *(evaluated(i, "lr", 1e-3, 10.5 + 0.1 * i) for i in (1, 2))]
-    (prior,) = read_priors([write_jsonl(tmp_path / "t.jsonl", lines)], TOY)
+    (prior,) = read_priors([write_jsonl(tmp_path / "t.jsonl", lines)], TOY, tmp_path / "campaign")
     assert [set(entry.values) for entry in prior.configs] == [{"lr", "beta2"}] * 2
     assert prior.dropped_values == 4
     best = prior.configs[0]
@@ -101,7 +102,7 @@ def test_without_noise_or_baseline_nothing_is_told_in_numbers(tmp_path: Path) ->
         write_jsonl(tmp_path / "single.jsonl", single),
         write_jsonl(tmp_path / "headless.jsonl", headless),
     ]
-    priors = read_priors(paths, TOY)
+    priors = read_priors(paths, TOY, tmp_path / "campaign")
     assert [prior.configs for prior in priors] == [(), (), ()]
     reasons = [prior.why_no_gains or "" for prior in priors]
     assert "baseline" in reasons[0]
@@ -116,11 +117,11 @@ def test_what_is_no_trajectory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("prose\n")
     for path in (tmp_path / "x", tmp_path / "nowhere", tmp_path):
         with pytest.raises(FormatError):
-            read_priors([path], TOY)
+            read_priors([path], TOY, tmp_path / "campaign")
 
 
 def test_the_journal_is_told_where_the_priors_change(tmp_path: Path) -> None:
-    priors = read_priors([journal(tmp_path / "t.jsonl", {"lr": 0.004})], TOY)
+    priors = read_priors([journal(tmp_path / "t.jsonl", {"lr": 0.004})], TOY, tmp_path / "campaign")
     note = note_on(priors, None)
     assert note is not None
     assert note.startswith(NOTE)
@@ -131,3 +132,10 @@ def test_the_journal_is_told_where_the_priors_change(tmp_path: Path) -> None:
     assert gone is not None
     assert note_on((), gone) is None
     assert note_on((), None) is None
+
+
+def test_a_campaign_is_no_prior_of_itself(tmp_path: Path) -> None:
+    path = journal(tmp_path / "trajectory.jsonl", {"lr": 0.004})
+    for named in (path, tmp_path):
+        with pytest.raises(CampaignError, match="is the campaign itself"):
+            read_priors([named], TOY, tmp_path)
