@@ -44,7 +44,7 @@ sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
     assert "not run: torch bf16 compiled: a rehearsal compiles nothing" in said
     assert "not run: torch fp8 eager: precision fp8 needs a GPU" in said
     goals = [line for line in said.splitlines() if "not judged" in line]
-    assert len(goals) == 4, "a rehearsal meets no goal and misses none"
+    assert len(goals) == 5, "a rehearsal meets no goal and misses none"
 
     (folder,) = (path for path in tmp_path.iterdir() if path.name != "corpora")
     kept = (folder / "figures.md").read_text("utf-8")
