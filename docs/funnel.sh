@@ -5,7 +5,7 @@
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
 # ITERS, STEPS, TOP, SPREAD and SEEDS make it shorter or longer; on two quiet cores the defaults take
-# about a quarter of an hour.
+# five to ten minutes.
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
