@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a domain error in one plain sentence, 2 usage, 130 interru
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import typer
@@ -61,6 +62,8 @@ app.add_typer(menu.app, name="menu")
 
 def main() -> None:
     """The console command."""
+    # What was loaded stays: the collector need not look through it again and again.
+    gc.freeze()
     try:
         app()
     except AutoresearchError as error:

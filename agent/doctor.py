@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agent.proposers.endpoint import Endpoint
-from agent.proposers.patience import Patience
 from agent.settings import Environment, data_dir
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.sandbox import Layers
@@ -184,6 +182,9 @@ def _endpoint(environment: Environment) -> Check:
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
         )
+    from agent.proposers.endpoint import Endpoint  # noqa: PLC0415 (slow to load)
+    from agent.proposers.patience import Patience  # noqa: PLC0415
+
     key = environment.llm_api_key
     try:
         endpoint = Endpoint(

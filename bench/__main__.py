@@ -22,6 +22,7 @@ from bench import (
     judge_honesty,
     loop_overhead,
     memory_model,
+    report_scale,
     search_quality,
     trainer_speed,
     trial_overhead,
@@ -46,6 +47,7 @@ def main(
         "search": search_quality.run,
         "judge": judge_honesty.run,
         "memory": memory_model.run,
+        "report": report_scale.run,
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -12,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.garbage import collector_at_rest
 from trajectory.indexing import Position, read_configs
 from trajectory.population import Population
 from trajectory.ranking import Ranked
@@ -91,7 +89,7 @@ def evidence(connection: sa.Connection, position: Position) -> Evidence:
         .order_by(configs.c.position)
     ).scalars()
     entries: list[ConfigEvidence] = []
-    with _collector_at_rest():
+    with collector_at_rest():
         for part in texts.partitions(_CHUNK):
             try:
                 entries += _CONFIGS.validate_json(f"[{','.join(part)}]")
@@ -150,16 +148,3 @@ def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) ->
             ).scalars()
         )
     return best
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Many values that hold no cycles are about to be made: searching them for cycles again and
-    again would take three quarters of the time at a hundred thousand configs."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

@@ -25,6 +25,7 @@ from agent.knob import Knob
 from agent.settings import read_environment
 from trainer.errors import MachineryError
 from trainer.trial_files import read_curve
+from trajectory.garbage import collector_at_rest
 from trajectory.report.findings import Findings
 from trajectory.report.foreign import read_foreign_campaign
 from trajectory.report.knob_domain import KnobDomain
@@ -47,19 +48,13 @@ def report(
     not disturbed.
     """
     directory = campaign or default_campaign(menu)
-    foreign = foreign_campaign(directory)
-    if foreign is not None:
-        found = read_foreign_campaign(foreign)
-    else:
-        found = _own(existing_campaign(campaign, menu))
-    folder = out or directory / "report"
-    try:
-        written = write_report(found, folder)
-    except OSError as error:
-        raise MachineryError(
-            f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
-            "make it writable, or name another folder with --out"
-        ) from error
+    with collector_at_rest():
+        foreign = foreign_campaign(directory)
+        if foreign is not None:
+            found = read_foreign_campaign(foreign)
+        else:
+            found = _own(existing_campaign(campaign, menu))
+        written = _write(found, out or directory / "report")
     if as_json:
         typer.echo(json.dumps(_as_json(written, found)))
     else:
@@ -68,6 +63,16 @@ def report(
             console.print(line, soft_wrap=True)
     if show:
         webbrowser.open(written.page.absolute().as_uri())
+
+
+def _write(found: Findings, folder: Path) -> Report:
+    try:
+        return write_report(found, folder)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
+            "make it writable, or name another folder with --out"
+        ) from error
 
 
 def _own(directory: Path) -> Findings:

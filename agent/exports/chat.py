@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.exports.base import Exported, Subject, whole_file
+from agent.proposers.completions import Message
 from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations
-from agent.proposers.endpoint import Message
 from trajectory.errors import FormatError
 from trajectory.rows import Attempt, IterationRow
 

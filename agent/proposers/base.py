@@ -6,13 +6,14 @@ it, a sampler's no more than a language model's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu import ProxyMenu
 from agent.priors import Prior
 from trainer.errors import AutoresearchError
-from trainer.spec import Config
+from trainer.spec import Config, Scalar
 from trajectory.evidence import Evidence
 from trajectory.rows import Attempt, ProposerRecord
 
@@ -67,5 +68,16 @@ class Proposer(Protocol):
         """Offer one proposal for ``memory.iter``.
 
         :raises ProposerError: where none can be had; the night goes on with another proposer.
+        """
+        ...
+
+
+class SuggestibleProposer(Protocol):
+    """A proposer that can be shown another's idea, to repeat or to override."""
+
+    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
+        """See :meth:`Proposer.propose`.
+
+        :param suggestion: changes to the reference.
         """
         ...

@@ -9,11 +9,8 @@ from agent.errors import SettingsError
 from agent.priors import Prior
 from agent.proposers.base import Proposer
 from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations
-from agent.proposers.endpoint import Endpoint
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.informed import InformedProposer
-from agent.proposers.llm import LlmProposer
-from agent.proposers.patience import Patience
 from agent.proposers.prompt import Prompter
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
@@ -88,6 +85,11 @@ def _choose(
             HybridProposer(sampler, None),
             "hybrid, on the sampler alone: AUTORESEARCH_LLM_BASE_URL is not set",
         )
+    # The client of these two takes longer to load than all the rest of the command.
+    from agent.proposers.endpoint import Endpoint  # noqa: PLC0415
+    from agent.proposers.llm import LlmProposer  # noqa: PLC0415
+    from agent.proposers.patience import Patience  # noqa: PLC0415
+
     key = environment.llm_api_key
     endpoint = Endpoint(
         environment.llm_base_url,

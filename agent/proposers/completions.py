@@ -1,4 +1,4 @@
-"""What came back from a chat endpoint, read from its raw bytes.
+"""What goes to a chat endpoint, and what came back, read from its raw bytes.
 
 Local servers deviate from the protocol in small ways, so only what is needed is read, and whatever
 is not there makes the reply unusable rather than raising.
@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from agent.disk import replace_file, writing_to
-from agent.proposers.endpoint import Message
+from agent.proposers.completions import Message
 
 CONVERSATIONS_DIR = "prompts"
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import httpx2
 import openai
@@ -22,7 +22,7 @@ import tenacity
 
 from agent.errors import SettingsError
 from agent.proposers.base import ProposerError
-from agent.proposers.completions import Reply, read_completion, read_models
+from agent.proposers.completions import Message, Reply, read_completion, read_models
 from agent.proposers.patience import AsToldOr, Patience, may_pass
 from agent.proposers.schema_modes import ModeMemory, SchemaMode, probe
 
@@ -30,14 +30,6 @@ MAX_BODY_BYTES = 1 << 20
 """Of one HTTP response; a proposal is a few hundred."""
 
 Json: TypeAlias = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat turn."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 class EndpointError(ProposerError):

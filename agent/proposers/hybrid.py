@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
 from agent.proposers.draws import rng_for
-from agent.proposers.llm import SuggestibleProposer
 
 SHARE = 0.3
 WARMUP = 10

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.proposers.completions import Reply
+from agent.proposers.completions import Message, Reply
 from agent.proposers.conversations import Conversations
-from agent.proposers.endpoint import Endpoint, EndpointError, Message
+from agent.proposers.endpoint import Endpoint, EndpointError
 from agent.proposers.prompt import Prompt, Prompter
 from agent.rails import Rails
 from trainer.spec import Scalar
@@ -23,12 +22,6 @@ REPAIRS = 2
 """Rounds after the first."""
 KEPT_CHARACTERS = 20_000
 """Of a raw reply."""
-
-
-class SuggestibleProposer(Protocol):
-    """A proposer that can be shown another's idea, to repeat or to override."""
-
-    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer: ...
 
 
 class LlmProposer:

@@ -23,9 +23,9 @@ import jinja2.meta
 
 from agent.errors import SettingsError
 from agent.proposers.base import Memory, ProposerError
+from agent.proposers.completions import Message
 from agent.proposers.conversations import messages_sha256
 from agent.proposers.digest import Digest
-from agent.proposers.endpoint import Message
 from agent.proposers.tokens import TURN_TOKENS, estimate_tokens
 from agent.replies import MAX_REASON_CHARACTERS
 from agent.wording import changes_text, scalar_text

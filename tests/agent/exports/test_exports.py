@@ -21,8 +21,8 @@ from agent.exports.files import export_csv, export_jsonl
 from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
 from agent.menu import load_menu
+from agent.proposers.completions import Message
 from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations, messages_sha256
-from agent.proposers.endpoint import Message
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.rows import (

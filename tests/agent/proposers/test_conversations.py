@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.proposers.base import ProposerError
+from agent.proposers.completions import Message
 from agent.proposers.conversations import Conversations, messages_sha256
-from agent.proposers.endpoint import Endpoint, Message
+from agent.proposers.endpoint import Endpoint
 from agent.proposers.llm import LlmProposer
 from agent.proposers.patience import Patience
 from agent.proposers.prompt import Prompter

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from agent.errors import SettingsError
-from agent.proposers.endpoint import MAX_BODY_BYTES, Endpoint, EndpointError, Message
+from agent.proposers.completions import Message
+from agent.proposers.endpoint import MAX_BODY_BYTES, Endpoint, EndpointError
 from agent.proposers.patience import Patience, retry_after_s
 from agent.proposers.schema_modes import SchemaMode
 from tests.support.openai_server import (
