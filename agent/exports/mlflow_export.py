@@ -7,6 +7,7 @@ from trainer.spec import CurvePoint
 from trainer.trial_files import read_curve
 from trajectory.formats.mlflow_runs import write_runs, write_trials
 from trajectory.formats.tracked import tracked_trials
+from trajectory.tables import hidden
 
 
 def export_mlflow(subject: Subject, where: str) -> Exported:
@@ -14,7 +15,7 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
     foreign = subject.foreign
     if foreign is not None:
         count = write_runs(where, subject.name, foreign.runs, foreign.provenance.measure)
-        return Exported(count, "runs", where)
+        return Exported(count, "runs", hidden(where))
     trials = subject.directory / "trials"
     known = {path.name for path in trials.iterdir()} if trials.is_dir() else set()
     without: list[str] = []
@@ -29,4 +30,4 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
     experiment = f"{subject.name} {campaign_id}"
     count = write_trials(where, experiment, tracked_trials(subject.rows()), curve)
     notes = (f"{len(without)} trials are without a curve: none lies there",) if without else ()
-    return Exported(count, "runs", where, notes)
+    return Exported(count, "runs", hidden(where), notes)

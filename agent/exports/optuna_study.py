@@ -60,7 +60,7 @@ def export_optuna(subject: Subject, where: str) -> Exported:
         except BaseException:
             optuna.delete_study(study_name=name, storage=study._storage)
             raise
-    return Exported(len(trials), "configs", where)
+    return Exported(len(trials), "configs", hidden(where))
 
 
 def _new_study(where: str, name: str, measure: str) -> optuna.Study:

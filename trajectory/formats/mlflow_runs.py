@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from trainer.spec import CurvePoint
 from trajectory.errors import FormatError
 from trajectory.formats.foreign import ForeignRun, Measure
 from trajectory.formats.tracked import Tracked, curve_metrics
+from trajectory.tables import hidden
 
 BATCH = 900
 PARAM_BATCH = 100
 """MLflow takes at most 1,000 things at once, of which 100 may be parameters."""
 TAG_CHARACTERS = 5000
+MESSAGE_CHARACTERS = 300
+"""Of what MLflow says of an error."""
+RETRIES = "2"
+"""Of a request to a tracking server: some seconds, where MLflow's own number means two minutes of
+silence. MLflow reads it from the environment, where a user's own stays."""
 Curves = Callable[[str], Sequence[CurvePoint]]
 """From a trial's id to its curve; empty where there is none."""
 
@@ -36,121 +48,154 @@ def mlflow_client(where: str) -> Any:
         raise FormatError(
             "MLflow is not installed; run: pip install 'autoresearch[mlflow]'"
         ) from error
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", RETRIES)
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table it makes
     with translated(where):
+        _knock(tracking_uri(where))
         return MlflowClient(tracking_uri=tracking_uri(where))
+
+
+def _knock(uri: str) -> None:
+    """See that a database server is there: MLflow would try for two minutes, and say so."""
+    if uri.partition("://")[0].partition("+")[0] in {"postgresql", "mysql", "mssql"}:
+        engine = sa.create_engine(uri, poolclass=sa.NullPool)
+        engine.connect().close()
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Turn what MLflow refuses into one sentence.
 
-    :raises FormatError: for an MlflowException within.
+    :raises FormatError: for an MlflowException, or a database's, within.
     """
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 (an extra, slow to load)
 
     try:
         yield
-    except MlflowException as error:
+    except (MlflowException, SQLAlchemyError) as error:
+        why = str(error).splitlines()[0].replace(where, hidden(where))
         raise FormatError(
-            f"MLflow at {where} refuses: {str(error).splitlines()[0]}; give a file's path or the "
-            "URI of a tracking server"
+            f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; give a file's path or "
+            "the URI of a tracking server"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What becomes one MLflow run. Times are in seconds since 1970; None is now."""
+
+    name: str
+    tags: dict[str, str]
+    params: Mapping[str, Any]
+    metrics: Sequence[tuple[str, float, int, int]]
+    """Name, value, milliseconds since 1970, step."""
+    failed: bool
+    began_s: float | None = None
+    ended_s: float | None = None
 
 
 def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves: Curves) -> int:
     """A run per trial in a new experiment; how many.
 
-    :raises FormatError: where the experiment is there already.
+    :raises FormatError: where the experiment is there already, or MLflow refuses or is away.
     """
-    client = mlflow_client(where)
-    with translated(where):
-        return _write_trials(client, _new_experiment(client, where, experiment), trials, curves)
-
-
-def _write_trials(
-    client: Any, experiment_id: str, trials: Iterable[Tracked], curves: Curves
-) -> int:
-    written = 0
-    for tracked in trials:
-        run_id = _begin(
-            client, experiment_id, tracked.trial.trial_id, tracked.began_s, tracked.tags
-        )
-        began_ms = _ms(tracked.began_s)
-        metrics = [
-            (name, value, _ms(tracked.ended_s), 0) for name, value in tracked.metrics.items()
-        ]
-        metrics += [
-            (name, value, began_ms + _ms(point.elapsed_s), point.step)
-            for point in curves(tracked.trial.trial_id)
-            for name, value in curve_metrics(point).items()
-        ]
-        _log(client, run_id, tracked.params, metrics)
-        failed = tracked.trial.val_bpb is None
-        client.set_terminated(run_id, "FAILED" if failed else "FINISHED", _ms(tracked.ended_s))
-        written += 1
-    return written
+    return _write(where, experiment, (_of_trial(tracked, curves) for tracked in trials))
 
 
 def write_runs(where: str, experiment: str, runs: Iterable[ForeignRun], measure: Measure) -> int:
     """A run per measured or failed run of another tool in a new experiment; how many.
 
-    :raises FormatError: where the experiment is there already.
+    :raises FormatError: as :func:`write_trials`.
     """
+    told = (run for run in runs if run.config_key and run.status in {"measured", "failed"})
+    return _write(where, experiment, (_of_foreign(run, measure) for run in told))
+
+
+def _of_trial(tracked: Tracked, curves: Curves) -> _Run:
+    trial = tracked.trial
+    began_ms, ended_ms = _ms(tracked.began_s), _ms(tracked.ended_s)
+    metrics = [(name, value, ended_ms, 0) for name, value in tracked.metrics.items()]
+    metrics += [
+        (name, value, began_ms + _ms(point.elapsed_s), point.step)
+        for point in curves(trial.trial_id)
+        for name, value in curve_metrics(point).items()
+    ]
+    return _Run(
+        name=trial.trial_id,
+        tags=tracked.tags,
+        params=tracked.params,
+        metrics=metrics,
+        failed=trial.val_bpb is None,
+        began_s=tracked.began_s,
+        ended_s=tracked.ended_s,
+    )
+
+
+def _of_foreign(run: ForeignRun, measure: Measure) -> _Run:
+    numbers = {
+        name: float(value)
+        for name, value in run.metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    scored = {measure: run.score} if run.score is not None else {}
+    tags = {"iter": str(run.iter), "status": run.status, "action": run.action}
+    return _Run(
+        name=run.name or f"iteration {run.iter}",
+        tags=tags | {"reason": run.reason, "why": run.why},
+        params=run.values or {},
+        metrics=[(name, value, 0, 0) for name, value in (numbers | scored).items()],
+        failed=run.score is None,
+    )
+
+
+def _write(where: str, experiment: str, runs: Iterable[_Run]) -> int:
     client = mlflow_client(where)
-    with translated(where):
-        return _write_runs(client, _new_experiment(client, where, experiment), runs, measure)
+    with translated(where), _new_experiment(client, where, experiment) as experiment_id:
+        written = 0
+        for run in runs:
+            _write_run(client, experiment_id, run)
+            written += 1
+        return written
 
 
-def _write_runs(
-    client: Any, experiment_id: str, runs: Iterable[ForeignRun], measure: Measure
-) -> int:
-    written = 0
-    for run in runs:
-        if run.config_key is None or run.status not in {"measured", "failed"}:
-            continue
-        tags = {"iter": str(run.iter), "status": run.status, "action": run.action}
-        tags |= {"reason": run.reason, "why": run.why}
-        run_id = _begin(client, experiment_id, run.name or f"iteration {run.iter}", None, tags)
-        numbers = {
-            name: float(value)
-            for name, value in run.metrics.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
-        scored = {measure: run.score} if run.score is not None else {}
-        metrics = [(name, value, 0, 0) for name, value in (numbers | scored).items()]
-        _log(client, run_id, run.values or {}, metrics)
-        client.set_terminated(run_id, "FAILED" if run.score is None else "FINISHED")
-        written += 1
-    return written
-
-
-def _new_experiment(client: Any, where: str, name: str) -> str:
+@contextmanager
+def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
+    """An experiment that has its name when all of it is there, and is deleted if that fails."""
     if client.get_experiment_by_name(name) is not None:
         raise FormatError(
-            f"MLflow at {where} has an experiment {name!r} already; name another place with --out"
+            f"MLflow at {hidden(where)} has an experiment {name!r} already; name another place "
+            "with --out"
         )
     # Nothing is stored as an artifact; left to itself MLflow would make a folder for them here.
     here = "://" not in where
     location = (Path(where).absolute().parent / "artifacts").as_uri() if here else None
-    return str(client.create_experiment(name, artifact_location=location))
+    unfinished = f"{name} (unfinished {uuid4().hex[:8]})"
+    experiment_id = str(client.create_experiment(unfinished, artifact_location=location))
+    try:
+        yield experiment_id
+        client.rename_experiment(experiment_id, name)
+    except BaseException:
+        with suppress(Exception):  # what went wrong is told, not that this did too
+            client.delete_experiment(experiment_id)
+        raise
 
 
-def _begin(
-    client: Any, experiment_id: str, name: str, began_s: float | None, tags: dict[str, str]
-) -> str:
-    cut = {key: value[:TAG_CHARACTERS] for key, value in tags.items()}
-    start = None if began_s is None else _ms(began_s)
-    return str(client.create_run(experiment_id, start, cut, name).info.run_id)
+def _write_run(client: Any, experiment_id: str, run: _Run) -> None:
+    tags = {key: value[:TAG_CHARACTERS] for key, value in run.tags.items()}
+    start_ms = None if run.began_s is None else _ms(run.began_s)
+    created = client.create_run(experiment_id, start_ms, tags, run.name)
+    run_id = str(created.info.run_id)
+    _log(client, run_id, run.params, run.metrics)
+    end_ms = None if run.ended_s is None else _ms(run.ended_s)
+    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_ms)
 
 
 def _log(
     client: Any,
     run_id: str,
-    params: dict[str, Any],
+    params: Mapping[str, Any],
     metrics: Sequence[tuple[str, float, int, int]],
 ) -> None:
-    """Metrics as (name, value, milliseconds since 1970, step)."""
     from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
 
     named = [Param(name, str(value)) for name, value in params.items()]

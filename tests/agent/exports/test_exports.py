@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -206,6 +208,45 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
         export_mlflow(night, where)
     with sqlite3.connect(where) as database:
         assert database.execute("select count(*) from runs").fetchone() == (7,)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+def test_an_mlflow_export_that_fails_leaves_its_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    night, where = own(tmp_path / "night", rows_of(4)), str(tmp_path / "m.sqlite")
+    rows = night.rows
+
+    def cut_short() -> Iterator[Row]:
+        yield from islice(rows(), 3)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Subject, "rows", lambda _: cut_short())
+        with pytest.raises(KeyboardInterrupt):
+            export_mlflow(night, where)
+    assert export_mlflow(night, where).count == 7
+    with sqlite3.connect(where) as database:
+        found = database.execute("select name, lifecycle_stage from experiments").fetchall()
+    stages = {name.partition(" (unfinished ")[0]: stage for name, stage in found}
+    assert stages[f"night {campaign_row().id}"] == "active"
+    assert sorted(stage for name, stage in found if "(unfinished " in name) == ["deleted"]
+
+
+@pytest.mark.parametrize("scheme", ["http", "postgresql"])
+def test_a_tracking_server_that_is_away_is_one_sentence_without_the_password(
+    scheme: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("mlflow")
+    night = own(tmp_path / "night", rows_of(1))
+    began = time.monotonic()
+    with pytest.raises(FormatError, match=r"me:\*\*\*@127.0.0.1:9") as raised:
+        export_mlflow(night, f"{scheme}://me:secret@127.0.0.1:9/x")
+    assert "secret" not in str(raised.value)
+    assert time.monotonic() - began < 60
 
 
 PROMPT = (Message("system", "You improve recipes."), Message("user", "Iteration 1."))
