@@ -16,6 +16,7 @@ from agent.commands.places import DEFAULT_MENU, refuse_imported
 from agent.commands.sitting import Sitting, interruptible
 from agent.display import Progress, display_for
 from agent.judge import Rules
+from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
 from agent.loggers.base import CampaignFacts
 from agent.loggers.choice import LogTarget, log_targets
 from agent.loggers.watching import LoggingWatcher
@@ -113,7 +114,7 @@ def _work(
             _note_priors(campaign, scribe, priors)
             loop.run(iterations)
     finally:
-        watcher.close()
+        watcher.close(HURRIED_CLOSE_S if sitting.stop.now() else CLOSE_S)
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:

@@ -7,7 +7,9 @@ that raises. Either way the loop goes on, and :attr:`BackgroundLogger.trouble` s
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, Full, Queue
 
 from agent.loggers.base import RunEvent, RunLogger
@@ -16,8 +18,10 @@ from trainer.errors import AutoresearchError
 QUEUE_EVENTS = 20_000
 """Some minutes of events on the fastest machine, and a few megabytes."""
 CLOSE_S = 60.0
-"""What the end of a loop waits for the last events to arrive: MLflow may still be making its
-database's tables when a short loop is over."""
+"""What the end of a loop waits for the last events of all loggers to arrive: MLflow may still be
+making its database's tables when a short loop is over."""
+HURRIED_CLOSE_S = 2.0
+"""The same, for somebody who has asked twice to stop."""
 MESSAGE_CHARACTERS = 300
 
 
@@ -30,7 +34,6 @@ class BackgroundLogger:
         opener: Callable[[], RunLogger],
         *,
         queue_events: int = QUEUE_EVENTS,
-        close_s: float = CLOSE_S,
     ) -> None:
         """
         :param opener: makes the logger; it runs in the thread, as it may hang too.
@@ -39,7 +42,6 @@ class BackgroundLogger:
         self.trouble: str | None = None
         """Why it was given up; None while all is well."""
         self._opener = opener
-        self._close_s = close_s
         self._queue: Queue[RunEvent | None] = Queue(queue_events)
         # A thread that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name=f"log {name}", daemon=True)
@@ -54,17 +56,24 @@ class BackgroundLogger:
         except Full:
             self._give_up(f"it is {self._queue.maxsize} events behind")
 
-    def close(self) -> None:
-        """Let it finish, for as long as is reasonable."""
-        if self.trouble is None:
-            try:
-                self._queue.put(None, timeout=self._close_s)
-            except Full:
-                self._give_up(f"it is {self._queue.maxsize} events behind")
-                return
-            self._thread.join(self._close_s)
-            if self._thread.is_alive():
-                self._give_up(f"it was not done {self._close_s:g} s after the end")
+    def end(self) -> None:
+        """Tell it that no more events come; does not wait."""
+        with suppress(Full):  # then :meth:`close` says so again
+            self._queue.put_nowait(None)
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Let it finish, for as long as that."""
+        if self.trouble is not None:
+            return
+        until = time.monotonic() + wait_s
+        try:
+            self._queue.put(None, timeout=wait_s)
+        except Full:
+            self._give_up(f"it is {self._queue.maxsize} events behind")
+            return
+        self._thread.join(max(0.0, until - time.monotonic()))
+        if self._thread.is_alive():
+            self._give_up(f"it was not done {wait_s:.3g} s after the end")
 
     def _give_up(self, why: str) -> None:
         self.trouble = f"--log {self.name} is given up ({why}); the campaign is none the worse"

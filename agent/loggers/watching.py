@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from agent.judge import Assessment
-from agent.loggers.background import BackgroundLogger
+from agent.loggers.background import CLOSE_S, BackgroundLogger
 from agent.loggers.base import RunEvent, TrialBegan, TrialEnded, TrialPoint
 from agent.loop import Watcher
 from trainer.spec import CurvePoint, TrialSpec
@@ -64,10 +65,13 @@ class LoggingWatcher:
         self._log(row)
         self._look_for_trouble()
 
-    def close(self) -> None:
-        """Let the loggers finish; what troubles them now is told too."""
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Let the loggers finish, all within that time; what troubles them now is told too."""
+        until = time.monotonic() + wait_s
         for logger in self._loggers:
-            logger.close()
+            logger.end()
+        for logger in self._loggers:
+            logger.close(max(0.0, until - time.monotonic()))
         self._look_for_trouble()
 
     def _log(self, event: RunEvent) -> None:

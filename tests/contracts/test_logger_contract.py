@@ -141,7 +141,7 @@ def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def run(tracker: str, directory: Path, events: Iterator[RunEvent], where: str = "") -> Any:
     facts = CampaignFacts.of(directory, campaign_row())
-    logger = BackgroundLogger(tracker, LogTarget(tracker, where)._opener(facts), close_s=240)
+    logger = BackgroundLogger(tracker, LogTarget(tracker, where)._opener(facts))
     for event in events:
         logger.log(event)
     logger.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -100,9 +101,9 @@ def test_one_that_hangs_never_makes_the_loop_wait() -> None:
 
 def test_one_that_hangs_at_the_end_is_left_behind() -> None:
     never = threading.Event()
-    logger = BackgroundLogger("x", lambda: Fake(on_close=never.wait), close_s=0.05)
+    logger = BackgroundLogger("x", lambda: Fake(on_close=never.wait))
     logger.log(ROW)
-    logger.close()
+    logger.close(0.05)
     assert logger.trouble is not None
     assert "after the end" in logger.trouble
     never.set()
@@ -115,11 +116,24 @@ def test_one_that_hangs_on_opening_is_left_behind() -> None:
         never.wait()
         return Fake()
 
-    logger = BackgroundLogger("x", opener, queue_events=2, close_s=0.05)
+    logger = BackgroundLogger("x", opener, queue_events=2)
     for _ in range(2):
         logger.log(ROW)
-    logger.close()
+    logger.close(0.05)
     assert logger.trouble is not None
+    never.set()
+
+
+def test_several_that_hang_at_the_end_share_one_wait() -> None:
+    never, troubles = threading.Event(), list[str]()
+    loggers = [BackgroundLogger(name, lambda: Fake(on_close=never.wait)) for name in "abc"]
+    slow = Fake()
+    loggers.append(BackgroundLogger("fine", lambda: slow))
+    began = time.monotonic()
+    LoggingWatcher(Recorder(), loggers, troubles.append).close(1.0)
+    assert time.monotonic() - began < 2.5
+    assert len(troubles) == 3  # the fourth had all of the wait to end in
+    assert slow.closed.is_set()
     never.set()
 
 
