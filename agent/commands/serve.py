@@ -16,6 +16,8 @@ from agent.settings import read_environment
 from trainer.errors import MachineryError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from trajectory.live.access import Access
     from trajectory.live.board import Board
 
@@ -88,6 +90,14 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
 
     from trajectory.live.app import create_app  # noqa: PLC0415
 
+    class Server(uvicorn.Server):
+        """Ends its event streams as soon as it is asked to end: uvicorn would wait for them, then
+        cut them off and say so."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            board.end_streams()
+
     with _listening(host, port) as listener:
         os.nice(NICENESS)
         address = listener.getsockname()
@@ -100,7 +110,7 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
             server_header=False,
             timeout_graceful_shutdown=END_S,
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

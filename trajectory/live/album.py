@@ -18,6 +18,8 @@ from trainer.spec import Frozen
 
 REDRAW_S = 20.0
 """The least time between two drawings of one campaign."""
+RETRY_S = 60.0
+"""The same, after one that failed."""
 DRAWING_S = 120.0
 """A drawing that takes longer is given up."""
 ENDING_S = 5.0
@@ -30,8 +32,10 @@ class Figures(Frozen):
 
     names: tuple[str, ...]
     """Of the pictures, in the report's order of files."""
+    rows: int
+    """The journal had when they were drawn."""
     iterations: int
-    """The campaign had when they were drawn."""
+    """Of these."""
     drawing: bool
     """Whether newer ones are on their way."""
     error: str | None
@@ -48,25 +52,30 @@ class Album:
         self._directory = directory
         self._command = tuple(command)
         self._folder: Path | None = None
-        self._figures = Figures(names=(), iterations=0, drawing=False, error=None)
+        self._figures = Figures(names=(), rows=0, iterations=0, drawing=False, error=None)
         self._began_s = float("-inf")
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
-    def look(self, iterations: int) -> Figures:
-        """What there is, and newer ones begun where the campaign has gone on.
+    def look(self, rows: int, iterations: int) -> Figures:
+        """What there is, and newer ones begun where the campaign has gone on or a drawing failed.
 
-        :param iterations: the campaign has now.
+        :param rows: the journal has now.
+        :param iterations: of these.
         """
         with self._lock:
             now_s = time.monotonic()
-            stale = iterations != self._figures.iterations and now_s - self._began_s > REDRAW_S
-            if stale and not self._figures.drawing and not self._closed:
+            known = self._figures
+            stale = known.rows != rows or known.error is not None
+            due = now_s - self._began_s > (REDRAW_S if known.error is None else RETRY_S)
+            if stale and due and not known.drawing and not self._closed:
                 self._began_s = now_s
-                self._figures = self._figures.model_copy(update={"drawing": True})
-                self._thread = threading.Thread(target=self._draw, args=(iterations,), daemon=True)
+                self._figures = known.model_copy(update={"drawing": True})
+                self._thread = threading.Thread(
+                    target=self._draw, args=(rows, iterations), daemon=True
+                )
                 self._thread.start()
             return self._figures
 
@@ -77,7 +86,7 @@ class Album:
                 return None
             return self._folder / "figures" / f"{name}.svg"
 
-    def _draw(self, iterations: int) -> None:
+    def _draw(self, rows: int, iterations: int) -> None:
         with _one_at_a_time:
             if self._closed:
                 return
@@ -90,7 +99,9 @@ class Album:
                 folder, self._folder = self._folder or folder, folder
             else:
                 names = self._figures.names
-            self._figures = Figures(names=names, iterations=iterations, drawing=False, error=error)
+            self._figures = Figures(
+                names=names, rows=rows, iterations=iterations, drawing=False, error=error
+            )
         if folder != self._folder:
             shutil.rmtree(folder, ignore_errors=True)
 

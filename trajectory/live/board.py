@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from trajectory.live.telemetry import DeviceTail
 POLL_S = 0.5
 FIND_EVERY = 10
 """Polls between two looks for new campaigns."""
+MESSAGE_CHARACTERS = 300
 WAITING_EVENTS = 1000
 """A listener that lags this far behind is let go; its browser connects anew and catches up."""
 
@@ -41,6 +43,9 @@ class Watched:
             self.error = None
         except AutoresearchError as error:
             landed, self.error = [], str(error)
+        except Exception as error:  # noqa: BLE001 (the others are followed all the same)
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            landed, self.error = [], f"it cannot be followed ({said[:MESSAGE_CHARACTERS]})"
         self.device.poll()
         running = self.follower.running
         seen = (
@@ -75,6 +80,8 @@ class Board:
         self._places = [place.absolute() for place in places]
         self._listeners: set[asyncio.Queue[Change | None]] = set()
         self._polls = 0
+        self._polled_s = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
         """Held while campaigns are polled, and by whoever reads one of them."""
         self.campaigns: dict[str, Watched] = {}
@@ -121,6 +128,7 @@ class Board:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Poll in the background while the block runs."""
+        self._loop = asyncio.get_running_loop()
         task = asyncio.create_task(self._follow())
         try:
             yield
@@ -128,16 +136,25 @@ class Board:
             task.cancel()
             for watched in self.campaigns.values():
                 watched.album.close()
-            for queue in self._listeners:
-                queue.put_nowait(None)
+            self._end_streams()
             with suppress(asyncio.CancelledError):
                 await task
+
+    def end_streams(self) -> None:
+        """Let all listeners go, from any thread or signal handler: the server is ending."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_streams)
+
+    def _end_streams(self) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(None)
 
     async def _follow(self) -> None:
         while True:
             for change in await asyncio.to_thread(self.poll):
                 for queue in tuple(self._listeners):
                     self._tell(queue, change)
+            self._polled_s = time.monotonic()
             behind = any(not w.follower.caught_up for w in self.campaigns.values())
             await asyncio.sleep(0 if behind else POLL_S)
 
@@ -157,6 +174,10 @@ class Board:
                 yield change
         finally:
             self._listeners.discard(queue)
+
+    def silent_s(self) -> float:
+        """Since all campaigns were last looked at."""
+        return time.monotonic() - self._polled_s
 
     @property
     def listeners(self) -> int:

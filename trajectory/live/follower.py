@@ -13,6 +13,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -63,6 +64,7 @@ class Follower:
         """Iteration to where its line begins and how long it is. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._last_until: int | None = None
         self._activity_s = 0.0
 
     def poll(self) -> list[Brief]:
@@ -127,6 +129,11 @@ class Follower:
         for status in statuses:
             if status != "ok":
                 self.failures[status] = self.failures.get(status, 0) + 1
+
+    @property
+    def rows(self) -> int:
+        """Of the journal, so far."""
+        return self._lines
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -216,13 +223,14 @@ class Follower:
         return next(iter(rank([best], 1, noise=noise, population=None, baseline=baseline)), None)
 
     def _until(self) -> int | None:
-        """The iterations the loop at work is to reach; None where no iteration is in flight."""
-        try:
+        """The iterations the loop at work is to reach, as last said: between two iterations
+        nothing is in flight. None where none was."""
+        with suppress(OSError, ValueError):
             in_flight = json.loads((self.directory / IN_FLIGHT_NAME).read_bytes())
-        except (OSError, ValueError):
-            return None
-        until = in_flight.get("until") if isinstance(in_flight, dict) else None
-        return until if isinstance(until, int) else None
+            until = in_flight.get("until") if isinstance(in_flight, dict) else None
+            if isinstance(until, int):
+                self._last_until = until
+        return self._last_until
 
     def _last_change(self, journal_s: float) -> float:
         changes = [journal_s, self._trials.changed_s]

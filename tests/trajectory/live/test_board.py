@@ -5,8 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+from fastapi.testclient import TestClient
+
 from tests.trajectory.live.server import simulated, write_campaign
+from trajectory.live.access import Access
+from trajectory.live.app import create_app
 from trajectory.live.board import FIND_EVERY, Board
+from trajectory.live.brief import Brief
+from trajectory.live.follower import Follower
 
 
 def look(board: Board) -> list[str]:
@@ -41,3 +48,36 @@ def test_what_cannot_be_looked_into_hides_nothing_else(tmp_path: Path) -> None:
     write_campaign(campaign, simulated(3))
     (campaign / "trials").write_text("no directory", "utf-8")
     assert look(Board([tmp_path, tmp_path / "nowhere"], ("true",))) == ["good", "odd"]
+
+
+def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "good"):
+        write_campaign(tmp_path / name, simulated(3))
+    poll = Follower.poll
+
+    def failing(follower: Follower) -> list[Brief]:
+        if follower.directory.name == "bad":
+            raise RuntimeError("nobody thought\nof this")
+        return poll(follower)
+
+    monkeypatch.setattr(Follower, "poll", failing)
+    board = Board([tmp_path], ("true",))
+    assert {change.campaign for change in board.poll()} == {"bad", "good"}
+    assert (
+        board.campaigns["bad"].error
+        == "it cannot be followed (RuntimeError: nobody thought of this)"
+    )
+    assert len(board.campaigns["good"].follower.briefs) == 3
+
+
+def test_health_is_that_of_the_following_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board([tmp_path], ("true",))
+    client = TestClient(create_app(board, Access(None)), base_url="http://localhost")
+    assert client.get("/healthz").json() == {"status": "ok"}
+    monkeypatch.setattr(board, "_polled_s", board._polled_s - 3600)
+    stalled = client.get("/healthz")
+    assert (stalled.status_code, stalled.json()) == (503, {"status": "stalled"})

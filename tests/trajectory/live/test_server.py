@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -290,3 +291,21 @@ def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> Non
     with History.open(history_path, journal, readonly=True) as history:
         assert history.iteration_count() == sum(isinstance(row, IterationRow) for row in rows)
         assert history.note is None
+
+
+def test_ctrl_c_ends_it_at_once_and_without_a_word_though_somebody_looks_on(
+    tmp_path: Path,
+) -> None:
+    write_campaign(tmp_path / "night", simulated(3))
+    with (
+        serving(tmp_path) as server,
+        server.client() as client,
+        client.stream("GET", "/api/events") as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines).startswith("event: hello")
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        said, _ = server.process.communicate(timeout=20)
+        assert time.monotonic() - began < 10
+        assert said == ""

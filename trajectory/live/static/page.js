@@ -6,7 +6,7 @@ const CHART_PX = { trajectory: 330, curve: 220, device: 220 };
 
 const byId = (id) => document.getElementById(id);
 const campaigns = new Map(); // name -> { summary, briefs, running, points, trial, device }
-let selected = decodeURIComponent(location.hash.slice(1)) || null;
+let selected = fragment();
 let shown = SHOWN_STEP;
 let opened = new Set();
 
@@ -20,6 +20,15 @@ async function ask(path, options) {
     throw new Error(body.detail || `the server answered ${response.status}`);
   }
   return response.json();
+}
+
+// The campaign that the address names; a mangled one names none.
+function fragment() {
+  try {
+    return decodeURIComponent(location.hash.slice(1)) || null;
+  } catch {
+    return null;
+  }
 }
 
 const place = (name) => `/api/campaigns/${encodeURIComponent(name)}`;
@@ -341,9 +350,10 @@ function errorBars(u, campaign) {
   u.ctx.restore();
 }
 
-function drawCurve({ running, points, trial }) {
+function drawCurve({ summary, running, points, trial }) {
+  const left = summary.status.state === "silent" ? "left unfinished: " : "";
   byId("trial").textContent = running
-    ? `${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
+    ? `${left}${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
     : points.length ? `${trial} has ended` : "none";
   if (!points.length) return clear("curve", "No trial has begun.");
   draw("curve", {
@@ -467,21 +477,21 @@ async function drawTop({ summary, briefs }) {
 // --- the report's figures ----------------------------------------------------------------------------------
 
 let albumDue = null;
-const album = { name: null, iterations: -1 };
+const album = { name: null, rows: -1 };
 
 async function drawAlbum() {
   clearTimeout(albumDue);
   albumDue = null;
   if (!byId("album").open || !selected) return;
   const name = selected;
-  const { names, iterations, drawing, error } = await ask(`${place(name)}/figures`);
+  const { names, rows, iterations, drawing, error } = await ask(`${place(name)}/figures`);
   byId("album-state").textContent = error ?? (names.length ? `as of iteration ${iterations}` : "") + (drawing ? " drawing" : "");
-  if (names.length && (album.name !== name || album.iterations !== iterations)) {
-    Object.assign(album, { name, iterations });
+  if (names.length && (album.name !== name || album.rows !== rows)) {
+    Object.assign(album, { name, rows });
     byId("pictures").replaceChildren(
       ...names.map((figure) => {
         const picture = element("img");
-        picture.src = `${place(name)}/figures/${encodeURIComponent(figure)}.svg?${iterations}`;
+        picture.src = `${place(name)}/figures/${encodeURIComponent(figure)}.svg?${rows}`;
         picture.alt = figure.replaceAll("_", " ").replaceAll("-", " ");
         picture.loading = "lazy";
         return picture;

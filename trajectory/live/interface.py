@@ -1,0 +1,230 @@
+"""The JSON interface: what the page asks for, and whoever else wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal, TypeAlias
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from trainer.spec import CurvePoint, Frozen
+from trajectory.live.album import Figures
+from trajectory.live.board import Board, Watched
+from trajectory.live.brief import Brief, Status
+from trajectory.live.metrics import metrics_text
+from trajectory.live.telemetry import DeviceSample
+from trajectory.ranking import Ranked
+from trajectory.rows import EventRow, IterationRow
+
+FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""For a picture: it may style itself, and opened by itself it may do nothing."""
+MAX_PAGE_ROWS = 5000
+STALLED_S = 60.0
+"""Without a look at the campaigns, the server is not well."""
+
+router = APIRouter()
+
+
+class CampaignSummary(Frozen):
+    """One line of the board."""
+
+    name: str
+    directory: str
+    menu: str | None
+    created_at: str | None
+    error: str | None
+    """Why it can no longer be followed."""
+    status: Status
+
+
+class RunningNow(Frozen):
+    """The trial at work."""
+
+    trial_id: str
+    config_hash: str
+    seed: int
+    steps: int | None
+    points: tuple[CurvePoint, ...]
+    """After the step asked for."""
+
+
+class Now(Frozen):
+    """A campaign at this moment."""
+
+    summary: CampaignSummary
+    running: RunningNow | None
+    device: tuple[DeviceSample, ...]
+    """Samples after the moment asked for, oldest first."""
+
+
+class Health(Frozen):
+    """Of the server itself."""
+
+    status: Literal["ok", "stalled"]
+
+
+class PauseWanted(Frozen):
+    """What the pause file should be."""
+
+    paused: bool
+
+
+def _board(request: Request) -> Board:
+    board: Board = request.app.state.board
+    return board
+
+
+TheBoard: TypeAlias = Annotated[Board, Depends(_board)]
+
+
+def _named(name: str, board: TheBoard) -> Watched:
+    if name not in board.campaigns:
+        known = ", ".join(board.campaigns) or "none yet"
+        raise HTTPException(404, f"there is no campaign {name!r}; there are: {known}")
+    return board.campaigns[name]
+
+
+Named: TypeAlias = Annotated[Watched, Depends(_named)]
+"""The campaign of the path's ``{name}``."""
+
+
+@router.get("/healthz")
+def health(board: TheBoard, response: Response) -> Health:
+    """Whether the server answers, and still follows the campaigns: 503 where it does not."""
+    stalled = board.silent_s() > STALLED_S
+    if stalled:
+        response.status_code = 503
+    return Health(status="stalled" if stalled else "ok")
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def metrics(board: TheBoard) -> Response:
+    """The board for Prometheus."""
+    return Response(metrics_text(board), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/api/campaigns")
+def campaigns(board: TheBoard) -> list[CampaignSummary]:
+    """Every campaign, in the order found."""
+    with board.lock:
+        return [_summary(watched) for watched in board.campaigns.values()]
+
+
+@router.get("/api/campaigns/{name}/now")
+def now(
+    board: TheBoard, watched: Named, trial: str = "", step: int = 0, device_after: str = ""
+) -> Now:
+    """How it stands: the running trial's curve after ``step`` (of ``trial``; all of another's),
+    and the device's samples after the moment ``device_after``."""
+    with board.lock:
+        return Now(
+            summary=_summary(watched),
+            running=_running(watched, trial, step),
+            device=tuple(one for one in watched.device.samples if one.at > device_after),
+        )
+
+
+@router.get("/api/campaigns/{name}/iterations")
+def iterations(
+    watched: Named,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = MAX_PAGE_ROWS,
+) -> list[Brief]:
+    """Finished iterations in order, those after the given one."""
+    return watched.follower.after(after, limit)
+
+
+@router.get("/api/campaigns/{name}/iterations/{number}")
+def iteration(watched: Named, number: int) -> IterationRow:
+    """The whole row: proposal, reason, verdict, config, trials, decision, raw replies."""
+    row = watched.follower.iteration(number)
+    if row is None:
+        raise HTTPException(404, f"campaign {watched.name} has no iteration {number} yet")
+    return row
+
+
+@router.get("/api/campaigns/{name}/top")
+def top(
+    board: TheBoard, watched: Named, k: Annotated[int, Query(ge=1, le=100)] = 10
+) -> list[Ranked]:
+    """The k best configs by posterior mean."""
+    with board.lock:
+        return watched.follower.top(k)
+
+
+@router.get("/api/campaigns/{name}/figures")
+def figures(watched: Named) -> Figures:
+    """The report's figures as last drawn; asking has newer ones drawn where rows landed."""
+    follower = watched.follower
+    return watched.album.look(follower.rows, len(follower.briefs))
+
+
+@router.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)
+def figure(watched: Named, figure: str) -> Response:
+    """One of them."""
+    path = watched.album.file(figure)
+    if path is None:
+        raise HTTPException(404, f"campaign {watched.name} has no figure {figure!r} yet")
+    return Response(
+        path.read_bytes(),
+        media_type="image/svg+xml",
+        headers={"Content-Security-Policy": FIGURE_POLICY},
+    )
+
+
+@router.get("/api/campaigns/{name}/happenings")
+def happenings(watched: Named) -> list[EventRow]:
+    """What happened to the campaign, the newest first."""
+    return list(reversed(watched.follower.events))
+
+
+@router.put("/api/campaigns/{name}/pause")
+def pause(watched: Named, wanted: PauseWanted) -> PauseWanted:
+    """Write or remove the pause file, which the loop obeys before its next iteration."""
+    try:
+        watched.follower.pause(wanted.paused)
+    except OSError as error:
+        raise HTTPException(
+            409,
+            f"the pause file of {watched.name} cannot be changed ({error.strerror}): "
+            "this server may only read there",
+        ) from error
+    return PauseWanted(paused=watched.follower.paused)
+
+
+@router.get("/api/events", response_class=EventSourceResponse)
+async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
+    """A stream: each change of a campaign, with the iterations that landed."""
+    yield ServerSentEvent(event="hello", data={})
+    async for change in board.changes():
+        landed = [brief.model_dump(mode="json") for brief in change.landed]
+        yield ServerSentEvent(event="change", data={"campaign": change.campaign, "landed": landed})
+
+
+def _summary(watched: Watched) -> CampaignSummary:
+    follower = watched.follower
+    campaign = follower.campaign
+    return CampaignSummary(
+        name=watched.name,
+        directory=str(follower.directory),
+        menu=campaign.menu_name if campaign else None,
+        created_at=campaign.created_at if campaign else None,
+        error=watched.error,
+        status=follower.status(),
+    )
+
+
+def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:
+    running = watched.follower.running
+    if running is None:
+        return None
+    after = step if running.trial_id == trial else 0
+    return RunningNow(
+        trial_id=running.trial_id,
+        config_hash=running.config_hash,
+        seed=running.seed,
+        steps=running.steps,
+        points=tuple(point for point in running.points if point.step > after),
+    )

@@ -1,0 +1,77 @@
+"""The page's own files, and the form that lets a browser in."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import resources
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import RedirectResponse
+
+from trajectory.live.access import COOKIE, SESSION_S, Access
+
+FILES = {
+    "page.js": "text/javascript",
+    "page.css": "text/css",
+    "uplot.min.js": "text/javascript",
+    "uplot.min.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+OPEN_PATHS = frozenset({"/healthz", "/login", *(f"/static/{name}" for name in FILES)})
+"""What says nothing of any campaign."""
+MAX_FORM_BYTES = 4096
+WRONG_TOKEN_S = 0.5
+"""What a wrong token costs whoever tries one."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def page() -> Response:
+    return Response(_static("page.html"), media_type="text/html")
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    if name not in FILES:
+        raise HTTPException(404)
+    return Response(_static(name), media_type=FILES[name])
+
+
+@router.get("/login")
+def login_form() -> Response:
+    return Response(_static("login.html"), media_type="text/html")
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    access: Access = request.app.state.access
+    form = parse_qs((await _beginning(request)).decode("utf-8", "replace"))
+    if not access.accepts(form.get("token", [""])[0].strip()):
+        await asyncio.sleep(WRONG_TOKEN_S)
+        return RedirectResponse("/login#wrong", 303)
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        COOKIE,
+        access.new_session(),
+        max_age=SESSION_S,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+async def _beginning(request: Request) -> bytes:
+    """Of its body, as much as a form may have: whoever sends it has shown no token yet."""
+    body = b""
+    async for some in request.stream():
+        body += some
+        if len(body) > MAX_FORM_BYTES:
+            break
+    return body[:MAX_FORM_BYTES]
+
+
+def _static(name: str) -> bytes:
+    return (resources.files("trajectory.live") / "static" / name).read_bytes()
