@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ import typer.main
 from agent.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "RESULTS.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
 COMMANDS = typer.main.get_command(app)
 
 
@@ -72,3 +74,20 @@ def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
         for word in rest:
             if word.startswith("--"):
                 assert word.split("=")[0] in known, f"{page.name}: {' '.join(words)}: {word}"
+
+
+def test_the_demo_says_what_its_journal_says(tmp_path: Path) -> None:
+    demo = ROOT / "docs" / "demo"
+    shutil.copy(demo / "trajectory.jsonl", tmp_path)
+    command = Path(sys.executable).with_name("autoresearch")
+    told = subprocess.run(
+        [command, "report", "--campaign", tmp_path, "--json"], check=True, capture_output=True
+    )
+    summary = json.loads(told.stdout)["summary"]
+    assert summary["iterations"] == 100
+    text = (demo / "README.md").read_text("utf-8")
+    assert f"{summary['kept']} of {summary['iterations']} proposals were kept" in text
+    page = (demo / "report.html").read_text("utf-8")
+    for known in (summary["campaign"], f"{summary['best']['posterior']:.4f}"):
+        assert known in page
+    assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
