@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import platform
 import secrets
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psutil
-from pydantic import ValidationError
 
 from agent.disk import replace_file, writing_to
-from agent.errors import CampaignError, SettingsError
-from agent.menu import ProxyMenu, load_menu, parse_menu
-from agent.settings import CampaignSettings, parse_values
+from agent.errors import CampaignError
+from agent.menu import ProxyMenu, parse_menu
+from agent.settings import CampaignSettings
 from trainer.corpus import Corpus
 from trainer.errors import MachineryError
 from trainer.machine import cpu_name
-from trainer.spec import Config, Limits, TrialSpec, explain
+from trainer.spec import Config, Limits, TrialSpec
 from trajectory.errors import HistoryError
 from trajectory.evidence import Evidence
 from trajectory.history import History
@@ -34,34 +32,6 @@ SETTINGS_FILE = "campaign.toml"
 JOURNAL_FILE = "trajectory.jsonl"
 HISTORY_FILE = "history.sqlite"
 COMPILED_DIR = "compiled"
-
-
-def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:
-    """The settings of a new campaign: what the person chose, else the menu's defaults.
-
-    :raises SettingsError: naming the setting that makes no sense.
-    """
-    defaults = menu.campaign
-    values: dict[str, Any] = {
-        "corpus": defaults.corpus,
-        "tokenizer": defaults.tokenizer,
-        "heldout_bytes": defaults.heldout_bytes,
-        "budget": defaults.budget,
-        "horizon_steps": defaults.horizon_steps,
-        "threads": defaults.threads,
-        "trial_wall_s": defaults.wall_s,
-        "trial_memory_gib": defaults.memory_gib,
-    }
-    values = {name: value for name, value in values.items() if value is not None}
-    values.setdefault("horizon_steps", None)
-    return _validated(values | parse_values(dict(chosen)) | {"menu": menu_source})
-
-
-def _validated(values: Mapping[str, Any]) -> CampaignSettings:
-    try:
-        return CampaignSettings.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(f"these settings cannot be used: {explain(error)}") from error
 
 
 def read_campaign_row(directory: Path) -> CampaignRow | None:
@@ -79,28 +49,9 @@ def read_campaign_row(directory: Path) -> CampaignRow | None:
     return None
 
 
-def resumed_settings(
-    directory: Path, row: CampaignRow, chosen: Mapping[str, Any]
-) -> CampaignSettings:
-    """The campaign's own settings, with what steers (and only that) as chosen anew.
-
-    :raises CampaignError: when the choice would change the ruler, with the difference.
-    """
-    kept = CampaignSettings.from_toml(directory / SETTINGS_FILE)
-    asked = _validated(kept.model_dump() | parse_values(dict(chosen)))
-    differences = [
-        f"{name} is {getattr(kept, name)} there and {getattr(asked, name)} here"
-        for name in sorted(CampaignSettings.RULER)
-        if name != "menu" and getattr(kept, name) != getattr(asked, name)
-    ]
-    if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
-        differences.append(f"the menu {chosen['menu']} is not the one it was measured with")
-    if differences:
-        raise CampaignError(
-            f"{directory} cannot be resumed like this: {'; '.join(differences)}. "
-            "A campaign does not change its ruler; name another directory with --campaign"
-        )
-    return asked.model_copy(update={"menu": kept.menu})
+def menu_of(row: CampaignRow) -> ProxyMenu:
+    """The menu a campaign was created with, from its own first row."""
+    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
 
 
 class Campaign:
@@ -126,19 +77,20 @@ class Campaign:
         self.settings = settings
         self.menu = menu
         self.corpus = corpus
+        self.note: str | None
+        """What a person should know of how it was opened."""
         with ExitStack() as resources:
             with writing_to(directory):
                 directory.mkdir(parents=True, exist_ok=True)
             resources.enter_context(CampaignLock(directory))
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
+            if row is not None:
+                self._refuse_another_ruler(row)
+            self.note = self._keep_settings(is_new=row is None)
             if row is None:
-                with writing_to(directory):
-                    replace_file(directory / SETTINGS_FILE, settings.to_toml(), durable=True)
                 row = self._first_row(sandbox)
                 self.journal.append(row)
-            else:
-                self._refuse_another_ruler(row)
             self.row = row
             self.history = resources.enter_context(
                 History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
@@ -220,6 +172,20 @@ class Campaign:
     ) -> None:
         self.close()
 
+    def _keep_settings(self, *, is_new: bool) -> str | None:
+        """Write campaign.toml where it is not; what a person should know of that."""
+        path = self.directory / SETTINGS_FILE
+        if not is_new and path.exists():
+            return None
+        with writing_to(self.directory):
+            replace_file(path, self.settings.to_toml(), durable=True)
+        if is_new:
+            return None
+        return (
+            f"{path} was missing and is made anew from the journal's first row; what that does not "
+            "say (proposer, threads, limits of a trial) is as for a new campaign"
+        )
+
     def _refuse_another_ruler(self, row: CampaignRow) -> None:
         """Under the lock, against the first row itself, whatever campaign.toml says by now."""
         if row.corpus != self.corpus.info:
@@ -268,11 +234,6 @@ class Campaign:
             versions=versions(),
             hardware=hardware(),
         )
-
-
-def menu_of(row: CampaignRow) -> ProxyMenu:
-    """The menu a campaign was created with, from its own first row."""
-    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from agent.campaign import Campaign, menu_of, new_settings, read_campaign_row, resumed_settings
+from agent.campaign import Campaign, menu_of, read_campaign_row
+from agent.campaign_settings import new_settings, resumed_settings
 from agent.commands.places import DEFAULT_MENU, refuse_imported
 from agent.commands.sitting import Sitting, interruptible
 from agent.display import Progress, display_for

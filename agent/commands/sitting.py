@@ -132,7 +132,7 @@ class Sitting:
         self.say(f"telemetry {self.telemetry}")
         for line in more:
             self.say(line)
-        for notice in (campaign.journal.repaired, campaign.history.note):
+        for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
             if notice:
                 self.say(notice, "yellow")
 

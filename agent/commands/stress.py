@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agent.campaign import Campaign, menu_of, read_campaign_row, resumed_settings
+from agent.campaign import Campaign, menu_of, read_campaign_row
+from agent.campaign_settings import resumed_settings
 from agent.commands.places import (
     CampaignOption,
     MenuOption,

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,32 @@ def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(t
     used = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
     used += [row["trial"]["trial_id"] for row in toy.rows() if row["kind"] == "baseline"]
     assert len(set(used)) == len(used)
+
+
+def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
+    """Nothing else may be needed: it is the truth."""
+    assert toy.loop(2, "--z=2.5").returncode == 0
+    kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())
+    journal = (toy.campaign / "trajectory.jsonl").read_bytes()
+    shutil.rmtree(toy.campaign)
+    toy.campaign.mkdir()
+    (toy.campaign / "trajectory.jsonl").write_bytes(journal)
+    more = toy.run("loop", "--iters=3", f"--campaign={toy.campaign}")
+    assert more.returncode == 0, more.stderr
+    assert "campaign.toml was missing" in more.stdout
+    assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
+    assert (toy.campaign / "trajectory.jsonl").read_bytes().startswith(journal)
+    made = tomllib.loads((toy.campaign / "campaign.toml").read_text())
+    assert made == kept | {"menu": made["menu"]}
+
+    other = shutil.copytree(toy.home / "text", toy.home / "other")
+    for path in other.iterdir():
+        path.write_text(path.read_text().replace("loop", "hoop"))
+    (toy.campaign / "campaign.toml").unlink()
+    refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", f"--corpus={other}")
+    assert refused.returncode == 1
+    assert "was measured on the corpus" in refused.stderr
+    assert not (toy.campaign / "campaign.toml").exists()
 
 
 def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:

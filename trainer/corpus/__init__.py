@@ -1,6 +1,6 @@
 """Turns text into the memory-mapped tokens that every trial of a campaign reads."""
 
-from trainer.corpus.prepare import Progress, prepare
+from trainer.corpus.prepare import Progress, default_name, prepare
 from trainer.corpus.store import (
     Corpus,
     corpus_directories,
@@ -13,6 +13,7 @@ __all__ = [
     "Corpus",
     "Progress",
     "corpus_directories",
+    "default_name",
     "find_corpus",
     "heldout_sha256",
     "open_corpus",
