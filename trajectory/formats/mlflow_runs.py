@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ PARAM_BATCH = 100
 TAG_CHARACTERS = 5000
 MESSAGE_CHARACTERS = 300
 """Of what MLflow says of an error."""
-RETRIES = "2"
+RETRIES = 2
 """Of a request to a tracking server: some seconds, where MLflow's own number means two minutes of
 silence. MLflow reads it from the environment, where a user's own stays."""
 Curves = Callable[[str], Sequence[CurvePoint]]
@@ -43,12 +42,17 @@ def mlflow_client(where: str) -> Any:
     :raises FormatError: where MLflow is not installed, or the address is none it can use.
     """
     try:
-        from mlflow.tracking import MlflowClient  # noqa: PLC0415 (an extra, slow to load)
+        from mlflow.environment_variables import (  # noqa: PLC0415 (an extra, slow to load)
+            MLFLOW_HTTP_REQUEST_MAX_RETRIES,
+        )
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise FormatError(
             "MLflow is not installed; run: pip install 'autoresearch[mlflow]'"
         ) from error
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", RETRIES)
+    retries: Any = MLFLOW_HTTP_REQUEST_MAX_RETRIES
+    if not retries.is_set():
+        retries.set(RETRIES)
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table it makes
     with translated(where):
         _knock(tracking_uri(where))

@@ -251,7 +251,8 @@ def test_what_never_passes_ends_at_the_deadline() -> None:
     patience = Patience(timeout_s=5, deadline_s=0.5, wait=lambda _: 0.05)
     with OpenAIServer([refuses(500)]) as server:
         began = time.monotonic()
-        with pytest.raises(EndpointError, match="HTTP 500"):
+        # On a busy machine the last try may be the one that the deadline cuts short.
+        with pytest.raises(EndpointError, match=r"HTTP 500|did not answer within"):
             endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
         assert 0.3 < time.monotonic() - began < 3
     assert len(server.chats) > 3
