@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from agent.errors import MenuError
-from agent.words import did_you_mean, shown
+from agent.wording import did_you_mean, shown
 from trainer.spec import Scalar
 
 MAX_CHARACTERS = 1000

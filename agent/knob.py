@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from agent.expressions import MAX_MAGNITUDE, ExpressionError, Kind, kind_of
-from agent.words import shown
+from agent.wording import shown
 from trainer.spec import Frozen, PositiveInt, Scalar
 
 

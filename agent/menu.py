@@ -17,7 +17,7 @@ from agent.errors import MenuError
 from agent.knob import Knob
 from agent.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
 from agent.shelf import Shelf, refuse_unknown
-from agent.words import shown
+from agent.wording import shown
 from trainer.errors import SpecError
 from trainer.spec import Budget, Frozen, explain
 

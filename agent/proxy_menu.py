@@ -17,7 +17,7 @@ from pydantic import ConfigDict, ValidationError, model_validator
 from agent.expressions import Expression, ExpressionError, Name, kind_of
 from agent.knob import Knob, MenuScalar
 from agent.ties import Tie
-from agent.words import did_you_mean, shown
+from agent.wording import did_you_mean, shown
 from trainer.errors import SpecError
 from trainer.spec import (
     Budget,

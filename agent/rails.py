@@ -26,7 +26,7 @@ from agent.errors import MenuError
 from agent.knob import Knob
 from agent.menu import ProxyMenu
 from agent.replies import MAX_REASON_CHARACTERS, Reply, ReplyError, read_reply
-from agent.words import did_you_mean, shown
+from agent.wording import did_you_mean, shown
 from trainer.errors import SpecError
 from trainer.spec import Budget, Config, Scalar
 from trajectory.rows import Proposal, RailName, Verdict

@@ -14,7 +14,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from agent.words import shown
+from agent.wording import shown
 from trainer.spec import Scalar
 
 MAX_REPLY_CHARACTERS = 100_000

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.errors import SettingsError
 from agent.funnel.rates import DEFAULT_KWH_USD, Price, Rates
-from agent.words import did_you_mean
+from agent.wording import did_you_mean
 from trainer.spec import (
     BackendName,
     Budget,

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agent.words import did_you_mean, shown
+from agent.wording import did_you_mean, shown
 from trainer.errors import AutoresearchError
 
 MAX_FILE_BYTES = 1 << 20

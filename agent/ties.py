@@ -14,7 +14,7 @@ from functools import cache
 from typing import get_type_hints
 
 from agent.expressions import Expression, ExpressionError, Name
-from agent.words import shown
+from agent.wording import shown
 from trainer.errors import SpecError
 from trainer.spec import Config, Scalar
 

@@ -11,7 +11,7 @@ import typer
 
 from agent.menu import load_menu
 from agent.rails import Checked, Rails
-from agent.words import shown
+from agent.wording import shown
 from trainer.errors import AutoresearchError
 
 MAX_LINE_BYTES = 64 << 20

@@ -14,7 +14,7 @@ from agent.commands.tables import plain_table
 from agent.funnel.likeness import Likeness
 from agent.funnel.target import load_target
 from agent.menu import ProxyMenu, load_menu, shipped_menus
-from agent.words import shown
+from agent.wording import shown
 
 app = typer.Typer(no_args_is_help=True, help="The menus of knobs that a search may turn.")
 app.command("from-target")(targets.from_target)

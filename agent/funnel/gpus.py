@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from agent.errors import HandoffError
 from agent.funnel.rates import Rates
-from agent.words import did_you_mean
+from agent.wording import did_you_mean
 from trainer.spec import Frozen, Positive
 
 

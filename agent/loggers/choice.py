@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.errors import SettingsError
 from agent.loggers.background import BackgroundLogger
 from agent.loggers.base import CampaignFacts, RunLogger
-from agent.words import did_you_mean, shown
+from agent.wording import did_you_mean, shown
 
 DEFAULT_PROJECT = "autoresearch"
 TRACKERS = ("mlflow", "wandb", "tensorboard")
