@@ -11,28 +11,16 @@ from fractions import Fraction
 from typing import Protocol
 
 from agent.wording import scalar_text
-from trainer.flops import block_weights
+from trainer.flops import DecoderShape, block_weights
 
 DEPTH_TOLERANCE = 0.10
 """How far n_layer / d_model may be off the target's: layers are whole."""
 
 
-class Architecture(Protocol):
-    """A decoder-only transformer's shape, as :class:`~trainer.spec.Config` and
-    :class:`~agent.funnel.target.TargetArchitecture` have it."""
+class Architecture(DecoderShape, Protocol):
+    """A decoder-only transformer's shape with what its parameters depend on besides, as
+    :class:`~trainer.spec.Config` and :class:`~agent.funnel.target.TargetArchitecture` have it."""
 
-    @property
-    def n_layer(self) -> int: ...
-    @property
-    def n_head(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def d_ff(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
     @property
     def norm(self) -> str: ...
     @property
