@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.funnel.fall import COVERAGE, LossFall
-from agent.funnel.sides import Sides, Text
+from agent.funnel.sides import PlannedSides, Text
 from agent.funnel.sizes import size_text
 
 SIZE_EXPONENT = 0.076
@@ -15,7 +15,7 @@ NO_FLOOR = 0.1
 
 
 def assumptions(
-    fall: LossFall, sides: Sides, size_factor: float, first: int, last: int
+    fall: LossFall, sides: PlannedSides, size_factor: float, first: int, last: int
 ) -> Iterator[str]:
     """A sentence each.
 

@@ -37,7 +37,7 @@ from agent.errors import HandoffError
 from agent.funnel.assumptions import SIZE_EXPONENT, assumptions
 from agent.funnel.fall import FallBand, LossFall
 from agent.funnel.power_law import Array
-from agent.funnel.sides import Sides, Text
+from agent.funnel.sides import PlannedSides, Sides
 from agent.funnel.sizes import size_text
 from trainer.spec import Frozen, Positive, PositiveInt, explain
 
@@ -59,25 +59,10 @@ class ForecastPoint(Frozen):
     high_bpb: Positive
 
 
-class Forecast(Frozen):
+class Forecast(Sides):
     """What the cloud's loss should be, from ``points[0].tokens`` to ``points[-1].tokens``."""
 
     schema_version: PositiveInt = 1
-    target: str
-    corpus: str
-    """What the proxies were trained on."""
-    proxy_text: Text
-    target_text: Text
-    proxy_params: PositiveInt
-    """Without embeddings."""
-    target_params: PositiveInt
-    proxy_tokens_per_step: PositiveInt
-    tokens_per_step: PositiveInt
-    """The target's."""
-    seq_len: PositiveInt
-    """The target's: turns a log's samples into tokens."""
-    first_day_tokens: PositiveInt
-    """What 24 hours train on at the stated utilisation."""
     fall: LossFall
     size_factor: Positive
     """``(target_params / proxy_params)^-0.076``, at most 1: of the low edge."""
@@ -146,7 +131,7 @@ def read_forecast(path: Path) -> Forecast:
         ) from error
 
 
-def make_forecast(band: FallBand, sides: Sides) -> Forecast:
+def make_forecast(band: FallBand, sides: PlannedSides) -> Forecast:
     """The proxy's law carried to the target.
 
     :raises HandoffError: where the whole run is over before a forecast could begin.
@@ -162,7 +147,7 @@ def make_forecast(band: FallBand, sides: Sides) -> Forecast:
     low_N, middle_N, high_N = _edges(band, sides, tokens_N, size_factor)
     nats_to_bpb = 1 / (math.log(2) * sides.proxy_text.bytes_per_token)
     return Forecast(
-        **sides.model_dump(exclude={"warmup_steps", "total_tokens"}),
+        **sides.model_dump(include=set(Sides.model_fields)),
         fall=band.fall,
         size_factor=size_factor,
         points=tuple(
@@ -179,7 +164,7 @@ def make_forecast(band: FallBand, sides: Sides) -> Forecast:
     )
 
 
-def _span(fall: LossFall, sides: Sides) -> tuple[int, int]:
+def _span(fall: LossFall, sides: PlannedSides) -> tuple[int, int]:
     """Tokens from which and to which the forecast says something: from where the slowest reckoning
     of progress has reached the law."""
     progress = fall.from_tokens / min(sides.tokens_per_step, sides.proxy_tokens_per_step)
@@ -197,7 +182,7 @@ def _span(fall: LossFall, sides: Sides) -> tuple[int, int]:
 
 
 def _edges(
-    band: FallBand, sides: Sides, tokens_N: Array, size_factor: float
+    band: FallBand, sides: PlannedSides, tokens_N: Array, size_factor: float
 ) -> tuple[Array, Array, Array]:
     """Nats a token of the proxy's tokenizer."""
     steps_N = tokens_N / sides.tokens_per_step

@@ -16,7 +16,7 @@ from agent.funnel.projection import LrRule
 from agent.funnel.rates import Rates
 from agent.funnel.recipe import Recipe, batch_words, make_recipes
 from agent.funnel.shape import ParameterCount
-from agent.funnel.sides import Sides, Text
+from agent.funnel.sides import PlannedSides, Text
 from agent.funnel.target import TargetArchitecture
 from agent.funnel.usage import measured_usage
 from agent.wording import scalar_text
@@ -110,7 +110,7 @@ def _forecast(dossier: Dossier, winner: Recipe, booking: Booking, wishes: Wishes
     )
     return make_forecast(
         band,
-        Sides(
+        PlannedSides(
             target=target.name,
             corpus=corpus.name,
             proxy_text=Text(

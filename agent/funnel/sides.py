@@ -15,10 +15,11 @@ class Text(Frozen):
 
 
 class Sides(Frozen):
-    """The two runs that a forecast goes between, and what parts them."""
+    """The two runs, and what parts them; what a forecast says of itself."""
 
     target: str
     corpus: str
+    """What the proxies were trained on."""
     proxy_text: Text
     target_text: Text
     proxy_params: PositiveInt
@@ -26,9 +27,17 @@ class Sides(Frozen):
     target_params: PositiveInt
     proxy_tokens_per_step: PositiveInt
     tokens_per_step: PositiveInt
+    """The target's."""
     seq_len: PositiveInt
+    """The target's: turns a log's samples into tokens."""
+    first_day_tokens: PositiveInt
+    """What 24 hours train on at the stated utilisation."""
+
+
+class PlannedSides(Sides):
+    """With what of the target's schedule shapes a forecast, and is in the plan's recipe."""
+
     warmup_steps: NonNegativeInt
     """The target's."""
-    first_day_tokens: PositiveInt
     total_tokens: PositiveInt
     """The target's whole budget: no forecast goes past it."""

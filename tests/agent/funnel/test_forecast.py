@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import HandoffError
 from agent.funnel.fall import fit_fall
 from agent.funnel.forecast import Forecast, make_forecast, read_forecast
-from agent.funnel.sides import Sides, Text
+from agent.funnel.sides import PlannedSides, Text
 from tests.support.configs import config
 from tests.support.stressed import curve, law
 
@@ -22,7 +22,7 @@ OF = config()
 BAND = fit_fall([curve(OF, law(), seed=s) for s in (1, 2)], warmup=10, run_sd=0.01, seed=0)
 
 
-def sides(**changes: Any) -> Sides:
+def sides(**changes: Any) -> PlannedSides:
     values: dict[str, Any] = {
         "target": "llama-7b",
         "corpus": "stdlib",
@@ -37,7 +37,7 @@ def sides(**changes: Any) -> Sides:
         "first_day_tokens": 2_000_000,
         "total_tokens": 10**9,
     }
-    return Sides(**values | changes)
+    return PlannedSides(**values | changes)
 
 
 def at(forecast: Forecast, tokens: float) -> tuple[float, float, float]:
