@@ -13,7 +13,7 @@ from rich.text import Text
 from agent.commands.places import CampaignOption, MenuOption, existing_campaign
 from agent.funnel.bundle import refuse_foreign, write_bundle
 from agent.funnel.dossier import read_dossier
-from agent.funnel.gpus import find_gpu
+from agent.funnel.gpus import UTILISATION, find_gpu
 from agent.funnel.handoff import Handoff, Wishes, make_handoff
 from agent.funnel.handoff_files import handoff_files, plan_json
 from agent.funnel.layout import Cluster
@@ -32,7 +32,7 @@ def handoff(
     mfu: Annotated[
         float,
         typer.Option(min=0.01, max=1.0, help="Share of the GPUs' peak that training should get."),
-    ] = 0.4,
+    ] = UTILISATION,
     lr_rule: Annotated[
         Literal["mup", "sqrt_width"], typer.Option(help="How the learning rate is carried.")
     ] = "mup",

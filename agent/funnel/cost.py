@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent.funnel.figures import Figure, Section, Unit, ratio
+from agent.funnel.bill import CAMPAIGN_KEYS, ITER_KEYS, Bill
+from agent.funnel.figures import Figure, Section, ratio
 from agent.funnel.rates import GPUS_PER_NODE, Rates
-from agent.funnel.usage import SECONDS_PER_HOUR, SUPPOSED, Usage
+from agent.funnel.usage import SUPPOSED, Usage
 
 PUBLISHED_FINAL_HOURS = 168
 SENSITIVITY = (0.01, 0.05, 0.10, 0.25, 0.50)
@@ -78,8 +79,8 @@ class _Money:
     def __init__(self, rates: Rates, usage: Usage) -> None:
         self._rates = rates
         self._usage = usage
-        self._search = _Bill.of(rates, usage.seconds, usage.kwh)
-        self._iter = _Bill.of(rates, usage.iter_s, usage.iterations_kwh / usage.iterations)
+        self._search = Bill.of(rates, usage.seconds, usage.kwh)
+        self._iter = Bill.of(rates, usage.iter_s, usage.iterations_kwh / usage.iterations)
         self._final = rates.cloud_8xh100_hourly * rates.final_node_hours
         self._blind_loss = rates.wrong_pick_rate * self._final
         self._savings = self._blind_loss - self._search.desk_total
@@ -89,12 +90,12 @@ class _Money:
         h200 = self._iter.gpu_hours(rates) * rates.h200_hourly_usd
         h200_formula = f"{self._iter.gpu_formula(rates)} × ${rates.h200_hourly_usd:g}/h"
         return (
-            *self._iter.figures(rates, _ITER_KEYS, "usd_each"),
+            *self._iter.figures(rates, ITER_KEYS, "usd_each"),
             Figure("h200_single", "one H200", h200, "usd_each", h200_formula),
         )
 
     def campaign(self) -> tuple[Figure, ...]:
-        return self._search.figures(self._rates, _CAMPAIGN_KEYS, "usd")
+        return self._search.figures(self._rates, CAMPAIGN_KEYS, "usd")
 
     def final(self) -> tuple[Figure, ...]:
         hours = self._rates.final_node_hours
@@ -103,9 +104,10 @@ class _Money:
         return (_usd(key, "a node of 8 H100", self._final, f"{node} × {hours:g} h"),)
 
     def argument(self) -> tuple[Figure, ...]:
+        return (*self._worth(), *self._break_evens())
+
+    def _worth(self) -> tuple[Figure, ...]:
         rates, search = self._rates, self._search.desk_total
-        marginal = self._blind_loss - self._search.electricity
-        pays = ratio(rates.spark_capex_usd, marginal) if marginal > 0 else None
         return (
             Figure(
                 "wrong_pick_rate",
@@ -131,6 +133,13 @@ class _Money:
                 "ratio",
                 "(p × F − S) / S",
             ),
+        )
+
+    def _break_evens(self) -> tuple[Figure, ...]:
+        search = self._search.desk_total
+        marginal = self._blind_loss - self._search.electricity
+        pays = ratio(self._rates.spark_capex_usd, marginal) if marginal > 0 else None
+        return (
             Figure(
                 "break_even_wrong_pick_rate",
                 "break-even: the chance below which the search loses",
@@ -191,94 +200,6 @@ class _Money:
                 "of one iteration",
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _CloudKeys:
-    """The published keys of what the cloud would take, one set a section."""
-
-    single: str
-    node: str
-    node_at_target: str
-
-
-_ITER_KEYS = _CloudKeys("h100_single", "h100_8gpu_node", "h100_8gpu_node_target_scale")
-_CAMPAIGN_KEYS = _CloudKeys(
-    "h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bill:
-    """The same work paid for in five ways, USD."""
-
-    seconds: float
-    """On the desk."""
-    kwh: float
-    electricity: float
-    amortized: float
-    h100: float
-    node: float
-    node_at_target: float
-
-    @classmethod
-    def of(cls, rates: Rates, seconds: float, kwh: float) -> _Bill:
-        hours = seconds / SECONDS_PER_HOUR
-        h100 = hours / rates.h100_speedup * rates.h100_hourly_usd
-        node = GPUS_PER_NODE * h100
-        return cls(
-            seconds=seconds,
-            kwh=kwh,
-            electricity=kwh * rates.kwh_usd,
-            amortized=hours * rates.spark_amortized_hourly,
-            h100=h100,
-            node=node,
-            node_at_target=node * rates.target_scale,
-        )
-
-    @property
-    def desk_total(self) -> float:
-        return self.electricity + self.amortized
-
-    def gpu_hours(self, rates: Rates) -> float:
-        """Of one rented GPU."""
-        return self.seconds / SECONDS_PER_HOUR / rates.h100_speedup
-
-    def gpu_formula(self, rates: Rates) -> str:
-        faster = "" if rates.h100_speedup == 1 else f" / {rates.h100_speedup:g} times as fast"
-        return f"{self.seconds:,.6g} s{faster}"
-
-    def figures(self, rates: Rates, keys: _CloudKeys, unit: Unit) -> tuple[Figure, ...]:
-        scale = f"{rates.target_scale:g}"
-        unit_cost = f"${rates.spark_capex_usd:,.0f} over {rates.spark_life_years:g} years"
-        lines = (
-            (
-                "spark_electricity_only",
-                "desk, electricity",
-                self.electricity,
-                f"{self.kwh:.4g} kWh × ${rates.kwh_usd:g}/kWh",
-            ),
-            (
-                "spark_total_cost_of_use",
-                "desk, cost of use",
-                self.desk_total,
-                f"electricity + {self.seconds:,.6g} s of {unit_cost}",
-            ),
-            (
-                keys.single,
-                "one H100",
-                self.h100,
-                f"{self.gpu_formula(rates)} × ${rates.h100_hourly_usd:g}/h",
-            ),
-            (keys.node, "a node of 8 H100", self.node, f"{GPUS_PER_NODE} × one H100"),
-            (
-                keys.node_at_target,
-                f"the node at {scale}× the scale",
-                self.node_at_target,
-                f"{scale} × the node",
-            ),
-        )
-        return tuple(Figure(key, label, usd, unit, formula) for key, label, usd, formula in lines)
 
 
 def _usd(key: str, label: str, value: float, formula: str) -> Figure:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from agent.funnel.figures import Figure, Section, ratio
-from agent.funnel.gpus import GPUS, hourly_usd
+from agent.funnel.gpus import GPUS, UTILISATION, hourly_usd
 from agent.funnel.rates import HOURS_PER_YEAR, Rates
 from trainer.spec import Frozen, PositiveInt
 
@@ -30,9 +30,6 @@ LONGEST_MONTH_HOURS = 31 * 24
 UNIT_TFLOPS = 12_820 * 6 * 354.6e6 / 1e12
 """A GB10 in bf16: the 12,820 tokens/s published for a model of 354.6 M parameters, at 6 FLOPs a
 parameter and token."""
-GPU_UTILISATION = 0.40
-"""Of a GPU's dense bf16 peak; assumed. Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783,
-table 4)."""
 
 
 class ClusterQuestion(Frozen):
@@ -100,7 +97,7 @@ def compare_cluster(rates: Rates, asked: ClusterQuestion) -> ClusterAnswer:
 
 def usual_tflops(gpu: GpuName) -> float:
     """What one is taken to reach in training."""
-    return GPUS[gpu].bf16_tflops * GPU_UTILISATION
+    return GPUS[gpu].bf16_tflops * UTILISATION
 
 
 def cluster_section(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer) -> Section:
@@ -174,7 +171,7 @@ def cluster_assumptions(asked: ClusterQuestion) -> list[str]:
         stated.append(
             f"GPU: {asked.gpu_tflops:.4g} TFLOP/s = {GPUS[asked.gpu].bf16_tflops:g} of the data "
             "sheet × "
-            f"{GPU_UTILISATION:g} utilisation, assumed"
+            f"{UTILISATION:g} utilisation, assumed"
         )
     if asked.scaling == 1:
         stated.append("the units are taken to scale perfectly, which flatters them")

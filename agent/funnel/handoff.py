@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agent.funnel.bill import Bill
 from agent.funnel.booking import Booking, make_booking, pipeline_bubble
 from agent.funnel.checks import Check, preflight_checks
 from agent.funnel.dossier import Dossier
@@ -18,7 +19,7 @@ from agent.funnel.recipe import Recipe, batch_words, make_recipes
 from agent.funnel.shape import ParameterCount
 from agent.funnel.sides import PlannedSides, Text
 from agent.funnel.target import TargetArchitecture
-from agent.funnel.usage import measured_usage
+from agent.funnel.usage import SECONDS_PER_HOUR, measured_usage
 from agent.wording import scalar_text
 from trainer.spec import Frozen, NonNegative
 
@@ -30,7 +31,7 @@ class Money(Frozen):
     """Of the desk machine: baseline, loop and stress test, measured."""
     search_kwh: NonNegative
     search_usd: NonNegative
-    """``hours × capex / life + kWh × rate``."""
+    """Its cost of use, see :class:`~agent.funnel.bill.Bill`."""
     run_usd: NonNegative
     day_usd: NonNegative
     wrong_pick_rate: NonNegative
@@ -137,12 +138,11 @@ def _forecast(dossier: Dossier, winner: Recipe, booking: Booking, wishes: Wishes
 
 def _money(dossier: Dossier, booking: Booking, rates: Rates) -> Money:
     usage = measured_usage(dossier.directory, rates)
-    hours = usage.seconds / 3600
     run_usd = booking.compute.cost_usd
     return Money(
-        search_hours=hours,
+        search_hours=usage.seconds / SECONDS_PER_HOUR,
         search_kwh=usage.kwh,
-        search_usd=hours * rates.spark_amortized_hourly + usage.kwh * rates.kwh_usd,
+        search_usd=Bill.of(rates, usage.seconds, usage.kwh).desk_total,
         run_usd=run_usd,
         day_usd=booking.compute.day_usd,
         wrong_pick_rate=rates.wrong_pick_rate,

@@ -164,6 +164,9 @@ def test_gpus_by_name_and_what_they_cost() -> None:
     assert find_gpu("H100").memory_gb == 80
     with pytest.raises(HandoffError, match="did you mean h100"):
         find_gpu("h10")
+    with pytest.raises(HandoffError) as error:
+        find_gpu("tpu")
+    assert str(error.value).count("b200") == 1, "the choices are listed, and once"
     rates = Rates(h100_hourly_usd=2.0, h200_hourly_usd=3.0)
     assert hourly_usd(GPUS["h100"], rates, None) == 2.0
     assert hourly_usd(GPUS["h200"], rates, None) == 3.0
