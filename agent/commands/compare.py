@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agent.menu import load_menu
+from agent.menu import ProxyMenu, load_menu
 from agent.settings import data_dir
 from trainer.ceiling import Ceiling, measure_ceiling
 from trainer.comparison import (
@@ -22,11 +22,11 @@ from trainer.comparison import (
     Contender,
     compare_backends,
 )
-from trainer.corpus import find_corpus
+from trainer.corpus import Corpus, find_corpus
 from trainer.envelope import random_corpus, vocabulary_of
 from trainer.errors import MachineryError, SpecError
 from trainer.flops import FORMULA
-from trainer.spec import BackendName, Limits, explain, make_config
+from trainer.spec import BackendName, Config, Limits, explain, make_config
 from trainer.supervisor import LocalExecutor
 
 DEFAULT_WALL_S = 1800.0
@@ -75,40 +75,27 @@ def compare(
     """
     console = Console(stderr=as_json)
     chosen = load_menu(menu)
-    asked = {"batch_size": batch, "seq_len": seq, "precision": precision}
-    changes = {name: value for name, value in asked.items() if value is not None}
-    config = make_config({**chosen.baseline.model_dump(), **changes})
-    defaults = chosen.campaign
     settings = _settings(
-        config=config,
+        chosen,
+        _config(chosen, batch_size=batch, seq_len=seq, precision=precision),
         steps=steps,
         warmup=warmup,
         seed=seed,
         device=device,
         compile=compile_,
-        threads=defaults.threads,
-        limits=Limits(wall_s=defaults.wall_s or DEFAULT_WALL_S, memory_gib=defaults.memory_gib),
     )
     names = _backends(backends)
     directory = out or Path("runs") / f"compare-{Path(menu).stem}"
     named = None if corpus is None else find_corpus(corpus, data_dir() / "corpora")
-    with console.status(f"measuring what {device} can do at most"):
-        ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
-    data = named or random_corpus(
-        directory / "corpus",
-        vocab_size=vocabulary_of(defaults.tokenizer),
-        longest_seq_len=config.seq_len,
+    found = _measured(
+        settings,
+        names,
+        named,
+        directory,
+        vocab_size=vocabulary_of(chosen.campaign.tokenizer),
+        console=console,
+        allow_unsandboxed=allow_unsandboxed,
     )
-    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor, console.status("") as line:
-        found = compare_backends(
-            settings,
-            names,
-            data,
-            directory,
-            executor,
-            ceiling,
-            on_start=lambda backend: line.update(f"measuring {backend}"),
-        )
     path = directory / "comparison.json"
     _save(found, path)
     if as_json:
@@ -131,13 +118,50 @@ def _backends(text: str) -> list[BackendName]:
     return chosen
 
 
-def _settings(**fields: Any) -> CompareSettings:
+def _config(menu: ProxyMenu, **asked: object) -> Config:
+    """The menu's baseline with what was asked for."""
+    changes = {name: value for name, value in asked.items() if value is not None}
+    return make_config({**menu.baseline.model_dump(), **changes})
+
+
+def _settings(menu: ProxyMenu, config: Config, **asked: Any) -> CompareSettings:
+    defaults = menu.campaign
+    limits = Limits(wall_s=defaults.wall_s or DEFAULT_WALL_S, memory_gib=defaults.memory_gib)
     try:
-        return CompareSettings.model_validate(fields)
+        return CompareSettings(config=config, threads=defaults.threads, limits=limits, **asked)
     except ValidationError as error:
         raise SpecError(
             f"there is nothing to compare: {explain(error)}; change --steps or --warmup"
         ) from error
+
+
+def _measured(
+    settings: CompareSettings,
+    names: list[BackendName],
+    named: Corpus | None,
+    directory: Path,
+    *,
+    vocab_size: int,
+    console: Console,
+    allow_unsandboxed: bool,
+) -> Comparison:
+    """:param named: None: random tokens of ``vocab_size``."""
+    config, device = settings.config, settings.device
+    with console.status(f"measuring what {device} can do at most"):
+        ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
+    corpus = named or random_corpus(
+        directory / "corpus", vocab_size=vocab_size, longest_seq_len=config.seq_len
+    )
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor, console.status("") as line:
+        return compare_backends(
+            settings,
+            names,
+            corpus,
+            directory,
+            executor,
+            ceiling,
+            on_start=lambda backend: line.update(f"measuring {backend}"),
+        )
 
 
 def _save(found: Comparison, path: Path) -> None:

@@ -195,19 +195,11 @@ def timeline(
         efficiency=efficiency,
         device_gib=device_gib,
     )
-    plans = cost_timeline.plan_timeline(model, speed, asked)
+    planned = cost_timeline.Timeline.of(architecture.name, model, speed, asked)
     if as_json:
-        report = {
-            "target": architecture.name,
-            "params": model.params,
-            "asked": asked.model_dump(mode="json"),
-            "speed": speed.model_dump() | {"tflops": speed.tflops},
-            "phases": [plan.model_dump() for plan in plans],
-            "days": sum(plan.days for plan in plans),
-        }
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps(planned.as_json()))
         return
-    print_timeline(Console(), architecture.name, model, speed, asked, plans)
+    print_timeline(Console(), planned)
 
 
 def _rates(overrides: list[str] | None) -> Rates:

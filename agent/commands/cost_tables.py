@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.funnel.cost import CostReport
-from agent.funnel.cost_speed import MeasuredSpeed
-from agent.funnel.cost_timeline import PhasePlan, TimelineQuestion, TrainedModel, assumptions
+from agent.funnel.cost_timeline import Timeline, assumptions
 from agent.funnel.figures import Section
 
 
@@ -36,19 +35,13 @@ def print_assumptions(console: Console, stated: Sequence[str]) -> None:
         print_line(console, f"  {assumption}", "dim")
 
 
-def print_timeline(
-    console: Console,
-    name: str,
-    model: TrainedModel,
-    speed: MeasuredSpeed,
-    asked: TimelineQuestion,
-    plans: tuple[PhasePlan, ...],
-) -> None:
-    console_line = (
-        f"target    {name} · {model.params / 1e9:.4g} B parameters · {asked.tokens / 1e9:,.4g} B "
-        "tokens"
+def print_timeline(console: Console, planned: Timeline) -> None:
+    speed, asked = planned.speed, planned.asked
+    print_line(
+        console,
+        f"target    {planned.target} · {planned.model.params / 1e9:.4g} B parameters · "
+        f"{asked.tokens / 1e9:,.4g} B tokens",
     )
-    print_line(console, console_line)
     print_line(
         console,
         f"speed     {speed.tokens_per_s:,.0f} tokens/s × {speed.flops_per_token / 1e9:.4g} GFLOPs "
@@ -58,22 +51,7 @@ def print_timeline(
         console,
         f"units     {asked.units} of {asked.device_gib:g} GiB, efficiency {asked.efficiency:g}\n",
     )
-    print_line(
-        console,
-        f"{'context':>8} {'share':>6} {'tokens':>9} {'tokens/s':>10} {'days':>10}   "
-        f"{'state':>9} {'sequence':>9}   needs",
-        "bold",
-    )
-    for plan in plans:
-        print_line(
-            console,
-            f"{plan.seq_len:>8,} {plan.share:>6.0%} {plan.tokens / 1e9:>7,.4g} B "
-            f"{plan.tokens_per_s:>10,.4g} {plan.days:>10,.4g}   {plan.state_gib:>5,.0f} GiB "
-            f"{plan.activations_gib:>5,.0f} GiB   {plan.needs()}",
-            "" if plan.fits else "yellow",
-        )
-    days = sum(plan.days for plan in plans)
-    print_line(console, f"{'all':>8} {'':>6} {asked.tokens / 1e9:>7,.4g} B {'':>10} {days:>10,.4g}")
+    _print_phases(console, planned)
     print_line(
         console,
         "\ndays = tokens / tokens/s / 86,400; state: 16 bytes a parameter; sequence: its "
@@ -81,6 +59,27 @@ def print_timeline(
         "dim",
     )
     print_assumptions(console, assumptions(asked, speed))
+
+
+def _print_phases(console: Console, planned: Timeline) -> None:
+    print_line(
+        console,
+        f"{'context':>8} {'share':>6} {'tokens':>9} {'tokens/s':>10} {'days':>10}   "
+        f"{'state':>9} {'sequence':>9}   needs",
+        "bold",
+    )
+    for plan in planned.phases:
+        print_line(
+            console,
+            f"{plan.seq_len:>8,} {plan.share:>6.0%} {plan.tokens / 1e9:>7,.4g} B "
+            f"{plan.tokens_per_s:>10,.4g} {plan.days:>10,.4g}   {plan.state_gib:>5,.0f} GiB "
+            f"{plan.activations_gib:>5,.0f} GiB   {plan.needs()}",
+            "" if plan.fits else "yellow",
+        )
+    tokens = planned.asked.tokens
+    print_line(
+        console, f"{'all':>8} {'':>6} {tokens / 1e9:>7,.4g} B {'':>10} {planned.days:>10,.4g}"
+    )
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:

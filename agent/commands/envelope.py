@@ -20,6 +20,7 @@ from agent.settings import data_dir
 from trainer.envelope import (
     ENVELOPE_FILE,
     Cell,
+    DeviceUse,
     Envelope,
     EnvelopePoint,
     EnvelopeSettings,
@@ -86,21 +87,7 @@ def envelope(
     )
     limit = device_limit(device, settings.memory_gib)
     directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
-    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
-        try:
-            with console.status("") as status:
-                points, use = watched_sweep(
-                    settings,
-                    grid,
-                    directory,
-                    executor,
-                    _Lines(console, status),
-                    device_telemetry(device),
-                    on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
-                )
-        except KeyboardInterrupt:
-            console.print(f"stopped; the same command goes on from {directory}", highlight=False)
-            raise
+    points, use = _measured(settings, grid, directory, console, allow_unsandboxed=allow_unsandboxed)
     found = Envelope.of(settings, limit, points, use)
     files = _save(found, directory)
     if as_json:
@@ -161,6 +148,31 @@ def _settings(
         raise EnvelopeError(
             f"there is nothing to measure: {explain(error)}; change --steps or --warmup"
         ) from error
+
+
+def _measured(
+    settings: EnvelopeSettings,
+    grid: tuple[Cell, ...],
+    directory: Path,
+    console: Console,
+    *,
+    allow_unsandboxed: bool,
+) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
+        try:
+            with console.status("") as status:
+                return watched_sweep(
+                    settings,
+                    grid,
+                    directory,
+                    executor,
+                    _Lines(console, status),
+                    device_telemetry(settings.device),
+                    on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
+                )
+        except KeyboardInterrupt:
+            console.print(f"stopped; the same command goes on from {directory}", highlight=False)
+            raise
 
 
 def _save(found: Envelope, directory: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.funnel.booking import Booking
-from agent.funnel.layout import MemoryUse
+from agent.funnel.layout import Cluster, Layout, MemoryUse
 from agent.funnel.megatron_flags import flag_words, layout_flags
 from agent.funnel.recipe import Recipe
 from trainer.spec import Frozen, NonNegative, PositiveInt
@@ -70,10 +70,19 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
 
 def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
     """The list; the script preflight.sh does each and judges it."""
-    cluster = booking.cluster
     limits = PreflightLimits.of(recipe, booking)
     other = other_layout(recipe)
-    checks = [
+    return [
+        *_of_the_node(limits, booking.cluster),
+        _toy(limits, booking.cluster),
+        _fp8(recipe),
+        *([_full_width(recipe.layout, other.layout)] if other is not None else []),
+        _day(booking),
+    ]
+
+
+def _of_the_node(limits: PreflightLimits, cluster: Cluster) -> tuple[Check, Check]:
+    return (
         Check(
             name="Memory topology",
             command="./preflight.sh topology",
@@ -91,59 +100,52 @@ def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
                 "NVLink one way"
             ),
         ),
-        Check(
-            name="TP, PP and DP at toy width",
-            command="./preflight.sh toy",
-            does=(
-                f"the recipe at toy width under torchrun on {_toy_place(limits, booking)}; minutes"
-            ),
-            passes="every layout's losses are the single process's, and the control's are not",
-        ),
-        Check(
-            name="FP8 numerics on the target GPU",
-            command="./preflight.sh fp8",
-            does=(
-                f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
-                "batches" + _needed_for_bf16(recipe)
-            ),
-            passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
-        ),
-    ]
-    if other is not None:
-        checks.append(
-            Check(
-                name="TP and PP at full width",
-                command="./preflight.sh layout",
-                does=f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}",
-                passes=(
-                    f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other"
-                ),
-            )
-        )
-    checks.append(
-        Check(
-            name="One day of the real run",
-            command="./preflight.sh day",
-            does=(
-                "the launch script for 24 hours, checkpoints and all, then its loss against the "
-                f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it "
-                "passes"
-            ),
-            passes=(
-                "autoresearch verify exits 0, no restart was needed, and the log's throughput is "
-                f"near {booking.compute.tokens_per_s / cluster.world_size:,.0f} tokens/s a GPU"
-            ),
-        )
     )
-    return checks
 
 
-def _toy_place(limits: PreflightLimits, booking: Booking) -> str:
-    enough = limits.toy_ranks <= booking.cluster.gpus
-    return f"{limits.toy_ranks} {'GPUs' if enough else 'processes of the CPU'}"
+def _toy(limits: PreflightLimits, cluster: Cluster) -> Check:
+    place = "GPUs" if limits.toy_ranks <= cluster.gpus else "processes of the CPU"
+    return Check(
+        name="TP, PP and DP at toy width",
+        command="./preflight.sh toy",
+        does=f"the recipe at toy width under torchrun on {limits.toy_ranks} {place}; minutes",
+        passes="every layout's losses are the single process's, and the control's are not",
+    )
 
 
-def _needed_for_bf16(recipe: Recipe) -> str:
-    if recipe.precision == "fp8":
-        return ""
-    return "; the recipe is bf16, so this is only for who means to change it to fp8"
+def _fp8(recipe: Recipe) -> Check:
+    unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
+    return Check(
+        name="FP8 numerics on the target GPU",
+        command="./preflight.sh fp8",
+        does=(
+            f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
+            f"batches{'' if recipe.precision == 'fp8' else unneeded}"
+        ),
+        passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
+    )
+
+
+def _full_width(chosen: Layout, other: Layout) -> Check:
+    return Check(
+        name="TP and PP at full width",
+        command="./preflight.sh layout",
+        does=f"{SHORT_STEPS} steps in {chosen} and in {other}",
+        passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
+    )
+
+
+def _day(booking: Booking) -> Check:
+    tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
+    return Check(
+        name="One day of the real run",
+        command="./preflight.sh day",
+        does=(
+            "the launch script for 24 hours, checkpoints and all, then its loss against the "
+            f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
+        ),
+        passes=(
+            "autoresearch verify exits 0, no restart was needed, and the log's throughput is near "
+            f"{tokens_per_s:,.0f} tokens/s a GPU"
+        ),
+    )

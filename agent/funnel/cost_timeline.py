@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -171,6 +171,39 @@ class TrainedModel:
         return (self.block_bytes_per_token + self.logits_bytes_per_token) * seq_len / GIB
 
 
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Each phase of training one model at one speed."""
+
+    target: str
+    model: TrainedModel
+    speed: MeasuredSpeed
+    asked: TimelineQuestion
+    phases: tuple[PhasePlan, ...]
+
+    @classmethod
+    def of(
+        cls, target: str, model: TrainedModel, speed: MeasuredSpeed, asked: TimelineQuestion
+    ) -> Timeline:
+        plans = tuple(_plan(phase, model, speed, asked) for phase in asked.phases)
+        return cls(target=target, model=model, speed=speed, asked=asked, phases=plans)
+
+    @property
+    def days(self) -> float:
+        """Of all phases, one after the other."""
+        return sum(plan.days for plan in self.phases)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "params": self.model.params,
+            "asked": self.asked.model_dump(mode="json"),
+            "speed": self.speed.model_dump() | {"tflops": self.speed.tflops},
+            "phases": [plan.model_dump() for plan in self.phases],
+            "days": self.days,
+        }
+
+
 def question(**values: object) -> TimelineQuestion:
     """A TimelineQuestion.
 
@@ -200,13 +233,6 @@ def assumptions(asked: TimelineQuestion, speed: MeasuredSpeed) -> list[str]:
     if speed is PUBLISHED_SPEED:
         stated.append("the speed is a published one: measure yours, and give --campaign")
     return stated
-
-
-def plan_timeline(
-    model: TrainedModel, speed: MeasuredSpeed, asked: TimelineQuestion
-) -> tuple[PhasePlan, ...]:
-    """Each phase of training ``model``."""
-    return tuple(_plan(phase, model, speed, asked) for phase in asked.phases)
 
 
 def _plan(

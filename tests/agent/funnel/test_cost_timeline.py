@@ -12,9 +12,9 @@ from agent.funnel.cost_speed import (
 )
 from agent.funnel.cost_timeline import (
     Phase,
+    Timeline,
     TrainedModel,
     fewest_devices,
-    plan_timeline,
     question,
 )
 from agent.funnel.gpus import GPUS
@@ -32,7 +32,7 @@ def test_days_by_hand() -> None:
     model = TrainedModel.of(target)
     phases = [Phase(seq_len=8192, share=0.75), Phase(seq_len=32768, share=0.25)]
     asked = question(tokens=1e9, phases=phases, units=4, efficiency=0.5)
-    short, long = plan_timeline(model, SPEED, asked)
+    short, long = Timeline.of("toy", model, SPEED, asked).phases
     weights = target.parameter_count.blocks - 65 * 4096 + 128_256 * 4096
     flops = 6 * weights + 6 * 32 * 4096 * 8192
     assert short.flops_per_token == pytest.approx(flops)
@@ -62,7 +62,7 @@ def test_a_unit_measured_on_the_target_itself_goes_at_its_own_speed() -> None:
     model = TrainedModel.of(target)
     speed = choose_speed(model.flops_per_token(target.seq_len), 500, None, None)
     phases = [Phase(seq_len=target.seq_len, share=1)]
-    (plan,) = plan_timeline(model, speed, question(tokens=1e9, phases=phases))
+    (plan,) = Timeline.of("toy", model, speed, question(tokens=1e9, phases=phases)).phases
     assert plan.tokens_per_s == pytest.approx(500)
 
 
@@ -72,7 +72,7 @@ def test_parallelism_grows_with_the_context_and_shrinks_with_the_memory() -> Non
 
     def plans(device_gib: float) -> list[str]:
         asked = question(tokens=1e9, phases=phases, device_gib=device_gib)
-        return [plan.parallelism for plan in plan_timeline(model, SPEED, asked)]
+        return [plan.parallelism for plan in Timeline.of("toy", model, SPEED, asked).phases]
 
     assert plans(128) == ["data parallel", "sharded, sequence split"]
     assert plans(100_000) == ["data parallel", "data parallel"]
