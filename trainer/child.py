@@ -7,8 +7,6 @@ process, needs no network, and imports nothing that importing this module has no
 from __future__ import annotations
 
 import errno
-import resource
-import sys
 import time
 import traceback
 from functools import partial
@@ -19,23 +17,22 @@ import numpy as np
 import psutil
 import torch
 
-from trainer.backends import choose_backend
+from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_ahead, is_compiler_failure
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.data import Batches
+from trainer.device import device_name, find_device, peak_mem_gib, peak_reserved_gib
 from trainer.errors import AutoresearchError, CorpusError, MachineryError
-from trainer.evaluate import evaluate
+from trainer.evaluate import Evaluation, evaluate
 from trainer.gpu import check_elsewhere
 from trainer.libc import libc
-from trainer.machine import cpu_name
 from trainer.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.schedule import Schedule
 from trainer.spec import BackendName, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.train import TrialStopped, train
 from trainer.trial_files import CURVE_NAME, RESULT_NAME, write_atomically
 
-_GIB = 1 << 30
 _MACHINERY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT}
 
 
@@ -87,24 +84,15 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 
 
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
-    _keep_freed_memory()
-    device = _device(spec.device)
-    backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
-    backend.check(spec.config, device)
-    if spec.threads is not None:
-        torch.set_num_threads(spec.threads)
-    if device.type == "cuda":
-        # Pinned memory and whatever else names no device would make a context on the first GPU.
-        torch.cuda.set_device(device.index or 0)
+    device, backend = _prepared(spec)
     corpus = _open_corpus(spec)
-    config = spec.config
     torch.manual_seed(spec.seed)
-    model = backend.build(config, corpus.info.vocab_size, device)
+    model = backend.build(spec.config, corpus.info.vocab_size, device)
     batches = Batches(
         corpus.train,
         seed=spec.seed,
-        batch_size=config.batch_size,
-        seq_len=config.seq_len,
+        batch_size=spec.config.batch_size,
+        seq_len=spec.config.seq_len,
         device=device,
     )
     if spec.compile:
@@ -114,23 +102,14 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         trained = train(
             model,
             batches,
-            Schedule(config, spec.budget, spec.horizon_steps),
+            Schedule(spec.config, spec.budget, spec.horizon_steps),
             log_every=spec.log_every,
             prune=spec.prune,
             report=lambda point: _append(curve, point),
         )
     began = time.perf_counter()
-    scored = evaluate(
-        model, corpus.heldout, seq_len=config.seq_len, vocab_size=corpus.info.vocab_size
-    )
+    scored = _score(model, corpus, spec.config, after_step=trained.steps)
     eval_s = time.perf_counter() - began
-    if not np.isfinite(scored.nll_nats):
-        raise TrialStopped(
-            "nonfinite",
-            f"the held-out loss after step {trained.steps} was {scored.nll_nats};"
-            " a smaller lr may hold",
-            trained.steps,
-        )
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
         val_bits_per_token=scored.bits_per_token,
@@ -146,11 +125,11 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         train_s=trained.train_s,
         eval_s=eval_s,
         setup_s=max(0.0, setup_s),
-        peak_mem_gib=_peak_mem_gib(device),
-        peak_reserved_gib=_peak_reserved_gib(device),
+        peak_mem_gib=peak_mem_gib(device),
+        peak_reserved_gib=peak_reserved_gib(device),
         backend=backend.name,
-        device=_device_name(device),
-        precision=config.precision,
+        device=device_name(device),
+        precision=spec.config.precision,
     )
 
 
@@ -172,33 +151,24 @@ def check_trainable(
 
 def check_here(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
     """:func:`check_trainable`, in this process."""
-    choose_backend(backend, compile=compile).check(config, _device(device))
+    choose_backend(backend, compile=compile).check(config, find_device(device))
 
 
 # --- before the first step --------------------------------------------------------------------
 
 
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise MachineryError(
-            f"there is no device called {name!r}; use cpu, cuda or cuda:N"
-        ) from error
+def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
+    """This process made ready for the spec's device, and the backend that will train on it."""
+    _keep_freed_memory()
+    device = find_device(spec.device)
+    backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
+    backend.check(spec.config, device)
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise MachineryError(
-                f"torch {torch.__version__} sees no CUDA device where the spec wants"
-                f" {name}; set device to cpu or see `autoresearch doctor`"
-            )
-        if (device.index or 0) >= torch.cuda.device_count():
-            raise MachineryError(
-                f"there is no {name}: torch sees {torch.cuda.device_count()} CUDA"
-                " device(s); choose one of them"
-            )
-    elif device.type != "cpu":
-        raise MachineryError(f"device {name} is not supported; use cpu, cuda or cuda:N")
-    return device
+        # Pinned memory and whatever else names no device would make a context on the first GPU.
+        torch.cuda.set_device(device.index or 0)
+    return device, backend
 
 
 def _open_corpus(spec: TrialSpec) -> Corpus:
@@ -240,6 +210,23 @@ def _birth() -> float:
 # --- after it ---------------------------------------------------------------------------------
 
 
+def _score(
+    model: torch.nn.Module, corpus: Corpus, config: Config, *, after_step: int
+) -> Evaluation:
+    """:raises TrialStopped: where the held-out loss is not finite."""
+    scored = evaluate(
+        model, corpus.heldout, seq_len=config.seq_len, vocab_size=corpus.info.vocab_size
+    )
+    if not np.isfinite(scored.nll_nats):
+        raise TrialStopped(
+            "nonfinite",
+            f"the held-out loss after step {after_step} was {scored.nll_nats};"
+            " a smaller lr may hold",
+            after_step,
+        )
+    return scored
+
+
 def _append(curve: TextIO, point: CurvePoint) -> None:
     curve.write(point.model_dump_json() + "\n")
     curve.flush()
@@ -247,32 +234,10 @@ def _append(curve: TextIO, point: CurvePoint) -> None:
 
 def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:
     """The failure with the memory it took to get there."""
-    peak_mem_gib = _peak_mem_gib(torch.device(spec.device))
-    return failure.model_copy(update={"peak_mem_gib": peak_mem_gib})
+    peak = peak_mem_gib(torch.device(spec.device))
+    return failure.model_copy(update={"peak_mem_gib": peak})
 
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:500] if lines else "no message"
-
-
-def _peak_mem_gib(device: torch.device) -> float:
-    """Peak allocated on CUDA, peak resident on CPU."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device)) / _GIB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / _GIB
-
-
-def _peak_reserved_gib(device: torch.device) -> float | None:
-    """What the caching allocator held at most; there is none on CPU."""
-    if device.type != "cuda":
-        return None
-    return int(torch.cuda.max_memory_reserved(device)) / _GIB
-
-
-def _device_name(device: torch.device) -> str:
-    """The device's own name."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return cpu_name()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from trainer.data import Batches
 from trainer.optimizer import AdamW
 from trainer.schedule import Schedule
-from trainer.spec import CurvePoint, FailureStatus, PruneRule
+from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
 
 
 class TrialStopped(Exception):
@@ -77,14 +77,8 @@ def train(
         whose update did not happen; ``pruned`` where the rule says so.
     """
     config = schedule.config
-    device = next(model.parameters()).device
-    optimizer = AdamW(
-        model.parameters(),
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        grad_clip=config.grad_clip,
-    )
-    clock = Clock(device)
+    optimizer = _optimizer(model, config)
+    clock = Clock(next(model.parameters()).device)
     losses = _Losses(prune)
     pending: deque[Step] = deque()
     model.train()
@@ -107,16 +101,7 @@ def train(
             loss_nats, grad_norm = losses.take(done)
             ends = last and done.step == step
             if ends or done.step == 1 or done.step % log_every == 0:
-                report(
-                    CurvePoint(
-                        step=done.step,
-                        tokens=done.step * config.tokens_per_step,
-                        loss=loss_nats,
-                        lr=done.lr,
-                        grad_norm=grad_norm,
-                        elapsed_s=clock.at_s(done.done),
-                    )
-                )
+                report(_point(done, loss_nats, grad_norm, config, clock))
     return Trained(
         steps=step,
         tokens=step * config.tokens_per_step,
@@ -124,6 +109,28 @@ def train(
         loss_last=losses.last,
         step_ms=clock.step_ms(),
         train_s=clock.elapsed_s(),
+    )
+
+
+def _optimizer(model: nn.Module, config: Config) -> AdamW:
+    return AdamW(
+        model.parameters(),
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        grad_clip=config.grad_clip,
+    )
+
+
+def _point(
+    step: Step, loss_nats: float, grad_norm: float, config: Config, clock: Clock
+) -> CurvePoint:
+    return CurvePoint(
+        step=step.step,
+        tokens=step.step * config.tokens_per_step,
+        loss=loss_nats,
+        lr=step.lr,
+        grad_norm=grad_norm,
+        elapsed_s=clock.at_s(step.done),
     )
 
 

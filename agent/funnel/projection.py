@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from agent.errors import TargetError
 from agent.funnel.shape import Shape
@@ -102,21 +102,12 @@ def project(
     steps = -(-target.tokens // tokens_per_step)
     warmup_fraction = config.lr_warmup / horizon_steps
     lr_by_rule = _rates(config.lr, config.d_model, target.d_model)
-    projected = Config(
-        n_layer=target.n_layer,
-        n_head=target.n_head,
-        n_kv_head=None if target.n_kv_head == target.n_head else target.n_kv_head,
-        d_model=target.d_model,
-        d_ff=target.d_ff,
-        activation=target.activation,
-        norm=target.norm,
-        positions=target.positions,
-        tie_embeddings=target.tie_embeddings,
-        seq_len=target.seq_len,
+    projected = _at_target(
+        config,
+        target,
         batch_size=batch_size,
         lr=lr_by_rule[lr_rule],
         lr_warmup=round(warmup_fraction * steps),
-        **{name: getattr(config, name) for name, _ in HYPERPARAMETERS},
     )
     rules = {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
@@ -138,6 +129,23 @@ def project(
         steps=steps,
         tokens_per_step=tokens_per_step,
         carried=tuple(_carried(config, projected, rules)),
+    )
+
+
+def _at_target(config: Config, target: TargetArchitecture, **carried: Any) -> Config:
+    return Config(
+        n_layer=target.n_layer,
+        n_head=target.n_head,
+        n_kv_head=None if target.n_kv_head == target.n_head else target.n_kv_head,
+        d_model=target.d_model,
+        d_ff=target.d_ff,
+        activation=target.activation,
+        norm=target.norm,
+        positions=target.positions,
+        tie_embeddings=target.tie_embeddings,
+        seq_len=target.seq_len,
+        **carried,
+        **{name: getattr(config, name) for name, _ in HYPERPARAMETERS},
     )
 
 
