@@ -1,0 +1,53 @@
+"""The plain data that crosses between rooms: what to train, and what came of it.
+
+Nothing here imports torch, so the rooms that only remember or decide can import it. All types are
+frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
+"""
+
+from trainer.spec.config import Config, make_config
+from trainer.spec.corpus_info import CorpusInfo
+from trainer.spec.result import (
+    CurvePoint,
+    FailureStatus,
+    TrialFailed,
+    TrialOk,
+    TrialResult,
+    parse_result,
+)
+from trainer.spec.trial import BackendName, Budget, Fp8Recipe, Limits, PruneRule, TrialSpec
+from trainer.spec.values import (
+    Finite,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Scalar,
+    explain,
+)
+
+__all__ = [
+    "BackendName",
+    "Budget",
+    "Config",
+    "CorpusInfo",
+    "CurvePoint",
+    "FailureStatus",
+    "Finite",
+    "Fp8Recipe",
+    "Frozen",
+    "Limits",
+    "NonNegative",
+    "NonNegativeInt",
+    "Positive",
+    "PositiveInt",
+    "PruneRule",
+    "Scalar",
+    "TrialFailed",
+    "TrialOk",
+    "TrialResult",
+    "TrialSpec",
+    "explain",
+    "make_config",
+    "parse_result",
+]

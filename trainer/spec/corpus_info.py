@@ -1,0 +1,32 @@
+"""The text that is trained on and scored, in numbers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainer.spec.values import Frozen, NonNegativeInt, PositiveInt
+
+
+class CorpusInfo(Frozen):
+    """What a prepared corpus is: its ``meta.json``, and the journal's record of the ruler."""
+
+    name: str
+    sha256: str
+    """Over the train tokens, held-out tokens and tokenizer: two corpora with one hash are one."""
+    heldout_sha256: str
+    """Over the held-out token file alone: the ruler, checked by every trial."""
+    tokenizer: str
+    """``bytes``, ``bpe:1024`` or ``file:NAME``."""
+    vocab_size: PositiveInt
+    separator_id: NonNegativeInt
+    """The token before each document; it stands for no byte of text."""
+    dtype: Literal["uint8", "uint16", "uint32"]
+    documents: PositiveInt
+    duplicates: NonNegativeInt
+    train_documents: PositiveInt
+    train_tokens: PositiveInt
+    train_bytes: PositiveInt
+    heldout_documents: PositiveInt
+    heldout_tokens: PositiveInt
+    heldout_bytes: PositiveInt
+    """Exact UTF-8 bytes of the held-out text: the divisor of val_bpb."""

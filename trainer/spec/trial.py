@@ -1,0 +1,134 @@
+"""One training run to be made: which config, how long, on what, within which limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from trainer.errors import SpecError
+from trainer.spec.config import Config
+from trainer.spec.values import Frozen, NonNegativeInt, Positive, PositiveInt
+
+
+class Budget(Frozen):
+    """How long to train."""
+
+    unit: Literal["steps", "tokens", "seconds"] = "steps"
+    amount: Positive = 60
+
+    @model_validator(mode="after")
+    def _whole_where_counted(self) -> Self:
+        if self.unit != "seconds" and self.amount != int(self.amount):
+            raise ValueError(f"a budget of {self.amount} {self.unit} is not a whole number")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.amount:.15g} {self.unit}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The budget that ``60 steps``, ``2e6 tokens`` or ``30 seconds`` names.
+
+        :raises SpecError: on anything else.
+        """
+        try:
+            amount, unit = text.split()
+            return cls.model_validate({"unit": unit, "amount": float(amount)})
+        except ValueError as error:
+            raise SpecError(
+                f"a budget of {text!r} cannot be read; write it like '60 steps', "
+                "'2000000 tokens' or '30 seconds'"
+            ) from error
+
+    def steps(self, tokens_per_step: int) -> int | None:
+        """Optimizer steps this buys, rounded up; None where only a clock can tell."""
+        if self.unit == "steps":
+            return int(self.amount)
+        if self.unit == "tokens":
+            return -(-int(self.amount) // tokens_per_step)
+        return None
+
+
+class PruneRule(Frozen):
+    """Stop where the mean training loss of the last ``window`` steps up to ``at_step`` exceeds
+    ``max_loss`` (nats per token): the config is hopeless against its reference's curves."""
+
+    at_step: PositiveInt
+    window: PositiveInt
+    max_loss: Positive
+
+
+class Limits(Frozen):
+    """What a trial may use before the supervisor ends it."""
+
+    wall_s: Positive = 1800
+    memory_gib: Positive | None = None
+    """Resident memory of the trial and its descendants."""
+    log_bytes: PositiveInt = 1 << 20
+    file_bytes: PositiveInt = 1 << 30
+    """The largest file the trial may write."""
+    processes: PositiveInt = 64
+    """Descendants, the trial itself included; threads do not count."""
+    open_files: PositiveInt = 4096
+
+
+class Fp8Recipe(Frozen):
+    """TransformerEngine's delayed scaling: how fp8 tensors get their scales.
+
+    Micikevicius et al. 2022, "FP8 Formats for Deep Learning". The torch backend looks at none of
+    it: there each tensor is scaled by what it holds at that moment.
+    """
+
+    format: Literal["hybrid", "e4m3"] = "hybrid"
+    """``hybrid``: E4M3 forward, E5M2 for gradients."""
+    amax_history_len: PositiveInt = 16
+    """Steps whose largest magnitudes are remembered."""
+    amax_compute_algo: Literal["max", "most_recent"] = "max"
+    """Which of them sets the scale."""
+    margin: NonNegativeInt = 0
+    """Powers of two that the scale stays below the largest."""
+
+
+BackendName: TypeAlias = Literal["torch", "megatron"]
+
+
+class TrialSpec(Frozen):
+    """One training run of one config with one seed: all that the trainer is told."""
+
+    trial_id: str
+    config: Config
+    seed: NonNegativeInt
+    """Draws the initial weights and the batches."""
+    corpus_dir: str
+    """Absolute path of a prepared corpus."""
+    corpus_sha256: str
+    """The trainer refuses a corpus that is not the one meant."""
+    budget: Budget = Budget()
+    horizon_steps: PositiveInt | None = 1000
+    """Steps over which the cosine would decay to ``lr_min_ratio``; the trained steps are a prefix
+    of it. None: the budget itself."""
+    backend: BackendName = "torch"
+    fp8: Fp8Recipe = Fp8Recipe()
+    """Looked at by the megatron backend where the precision is fp8."""
+    compile: Annotated[bool, Field(strict=True)] = False
+    """Train the torch backend's blocks and loss through torch.compile. Other sums than without, to
+    the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
+    in ``train_s``."""
+    compile_cache: str | None = None
+    """Absolute path of a directory that a compiling trial may write besides its own, and whose code
+    it runs: what earlier trials compiled. None: nothing is kept."""
+    device: str = "cpu"
+    """``cpu``, ``cuda`` or ``cuda:N``."""
+    threads: PositiveInt | None = None
+    """Intra-op CPU threads; None: what torch picks."""
+    log_every: PositiveInt = 1
+    """Steps between lines of the curve."""
+    prune: PruneRule | None = None
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _only_torch_compiles(self) -> Self:
+        if self.compile and self.backend != "torch":
+            raise ValueError(f"compile is for the torch backend, not {self.backend}")
+        return self
