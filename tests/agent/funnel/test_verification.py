@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from agent.errors import HandoffError
 from agent.funnel.cloud_log import CloudLog, CloudPoint
+from agent.funnel.departures import LASTING
 from agent.funnel.fall import fit_fall
 from agent.funnel.forecast import Forecast, make_forecast
 from agent.funnel.sides import Text
-from agent.funnel.verification import LASTING, verify
+from agent.funnel.verification import verify
 from tests.agent.funnel.test_forecast import BAND, OF, sides
 from tests.support.stressed import curve, law
 
