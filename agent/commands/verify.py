@@ -14,14 +14,24 @@ from agent.funnel.cloud_log import TokenCount, read_cloud_log
 from agent.funnel.forecast import read_forecast
 from agent.funnel.handoff_files import FORECAST_FILE
 from agent.funnel.sizes import size_text
-from agent.funnel.verification import Verification
+from agent.funnel.verification import Verdict, Verification
 from agent.funnel.verification import verify as compare
 
-TOO_EARLY = 3
+CANNOT_TELL = 3
 """Exit code: neither within nor broken."""
 SHOWN = 12
-_EXIT_CODES = {"within": 0, "broken": 1, "too_early": TOO_EARLY}
-_STYLES = {"within": "green", "broken": "bold red", "too_early": "yellow"}
+_EXIT_CODES: dict[Verdict, int] = {
+    "within": 0,
+    "broken": 1,
+    "too_early": CANNOT_TELL,
+    "too_wide": CANNOT_TELL,
+}
+_STYLES: dict[Verdict, str] = {
+    "within": "green",
+    "broken": "bold red",
+    "too_early": "yellow",
+    "too_wide": "yellow",
+}
 
 
 def verify(
@@ -42,7 +52,8 @@ def verify(
     """Compare the loss of a cloud run with the forecast of its launch plan.
 
     Exit 0: within 5 % of the band. 1: outside it for three windows in a row, or risen by 10 % above
-    its own lowest, or not finite: the proxy does not stand for this run. 3: too few losses to tell.
+    its own lowest, or not finite: the proxy does not stand for this run. 3: it cannot be told yet,
+    or not at all, as a run that stopped learning would be within the band too.
     """
     path = handoff / FORECAST_FILE if handoff.is_dir() else handoff
     forecast = read_forecast(path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.funnel.booking import Booking
+from agent.funnel.forecast import Forecast
 from agent.funnel.layout import Cluster, Layout, MemoryUse
 from agent.funnel.megatron_flags import flag_words, layout_flags
 from agent.funnel.recipe import Recipe
+from agent.funnel.telling import telling_point
 from trainer.spec import Frozen, NonNegative, PositiveInt
 
 NCCL_SHARE = 0.7
@@ -68,7 +70,7 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
     return None
 
 
-def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
+def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Sequence[Check]:
     """The list; the script preflight.sh does each and judges it."""
     limits = PreflightLimits.of(recipe, booking)
     other = other_layout(recipe)
@@ -77,7 +79,7 @@ def preflight_checks(recipe: Recipe, booking: Booking) -> Sequence[Check]:
         _toy(limits, booking.cluster),
         _fp8(recipe),
         *([_full_width(recipe.layout, other.layout)] if other is not None else []),
-        _day(booking),
+        _day(booking, forecast),
     ]
 
 
@@ -135,8 +137,9 @@ def _full_width(chosen: Layout, other: Layout) -> Check:
     )
 
 
-def _day(booking: Booking) -> Check:
+def _day(booking: Booking, forecast: Forecast) -> Check:
     tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
+    code = "0" if telling_point(forecast) else "3 and not 1 (0 it cannot: its band is too wide)"
     return Check(
         name="One day of the real run",
         command="./preflight.sh day",
@@ -145,7 +148,7 @@ def _day(booking: Booking) -> Check:
             f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
         ),
         passes=(
-            "autoresearch verify exits 0, no restart was needed, and the log's throughput is near "
-            f"{tokens_per_s:,.0f} tokens/s a GPU"
+            f"autoresearch verify exits {code}, no restart was needed, and the log's throughput is "
+            f"near {tokens_per_s:,.0f} tokens/s a GPU"
         ),
     )

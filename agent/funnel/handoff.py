@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.funnel.bill import Bill
 from agent.funnel.booking import Booking, make_booking, pipeline_bubble
 from agent.funnel.checks import Check, preflight_checks
+from agent.funnel.departures import TOLERANCE
 from agent.funnel.dossier import Dossier
 from agent.funnel.fall import fit_fall
 from agent.funnel.forecast import Forecast, make_forecast
@@ -19,6 +20,7 @@ from agent.funnel.recipe import Recipe, batch_words, make_recipes
 from agent.funnel.shape import ParameterCount
 from agent.funnel.sides import PlannedSides, Text
 from agent.funnel.target import TargetArchitecture
+from agent.funnel.telling import stalled_bpb, telling_point
 from agent.funnel.usage import SECONDS_PER_HOUR, measured_usage
 from agent.wording import scalar_text
 from trainer.spec import Frozen, NonNegative
@@ -95,7 +97,7 @@ def make_handoff(
         recipes=recipes,
         forecast=forecast,
         money=_money(dossier, booking, rates),
-        checks=tuple(preflight_checks(recipes[0], booking)),
+        checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(_risks(dossier, recipes, booking, forecast)),
     )
 
@@ -210,6 +212,13 @@ def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
             "more"
         )
     yield from _doubts_of_the_search(dossier)
+    if telling_point(forecast) is None:
+        yield (
+            "the forecast's band is too wide to confirm anything: a run that stopped learning "
+            f"where it begins, at {stalled_bpb(forecast):.3f} bits per byte, is within it to its "
+            f"end ({forecast.points[-1].high_bpb:.3f} and {TOLERANCE:.0%}), so verify can call the "
+            "run broken, and never within"
+        )
     beyond = forecast.points[-1].tokens / forecast.fall.to_tokens
     if beyond > 10:
         yield (

@@ -27,6 +27,7 @@ from agent.funnel.megatron_flags import CHECKED_AGAINST, flag_words, precision_f
 from agent.funnel.recipe import Recipe
 from agent.funnel.sizes import size_text
 from agent.funnel.stress_plot import Panel, Run, save_plot
+from agent.funnel.telling import telling_point
 from agent.wording import changes_text, difference, duration_text, scalar_text
 
 FORECAST_FILE = "forecast.json"
@@ -116,6 +117,7 @@ class _Pages:
             "cluster": plan.booking.cluster,
             "compute": plan.booking.compute,
             "forecast": plan.forecast,
+            "can_confirm": telling_point(plan.forecast) is not None,
             "money": plan.money,
             "winner": winner,
             "campaign_id": " ".join(plan.dossier.row.id.split()),

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from agent.errors import HandoffError
 from agent.funnel.cloud_log import CloudLog
 from agent.funnel.departures import LASTING, Departure, Window, earliest_departure, make_windows
-from agent.funnel.forecast import Forecast
+from agent.funnel.forecast import Forecast, ForecastPoint
+from agent.funnel.telling import telling_point, tells
 from agent.funnel.verification_words import verdict_sentence
 from trainer.spec import Frozen, NonNegativeInt
+
+Verdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
+"""``too_early``: too few losses, or none where the band tells (:mod:`agent.funnel.telling`);
+``too_wide``: it tells nowhere."""
 
 
 class Verification(Frozen):
     """What a cloud log says of its forecast."""
 
-    verdict: Literal["within", "broken", "too_early"]
+    verdict: Verdict
     departure: Departure | None
     """There is one exactly where the verdict is ``broken``."""
     points: NonNegativeInt
@@ -32,6 +38,8 @@ class Verification(Frozen):
     """Dropped because the run was resumed from before them."""
     bytes_per_token: float | None
     """That turned nats into bits per byte; None where the log has bits per byte."""
+    telling_step: NonNegativeInt | None
+    """From which on a run that stopped learning would be outside; None: it nowhere would."""
     windows: tuple[Window, ...]
     sentence: str
 
@@ -48,12 +56,9 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     finite = [point for point in inside if math.isfinite(point.loss)]
     windows = make_windows(finite, forecast, factor)
     departure = earliest_departure(windows, log.points, forecast)
-    enough = len(windows) >= LASTING
-    verdict: Literal["within", "broken", "too_early"] = (
-        "broken" if departure else "within" if enough else "too_early"
-    )
+    telling = telling_point(forecast)
     return Verification(
-        verdict=verdict,
+        verdict="broken" if departure else _undeparted(windows, forecast, telling),
         departure=departure,
         points=len(log.points),
         compared=sum(window.points for window in windows),
@@ -62,9 +67,21 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
         not_finite=sum(not math.isfinite(point.loss) for point in log.points),
         repeated=log.repeated,
         bytes_per_token=used_bytes,
+        telling_step=telling.step if telling else None,
         windows=tuple(windows),
         sentence=verdict_sentence(windows, departure, forecast, log, len(finite)),
     )
+
+
+def _undeparted(
+    windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
+) -> Verdict:
+    """Of a run in which nothing departs."""
+    if len(windows) < LASTING:
+        return "too_early"
+    if tells(windows[-1], forecast):
+        return "within"
+    return "too_wide" if telling is None else "too_early"
 
 
 def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:

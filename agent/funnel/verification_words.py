@@ -8,6 +8,7 @@ from agent.funnel.cloud_log import CloudLog
 from agent.funnel.departures import LASTING, LEAST_POINTS, RISE, TOLERANCE, Departure, Window
 from agent.funnel.forecast import Forecast
 from agent.funnel.sizes import size_text
+from agent.funnel.telling import stalled_bpb, telling_point, tells
 
 WIDE_BAND = 2.0
 """High edge to low one: beyond it being within is weak evidence, and the sentence says so."""
@@ -40,6 +41,31 @@ def verdict_sentence(
             f"{first.step:,} ({size_text(first.tokens)} tokens), and {LASTING * LEAST_POINTS} are "
             f"needed; the log reaches {size_text(reached.tokens)} tokens"
         )
+    if not tells(windows[-1], forecast):
+        return _nothing_told(windows[-1], forecast)
+    return _within(windows)
+
+
+def _nothing_told(last: Window, forecast: Forecast) -> str:
+    telling = telling_point(forecast)
+    what = (
+        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens; now "
+        f"{last.bpb:.4f} bits per byte, band {last.low_bpb:.4f} to {last.high_bpb:.4f}), but "
+        "neither would a run that stopped learning where the forecast begins, at "
+        f"{stalled_bpb(forecast):.4f}"
+    )
+    if telling is None:
+        return (
+            f"too wide to tell: {what}, and the band shuts it out nowhere; larger proxies and "
+            "longer stress runs make a narrower one"
+        )
+    return (
+        f"too early to tell: {what}; from step {telling.step:,} ({size_text(telling.tokens)} "
+        "tokens) on the band shuts it out"
+    )
+
+
+def _within(windows: Sequence[Window]) -> str:
     last = windows[-1]
     worst = max(windows, key=lambda window: abs(window.beyond))
     off = last.bpb / last.middle_bpb - 1

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.funnel.forecast import make_forecast
+from tests.agent.funnel.test_forecast import BAND, sides
 from tests.support.campaigns import COMMAND, Toy
 from tests.support.configs import config
 from tests.support.stressed import stressed_campaign
@@ -79,8 +81,8 @@ def test_rates_come_from_the_environment(stressed: Path, tmp_path: Path) -> None
 
 def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
     fits = run(home, "verify", "--log", write_log(home, "fits.csv"), "--bytes-per-token", "4.4")
-    assert fits.returncode == 0, fits.stdout + fits.stderr
-    assert "within 5% of the forecast" in fits.stdout
+    assert fits.returncode == 3, fits.stdout + fits.stderr
+    assert "\ntoo wide to tell: nothing departs" in fits.stdout
     bad = write_log(home, "bad.csv", since=0.5)
     broken = run(home, "verify", "--log", bad, "--bytes-per-token", "4.4")
     assert broken.returncode == 1
@@ -88,6 +90,25 @@ def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
     told = run(home, "verify", "--log", bad, "--bytes-per-token", "4.4", "--json")
     assert told.returncode == 1
     assert json.loads(told.stdout)["departure"]["side"] == "rising"
+
+
+def test_a_log_within_a_band_that_tells_is_the_one_that_exits_0(tmp_path: Path) -> None:
+    forecast = make_forecast(BAND, sides())
+    (tmp_path / "forecast.json").write_text(forecast.model_dump_json())
+    with (tmp_path / "bpb.csv").open("w") as log:
+        log.write("tokens,bpb\n")
+        log.writelines(f"{point.tokens},{point.middle_bpb}\n" for point in forecast.points)
+    done = run(tmp_path, "verify", "--handoff", "forecast.json", "--log", "bpb.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nwithin 5% of the forecast" in done.stdout
+
+
+def test_what_a_wide_band_cannot_do_is_said_before_the_booking(home: Path) -> None:
+    plan = json.loads((home / "plan.out").read_text())
+    (day,) = (check for check in plan["preflight"] if check["command"] == "./preflight.sh day")
+    assert "verify exits 3 and not 1" in day["passes"]
+    assert any("too wide to confirm anything" in risk for risk in plan["risks"])
+    assert "here it never exits 0" in (home / "handoff" / "README.md").read_text()
 
 
 def test_too_early_has_an_exit_code_of_its_own(home: Path) -> None:
@@ -147,6 +168,6 @@ def test_from_a_real_search_to_a_verdict_on_the_cloud(tmp_path: Path) -> None:
     done = toy.run("handoff", "--target=llama-1b", "--bytes-per-token=4.4", campaign)
     assert done.returncode == 0, done.stderr
     fits = toy.run("verify", f"--log={write_log(tmp_path, 'fits.csv')}")
-    assert fits.returncode == 0, fits.stdout + fits.stderr
+    assert fits.returncode == 3, fits.stdout + fits.stderr
     bad = toy.run("verify", f"--log={write_log(tmp_path, 'bad.csv', since=0.3)}")
     assert bad.returncode == 1

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from agent.errors import HandoffError
 from agent.funnel.cloud_log import CloudLog, CloudPoint
-from agent.funnel.departures import LASTING
+from agent.funnel.departures import LASTING, TOLERANCE
 from agent.funnel.fall import fit_fall
 from agent.funnel.forecast import Forecast, make_forecast
 from agent.funnel.sides import Text
+from agent.funnel.telling import telling_point
 from agent.funnel.verification import verify
 from tests.agent.funnel.test_forecast import BAND, OF, sides
 from tests.support.stressed import curve, law
@@ -94,7 +95,55 @@ def test_a_run_that_rises_within_a_wide_band_is_told() -> None:
     assert 1200 * 9 < found.departure.step < 1500 * 10
     assert "above its own lowest since step" in found.sentence
     flat = np.full(len(bpb), 2.0) * (1 + np.random.default_rng(3).normal(0, 0.05, len(bpb)))
-    assert verify(log_of(flat), wide, BYTES).verdict == "within"
+    assert verify(log_of(flat), wide, BYTES).verdict == "too_wide"
+
+
+def stalled(forecast: Forecast) -> np.ndarray:
+    noise = np.random.default_rng(5).normal(0, 0.03, len(TOKENS))
+    return np.full(len(TOKENS), forecast.points[0].middle_bpb) * (1 + noise)
+
+
+def widened(factor: float) -> Forecast:
+    """FORECAST with a high edge that ends so many times as high as where a stalled run would be
+    told from it."""
+    edge = factor * FORECAST.points[0].middle_bpb / (1 + TOLERANCE)
+    points = tuple(
+        point.model_copy(update={"high_bpb": max(point.high_bpb, edge)})
+        for point in FORECAST.points
+    )
+    return FORECAST.model_copy(update={"points": points})
+
+
+def test_where_a_run_is_within_one_that_stopped_learning_is_broken() -> None:
+    assert verify(log_of(middle(0.03)), widened(0.9), BYTES).verdict == "within"
+    assert verify(log_of(stalled(FORECAST)), FORECAST, BYTES).verdict == "broken"
+
+
+def test_a_band_that_nothing_could_leave_confirms_nothing() -> None:
+    wide = widened(1.01)
+    for bpb in (middle(0.03), stalled(wide)):
+        found = verify(log_of(bpb), wide, BYTES)
+        assert found.verdict == "too_wide"
+        assert found.departure is None
+        assert found.telling_step is None
+        assert found.sentence.startswith("too wide to tell: nothing departs up to step")
+        assert f"at {wide.points[0].middle_bpb:.4f}" in found.sentence
+        assert "within" not in found.sentence
+    assert telling_point(widened(0.99)) is not None
+
+
+def test_a_log_that_ends_before_the_band_tells_is_too_early() -> None:
+    telling = telling_point(FORECAST)
+    assert telling is not None
+    assert FORECAST.points[0].tokens < telling.tokens < FORECAST.points[-1].tokens
+    tokens = np.linspace(FORECAST.points[0].tokens, 2 * telling.tokens, 400).round()
+    bpb = FORECAST.at(tokens)[1]
+    short = tokens <= 0.95 * telling.tokens
+    early = verify(log_of(bpb[short], tokens[short]), FORECAST, BYTES)
+    assert early.verdict == "too_early"
+    assert early.telling_step == telling.step
+    assert f"from step {telling.step:,} (" in early.sentence
+    assert verify(log_of(bpb, tokens), FORECAST, BYTES).verdict == "within"
 
 
 def test_a_flat_noisy_run_of_few_points_seldom_seems_to_rise() -> None:
