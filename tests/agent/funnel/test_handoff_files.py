@@ -332,6 +332,22 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
         assert (words in risks) == (words == said)
 
 
+def test_a_warm_up_that_fills_much_of_the_schedule_is_a_risk(
+    stressed: Path, tmp_path: Path
+) -> None:
+    """Ten steps of warm-up: 1 % of a thousand steps, 5 % of two hundred."""
+    assert "the warm-up is" not in " ".join(plan_of(stressed).risks)
+    plan = plan_of(stressed_campaign(tmp_path, [config(lr=2e-3)], steps=200))
+    (risk,) = (risk for risk in plan.risks if risk.startswith("the warm-up is"))
+    schedule = plan.winner.schedule
+    assert "5.0% of the schedule, because 10 of the long runs' 200 steps were" in risk
+    assert schedule.warmup_steps == round(0.05 * schedule.steps)
+    assert f": {schedule.warmup_steps:,} steps, 8.03B tokens" in risk
+    assert "the first day's 4.72B tokens end before the full learning rate is reached" in risk
+    rented = plan_of(tmp_path, nodes=8)
+    assert any("the warm-up is" in risk and "first day" not in risk for risk in rented.risks)
+
+
 def risks_of(dossier: Dossier) -> str:
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
