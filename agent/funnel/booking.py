@@ -104,13 +104,6 @@ def make_booking(
     )
 
 
-def pipeline_bubble(layout: Layout) -> float:
-    """Share of a step that a pipeline stage waits: ``(p - 1) / (m + p - 1)`` for p stages and m
-    micro-batches (Narayanan et al. 2021, arXiv 2104.04473, section 2.2)."""
-    waits = layout.pipeline - 1
-    return waits / (layout.accumulation + waits)
-
-
 def _compute(
     target: TargetArchitecture, cluster: Cluster, mfu: float, gpu_hourly_usd: float
 ) -> Compute:

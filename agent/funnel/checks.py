@@ -55,16 +55,17 @@ class PreflightLimits(Frozen):
 
 
 def other_layout(recipe: Recipe) -> MemoryUse | None:
-    """The fitting layout with the least model parallelism beside the chosen one, for the same
+    """The usable layout with the least model parallelism beside the chosen one, for the same
     batch; one with another TP and PP where there is such."""
     chosen = recipe.layout
     for use in recipe.layouts:
-        same = (use.layout.tensor, use.layout.pipeline) == (chosen.tensor, chosen.pipeline)
+        layout = use.layout.model_copy(update={"global_batch": chosen.global_batch})
         if (
             use.fits
-            and not same
-            and use.layout.recompute == chosen.recompute
-            and chosen.global_batch % (use.layout.data * use.layout.micro_batch) == 0
+            and (layout.tensor, layout.pipeline) != (chosen.tensor, chosen.pipeline)
+            and layout.recompute == chosen.recompute
+            and chosen.global_batch % (layout.data * layout.micro_batch) == 0
+            and not layout.is_starved
         ):
             return use
     return None

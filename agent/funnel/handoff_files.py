@@ -10,7 +10,6 @@ from pathlib import Path
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from agent.campaign import menu_of
-from agent.funnel.booking import pipeline_bubble
 from agent.funnel.bundle import json_bytes
 from agent.funnel.checks import (
     FP8_TOLERANCE,
@@ -69,9 +68,15 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "target": plan.booking.target.model_dump(mode="json"),
         "cluster": plan.booking.cluster.model_dump(mode="json"),
         "layout": winner.memory.model_dump(mode="json")
-        | {"total_gb": winner.memory.total_gb, "bubble": pipeline_bubble(winner.layout)},
+        | {"total_gb": winner.memory.total_gb, "bubble": winner.layout.bubble},
         "layouts": [
-            use.model_dump(mode="json") | {"total_gb": use.total_gb, "fits": use.fits}
+            use.model_dump(mode="json")
+            | {
+                "total_gb": use.total_gb,
+                "fits": use.fits,
+                "bubble": use.layout.bubble,
+                "usable": use.is_usable,
+            }
             for use in winner.layouts
         ],
         "schedule": winner.schedule.model_dump(mode="json"),

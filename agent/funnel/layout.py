@@ -86,6 +86,19 @@ class Layout(Frozen):
         """Micro-batches a step that each model replica goes through."""
         return self.global_batch // (self.data * self.micro_batch)
 
+    @property
+    def bubble(self) -> float:
+        """Share of a step that a pipeline stage waits: ``(p - 1) / (m + p - 1)`` for p stages and m
+        micro-batches (Narayanan et al. 2021, arXiv 2104.04473, section 2.2)."""
+        waits = self.pipeline - 1
+        return waits / (self.accumulation + waits)
+
+    @property
+    def is_starved(self) -> bool:
+        """Fewer micro-batches than stages: they are never all at work, and wait for half of a step
+        or more."""
+        return self.accumulation < self.pipeline
+
     def __str__(self) -> str:
         return f"TP {self.tensor} × PP {self.pipeline} × DP {self.data}"
 
@@ -115,6 +128,11 @@ class MemoryUse(Frozen):
     @property
     def fits(self) -> bool:
         return self.total_gb <= self.limit_gb
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it fits and its pipeline, if it has one, is not starved."""
+        return self.fits and not self.layout.is_starved
 
 
 def memory_use(target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool) -> MemoryUse:
@@ -186,7 +204,7 @@ def layouts(
     target: TargetArchitecture, cluster: Cluster, batch: int, *, fp8: bool
 ) -> list[MemoryUse]:
     """Every TP × PP × DP that divides heads, layers and GPUs, the least model parallel first, each
-    with the largest micro-batch that fits, or with 1.
+    with the largest micro-batch that fits and starves no pipeline, or with 1.
 
     :param batch: sequences a step that are wanted; a layout takes the nearest multiple of its DP.
     """
@@ -242,18 +260,29 @@ def _roomiest(
         for micro_batch in MICRO_BATCHES
         if global_batch % (data * micro_batch) == 0
     ]
-    return next((use for use in uses if use.fits), uses[-1])
+    return next((use for use in uses if use.is_usable), uses[-1])
 
 
 def suggest(uses: list[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
-    """The fitting layout with the least model parallelism, recomputing everything only where
-    nothing fits without.
+    """The usable layout with the least model parallelism, recomputing everything only where
+    nothing does without.
 
-    :raises HandoffError: where none fits, with what would help.
+    :raises HandoffError: where there is none, with what would help.
     """
     for use in uses:
-        if use.fits:
+        if use.is_usable:
             return use
+    fullest = min(
+        (use.layout for use in uses if use.fits), key=lambda layout: layout.bubble, default=None
+    )
+    if fullest is not None:
+        raise HandoffError(
+            f"{target.name} fits {cluster.nodes} × {cluster.gpus} {cluster.gpu.name} only as a "
+            f"pipeline of more stages than micro-batches, idle for {fullest.bubble:.0%} of a step "
+            f"at best ({fullest}, {fullest.accumulation} micro-batch"
+            f"{'es' * (fullest.accumulation > 1)}): take a --global-batch of at least "
+            f"{fullest.data * fullest.pipeline} sequences, or other GPUs"
+        )
     least = min(uses, key=lambda use: use.total_gb)
     raise HandoffError(
         f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at best "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.funnel.booking import Booking, pipeline_bubble
+from agent.funnel.booking import Booking
 from agent.funnel.departures import TOLERANCE
 from agent.funnel.dossier import Dossier
 from agent.funnel.forecast import Forecast
@@ -45,7 +45,7 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
             "ones are in use, and none was tested"
         )
     yield from _doubts(dossier, forecast)
-    bubble = pipeline_bubble(winner.layout)
+    bubble = winner.layout.bubble
     if bubble > 0:
         yield (
             f"{bubble:.0%} of a step is the pipeline's bubble; the stated utilisation must allow "

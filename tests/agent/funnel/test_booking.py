@@ -6,7 +6,6 @@ from agent.funnel.booking import (
     Booking,
     make_booking,
     make_schedule,
-    pipeline_bubble,
     plan_checkpoints,
 )
 from agent.funnel.gpus import GPUS
@@ -66,6 +65,6 @@ def test_checkpoints_are_hourly_kept_daily_and_counted() -> None:
 
 
 def test_the_bubble_is_narayanans() -> None:
-    assert pipeline_bubble(LAYOUT) == 0
+    assert LAYOUT.bubble == 0
     four = LAYOUT.model_copy(update={"tensor": 1, "pipeline": 4, "data": 2})
-    assert pipeline_bubble(four) == pytest.approx(3 / (64 + 3))
+    assert four.bubble == pytest.approx(3 / (64 + 3))

@@ -144,6 +144,36 @@ def test_the_least_model_parallelism_that_fits_is_taken() -> None:
     )
 
 
+def test_a_pipeline_with_fewer_micro_batches_than_stages_is_not_taken() -> None:
+    target, gpus = load_target("llama-70b"), cluster(8)
+    uses = layouts(target, gpus, 4, fp8=False)
+    starved = [use for use in uses if use.layout.is_starved]
+    assert any(use.fits for use in starved)
+    for use in starved:
+        assert not use.is_usable
+        assert use.layout.bubble >= 0.5
+    assert suggest(uses, target, gpus).layout.pipeline == 1
+    # Sixteen sequences are four micro-batches for two stages.
+    chosen = suggest(layouts(target, gpus, 16, fp8=False), target, gpus).layout
+    assert (chosen.pipeline, chosen.accumulation) == (2, 4)
+
+
+def test_a_micro_batch_is_as_large_as_leaves_the_pipeline_enough_of_them() -> None:
+    target, gpus = load_target("llama-1b"), cluster(4, 1)
+    micro_batches = {
+        batch: [use.layout for use in layouts(target, gpus, batch, fp8=False)][-1].micro_batch
+        for batch in (4, 8, 16)
+    }
+    assert micro_batches == {4: 1, 8: 2, 16: 4}
+
+
+def test_where_only_starved_pipelines_fit_the_batch_to_ask_for_is_named() -> None:
+    target, gpus = load_target("llama-70b"), cluster(16, 1, "b200")
+    with pytest.raises(HandoffError, match=r"idle for 88% of a step at best .*at least 16 seq"):
+        suggest(layouts(target, gpus, 1, fp8=False), target, gpus)
+    assert suggest(layouts(target, gpus, 16, fp8=False), target, gpus).layout.bubble < 0.5
+
+
 def test_layers_are_recomputed_only_where_nothing_fits_without() -> None:
     target = load_target("llama-7b")
     long = target.model_copy(update={"seq_len": 131_072})
