@@ -1,7 +1,11 @@
 """A directory of files, written as a whole or not at all.
 
-It is made beside its place and renamed into it. One that is there is replaced only where every file
-in it is as it was written: what somebody changed or added is not ours to lose.
+It is made beside its place, in ``.NAME-…``, and renamed into it. One that is there is replaced only
+where every file in it is as it was written: what somebody changed or added is not ours to lose.
+The two then change places in one call, so that after a kill at any moment the old one or the new
+one is there, whole. Where there is no such call (not on Linux, and on some network file systems)
+the old one is moved aside first: a kill right then leaves nothing in its place, and the old one in
+``.NAME-…/old``. In any case a kill may leave ``.NAME-…`` behind, which can be deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pydantic import ValidationError
 
 from agent.errors import HandoffError
 from trainer.errors import MachineryError
+from trainer.libc import exchange
 from trainer.spec import Frozen
 
 MANIFEST = "manifest.json"
@@ -50,9 +55,11 @@ def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
                 if name.endswith(".sh"):
                     (made / name).chmod(0o755)
             (made / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
-            if directory.exists():
+            if not directory.exists():
+                made.rename(directory)
+            elif not exchange(made, directory):
                 directory.rename(Path(workshop) / "old")
-            made.rename(directory)
+                made.rename(directory)
     except OSError as error:
         raise MachineryError(
             f"cannot write {directory} ({error.strerror or error}); free some space, make its "
