@@ -7,6 +7,7 @@ process, needs no network, and imports nothing that importing this module has no
 from __future__ import annotations
 
 import errno
+import os
 import time
 import traceback
 from functools import partial
@@ -52,11 +53,33 @@ def run_trial(
         data = result.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(trial_dir / RESULT_NAME, data)
     except OSError as error:
-        raise MachineryError(
-            f"cannot write in the trial directory {trial_dir} ({error.strerror});"
-            " free some space there or choose another directory"
-        ) from error
+        raise refused_by_the_system(error, trial_dir) from error
     return result
+
+
+def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
+    """What the operating system would not do for a trial: in its own directory, or elsewhere."""
+    if not trial_dir.is_dir():
+        return MachineryError(
+            f"the trial directory {trial_dir} is not there; make it, or choose another directory"
+        )
+    name = None if isinstance(error.filename, int | None) else Path(os.fsdecode(error.filename))
+    if name is not None and not name.absolute().is_relative_to(trial_dir.absolute()):
+        traceback.print_exception(error)
+        return MachineryError(
+            f"the trial cannot use {name} ({error.strerror}); put that right and run it again, or"
+            " see in trainer.log what asked for it"
+        )
+    if name is None and error.errno == errno.ENOENT:
+        traceback.print_exception(error)
+        return MachineryError(
+            f"something that the trial needs is missing, and was not named ({error.strerror});"
+            " see in trainer.log what asked for it"
+        )
+    return MachineryError(
+        f"cannot write in the trial directory {trial_dir} ({error.strerror});"
+        " free some space there or choose another directory"
+    )
 
 
 def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | TrialFailed:

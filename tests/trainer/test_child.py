@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +17,7 @@ import torch
 
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from trainer.child import run_trial
+from trainer.child import refused_by_the_system, run_trial
 from trainer.corpus import Corpus
 from trainer.errors import CorpusError, MachineryError, SpecError
 from trainer.spec import (
@@ -185,8 +187,32 @@ def test_a_device_that_is_not_there_says_nothing_about_the_config(
 def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    with pytest.raises(MachineryError, match="cannot write in the trial directory"):
+    (tmp_path / "curve.jsonl").symlink_to("/dev/full")
+    with pytest.raises(MachineryError, match=r"cannot write in .* \(No space left on device\)"):
+        run_trial(spec_for(corpus), tmp_path)
+    with pytest.raises(MachineryError, match=r"the trial directory .*missing is not there"):
         run_trial(spec_for(corpus), tmp_path / "missing")
+
+
+def test_what_is_missing_elsewhere_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def said(error: OSError) -> str:
+        return str(refused_by_the_system(error, tmp_path / "trial"))
+
+    (tmp_path / "trial").mkdir()
+    header = tmp_path / "include" / "Python.h"
+    with pytest.raises(FileNotFoundError) as missing:
+        header.read_bytes()
+    assert f"the trial cannot use {header} (No such file or directory)" in said(missing.value)
+    assert "FileNotFoundError" in capfd.readouterr().err, "trainer.log says what asked for it"
+    assert f"cannot use {header} (Perm" in said(
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fsencode(header))
+    )
+    own = FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "trial" / "curve.jsonl"))
+    assert "cannot write in the trial directory" in said(own)
+    assert "is missing, and was not named" in said(FileNotFoundError(errno.ENOENT, "gone"))
+    assert "cannot write in the trial directory" in said(OSError(errno.ENOSPC, "full"))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
