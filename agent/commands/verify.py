@@ -52,8 +52,8 @@ def verify(
     """Compare the loss of a cloud run with the forecast of its launch plan.
 
     Exit 0: within 5 % of the band. 1: outside it for three windows in a row, or risen by 10 % above
-    its own lowest, or not finite: the proxy does not stand for this run. 3: it cannot be told yet,
-    or not at all, as a run that stopped learning would be within the band too.
+    its own lowest, or not finite: the proxy does not stand for this run. 3: the losses are too few
+    to tell, or the band is too wide.
     """
     path = handoff / FORECAST_FILE if handoff.is_dir() else handoff
     forecast = read_forecast(path)
