@@ -55,17 +55,17 @@ class PreflightLimits(Frozen):
 
 
 def other_layout(recipe: Recipe) -> MemoryUse | None:
-    """The usable layout with the least model parallelism beside the chosen one, for the same
-    batch; one with another TP and PP where there is such."""
+    """The fitting layout with the least model parallelism beside the chosen one, for the same
+    batch; one with another TP and PP where there is such. Its pipeline may be starved: what is
+    compared are losses, and not for long."""
     chosen = recipe.layout
     for use in recipe.layouts:
-        layout = use.layout.model_copy(update={"global_batch": chosen.global_batch})
+        same = (use.layout.tensor, use.layout.pipeline) == (chosen.tensor, chosen.pipeline)
         if (
             use.fits
-            and (layout.tensor, layout.pipeline) != (chosen.tensor, chosen.pipeline)
-            and layout.recompute == chosen.recompute
-            and chosen.global_batch % (layout.data * layout.micro_batch) == 0
-            and not layout.is_starved
+            and not same
+            and use.layout.recompute == chosen.recompute
+            and chosen.global_batch % (use.layout.data * use.layout.micro_batch) == 0
         ):
             return use
     return None
