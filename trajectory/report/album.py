@@ -22,10 +22,11 @@ from trajectory.report.longruns import LongRun
 
 def pictures(found: Findings) -> Iterator[Picture]:
     """Draw them, in the page's order; within :func:`trajectory.report.figures.canvas.style`."""
-    scored = any(point.score for point in found.progress.points) or found.progress.baseline
-    if scored:
+    if any(point.score for point in found.progress.points) or (
+        found.turns and found.progress.baseline
+    ):
         yield progress.draw(found.progress, found.about.measure)
-    if any(value.score for effect in found.effects for value in effect.values):
+    if any(_compares(effect) for effect in found.effects):
         mean = found.progress.baseline
         reference = mean.value if mean else None
         yield knobs.draw_effects(_by_importance(found), reference, found.about.measure)
@@ -44,6 +45,11 @@ def pictures(found: Findings) -> Iterator[Picture]:
     yield from _long(found)
 
 
+def _compares(effect: KnobEffect) -> bool:
+    """Whether there are two values to be told apart."""
+    return sum(value.score is not None for value in effect.values) > 1
+
+
 def _by_importance(found: Findings) -> list[KnobEffect]:
     """The most important first; in the menu's order where that is not known."""
     order = {knob.name: place for place, knob in enumerate(found.importances.knobs)}
@@ -54,14 +60,18 @@ def _long(found: Findings) -> Iterator[Picture]:
     if found.long_runs is None:
         return
     runs = [
-        (_name(run), run.verdict.outcome in STANDING, run.curve)
-        for run in found.long_runs.runs
-        if run.curve is not None
+        (_name(run), _fate(run), run.curve) for run in found.long_runs.runs if run.curve is not None
     ]
     if runs:
         yield curves.draw_long(runs)
     if found.long_runs.test and found.long_runs.pairs:
         yield longruns.draw(found.long_runs.pairs, found.long_runs.test.steps)
+
+
+def _fate(run: LongRun) -> curves.Fate:
+    if run.verdict.outcome not in STANDING:
+        return "failed"
+    return "baseline" if run.purpose == "baseline" else "survived"
 
 
 def _name(run: LongRun) -> str:

@@ -33,9 +33,9 @@ MUTED = Ink("muted", "#626b78", "#9ba5b3")
 RULE = Ink("rule", "#dfe3e9", "#343b46")
 PAPER = Ink("paper", "#ffffff", "#14181f")
 KEEP = Ink("keep", "#0a7d5a", "#3fcf9b")
-DISCARD = Ink("discard", "#8f99a8", "#7d8899")
+DISCARD = Ink("discard", "#828c9b", "#7d8899")
 FAILED = Ink("failed", "#c0392b", "#ff8578")
-REFUSED = Ink("refused", "#b7791f", "#e5b454")
+REFUSED = Ink("refused", "#96620f", "#e5b454")
 BASE = Ink("base", "#3d5a98", "#8fb0f5")
 SERIES = (
     Ink("series1", "#0b7e5b", "#40d09c"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trajectory.report.coverage import Coverage, KnobCoverage, Stops
@@ -19,46 +19,55 @@ from trajectory.report.figures.canvas import (
     bare,
     sheet,
 )
+from trajectory.report.text import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIGHT_CELL, FULL_CELL = 0.10, 0.62
 """Opacity of a cell with one config and of the fullest."""
+CELLS = 8
+"""Side by side; a knob with more values goes on below."""
+LINE_CHARACTERS = 120
+"""That fit beside each other across all cells."""
 
 
 def draw_values(found: Coverage) -> Picture:
     """A row a knob, a cell a value or bin, with how many configs were trained there."""
-    from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
-
-    columns = max(len(knob.labels) for knob in found.knobs)
-    figure = sheet(0.40 * len(found.knobs) + 0.3)
-    axes = figure.subplots()
+    columns = min(CELLS, max(len(knob.labels) for knob in found.knobs))
     most = max(max(knob.configs) for knob in found.knobs) or 1
-    for row, knob in enumerate(found.knobs):
-        for column, (text, count) in enumerate(zip(knob.labels, knob.configs, strict=True)):
-            place = (column + 0.03, row + 0.06)
-            if count:
-                shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(count / most)
-                axes.add_patch(
-                    Rectangle(place, 0.94, 0.88, color=KEEP.light, alpha=shade, linewidth=0)
-                )
-            else:
-                axes.add_patch(
-                    Rectangle(place, 0.94, 0.88, fill=False, edgecolor=RULE.light, linewidth=1)
-                )
-            _cell(axes, column, row, text, count)
-    axes.set_yticks([row + 0.5 for row in range(len(found.knobs))], [_name(k) for k in found.knobs])
+    lines = [line for knob in found.knobs for line in _lines(knob)]
+    figure = sheet(0.40 * len(lines) + 0.3)
+    axes = figure.subplots()
+    for row, (_, cells) in enumerate(lines):
+        for column, (text, count) in enumerate(cells):
+            _cell(axes, column, row, cut(text, LINE_CHARACTERS // columns), count, count / most)
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [name for name, _ in lines])
     axes.tick_params(axis="y", labelcolor=INK.light)
     axes.set_xticks([])
     axes.set_xlim(0, columns)
-    axes.set_ylim(len(found.knobs), 0)
+    axes.set_ylim(len(lines), 0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     return Picture("coverage", _words(found.knobs), figure)
 
 
-def _cell(axes: Axes, column: int, row: int, text: str, count: int) -> None:
+def _lines(knob: KnobCoverage) -> Iterator[tuple[str, Sequence[tuple[str, int]]]]:
+    """Each with its name, which only the first has, and its cells' values and counts."""
+    cells = list(zip(knob.labels, knob.configs, strict=True))
+    for start in range(0, len(cells), CELLS):
+        yield "" if start else _name(knob), cells[start : start + CELLS]
+
+
+def _cell(axes: Axes, column: int, row: int, text: str, count: int, share: float) -> None:
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
+
+    place = (column + 0.03, row + 0.06)
+    if count:
+        shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(share)
+        axes.add_patch(Rectangle(place, 0.94, 0.88, color=KEEP.light, alpha=shade, linewidth=0))
+    else:
+        axes.add_patch(Rectangle(place, 0.94, 0.88, fill=False, edgecolor=RULE.light, linewidth=1))
     axes.text(
         column + 0.5,
         row + 0.36,

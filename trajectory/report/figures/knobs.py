@@ -19,12 +19,17 @@ from trajectory.report.figures.canvas import (
     sheet,
 )
 from trajectory.report.importance import METHOD, Importances
+from trajectory.report.text import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 3
 ROW_IN = 0.185
+MOST_VALUES = 24
+"""In a panel; of more, those that most configs have."""
+MOST_CHARACTERS = 18
+"""Of a value's label."""
 
 
 def draw_effects(effects: Sequence[KnobEffect], reference: float | None, measure: str) -> Picture:
@@ -43,12 +48,13 @@ def draw_effects(effects: Sequence[KnobEffect], reference: float | None, measure
     if (engine := figure.get_layout_engine()) is not None:
         engine.set(w_pad=0.12)  # type: ignore[call-arg]  # of constrained layout
     limits = _limits(effects, reference)
-    for row, panels in zip(ordered, grid, strict=True):
+    for row, below, panels in zip(ordered, [*ordered[1:], []], grid, strict=True):
         for place, axes in enumerate(panels):
             if place >= len(row):
                 axes.set_visible(False)
                 continue
             _panel(axes, row[place], limits, max(len(effect.values) for effect in row))
+            axes.tick_params(axis="x", labelbottom=place >= len(below))
             if reference is not None:
                 axes.axvline(reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3)))
     figure.supxlabel(f"mean {measure} over configs", fontsize=9, color=MUTED.light)
@@ -57,7 +63,12 @@ def draw_effects(effects: Sequence[KnobEffect], reference: float | None, measure
 
 def _tried(effect: KnobEffect) -> KnobEffect:
     """Without the values nothing was measured at: the coverage shows those."""
-    return replace(effect, values=tuple(value for value in effect.values if value.score))
+    configs = {place: value.score.n for place, value in enumerate(effect.values) if value.score}
+    most = sorted(configs, key=lambda place: -configs[place])[:MOST_VALUES]
+    name = effect.name
+    if len(most) < len(configs):
+        name = f"{name}: {len(most)} of {len(configs)} values"
+    return replace(effect, name=name, values=tuple(effect.values[i] for i in sorted(most)))
 
 
 def _panel(axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: int) -> None:
@@ -113,17 +124,19 @@ def _ink(value: ValueEffect) -> Ink:
 
 
 def _label(value: ValueEffect) -> str:
-    return f"{value.label} ·" if value.is_default else value.label
+    text = cut(value.label, MOST_CHARACTERS)
+    return f"{text} ·" if value.is_default else text
 
 
 def _limits(effects: Sequence[KnobEffect], reference: float | None) -> tuple[float, float]:
-    """Around the means that more than one config stands behind."""
+    """From the best mean to the worst that more than one config stands behind: one config that
+    went wrong must not flatten the rest."""
     scores = [value.score for effect in effects for value in effect.values if value.score]
     firm = [score.value for score in scores if score.n > 1] or [score.value for score in scores]
     firm += [reference] if reference is not None else []
     if not firm:
         return 0.0, 1.0
-    low, high = min(firm), max(firm)
+    low, high = min(*firm, *(score.value for score in scores)), max(firm)
     margin = 0.15 * (high - low) or 0.01
     return low - margin, high + 2 * margin
 

@@ -23,8 +23,8 @@ from trajectory.report.turns import Outcome
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_COLUMNS = 6
-"""Of the legend, which goes on in a second line."""
+MAX_COLUMNS = 5
+"""Of the legend, which goes on in a second line: six with large counts are too wide."""
 MAX_LINKED = 600
 """More iterations than this are drawn as one path, without links and without the error bars of
 what was discarded: they would cover each other."""
@@ -45,6 +45,7 @@ def draw(progress: Progress, measure: str) -> Picture:
     axes.set_ylabel(f"{measure} (lower is better)")
     last = progress.points[-1].iter if progress.points else 1
     axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
+    axes.locator_params(axis="x", integer=True)
     axes.grid(visible=False, axis="x")
     axes.spines[:].set_visible(False)
     entries = len(axes.get_legend_handles_labels()[1])
@@ -172,14 +173,16 @@ def _steps(axes: Axes, progress: Progress) -> None:
 
 
 def _limits(progress: Progress) -> tuple[float, float]:
-    """From the best to a little above the bulk: a diverged run must not flatten the rest."""
+    """From the best, or the foot of the baseline's band, to a little above the bulk: a diverged run
+    must not flatten the rest."""
     scores = sorted(p.score.value for p in progress.points if p.score)
     low = [s for p in progress.points if p.score and (s := p.score.lo or p.score.value)]
     low += [step.believed for step in progress.steps]
-    low += [progress.baseline.value] if progress.baseline else []
+    band = progress.one_run_half or 0.0
+    low += [progress.baseline.value - band] if progress.baseline else []
     if not low:
         return 0.0, 1.0
-    high = [progress.baseline.value + (progress.one_run_half or 0)] if progress.baseline else []
+    high = [progress.baseline.value + band] if progress.baseline else []
     if scores:
         quarter, half = scores[len(scores) // 4], scores[len(scores) // 2]
         upper = scores[(3 * len(scores)) // 4]

@@ -15,7 +15,7 @@ def draw(found: Sequence[ProposerFigures]) -> Picture:
     """Share of the iterations, and share of these that were kept with its interval."""
     drawn = found[:MOST]
     figure = sheet(0.34 * len(drawn) + 0.95)
-    left, right = figure.subplots(1, 2, sharey=True)
+    left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
     places = range(len(drawn))
     left.set_title("share of iterations")
     left.barh(places, [100 * one.share.value for one in drawn], height=0.5, color=DISCARD.light)
@@ -25,7 +25,9 @@ def draw(found: Sequence[ProposerFigures]) -> Picture:
         assert rate.lo is not None
         assert rate.hi is not None
         right.plot([100 * rate.lo, 100 * rate.hi], [place, place], color=KEEP.light, linewidth=2)
-        right.plot([100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0)
+        right.plot(
+            [100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0, clip_on=False
+        )
     left.set_yticks(places, [f"{one.kind}\nn={one.hit_rate.n}" for one in drawn])
     left.tick_params(axis="y", labelcolor=INK.light)
     left.set_ylim(len(drawn) - 0.4, -0.6)

@@ -52,6 +52,7 @@ def draw(found: Spending) -> Picture:
         time = energy = figure.subplots()
     _seconds(time, found)
     energy.set_xlabel("iteration")
+    energy.locator_params(axis="x", integer=True)
     figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
     words = f"{found.total.total:.0f} s of work, of which training {found.total.training:.0f} s."
     return Picture("time-and-energy", words, figure)
@@ -75,7 +76,7 @@ def _seconds(axes: Axes, found: Spending) -> None:
             label=PART_NAME[part],
         )
         floor = top
-    axes.set_ylabel("s an iteration")
+    axes.set_ylabel("seconds an iteration")
     _tidy(axes)
 
 

@@ -1,0 +1,152 @@
+"""What is drawn can be read: everything within its axes, every axis with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tests.support.reports import findings, simulated
+from trajectory.report.coverage import Coverage, KnobCoverage, Stops
+from trajectory.report.curves import LearningCurve
+from trajectory.report.effects import KnobEffect, ValueEffect
+from trajectory.report.figures import coverage, curves, knobs, progress
+from trajectory.report.figures.canvas import (
+    BASE,
+    DISCARD,
+    FAILED,
+    PALETTE,
+    PAPER,
+    RULE,
+    SERIES,
+    style,
+)
+from trajectory.report.progress import Point, Progress
+from trajectory.report.statistics import Estimate
+
+
+@pytest.fixture(autouse=True)
+def _inked() -> Iterator[None]:
+    with style():
+        yield
+
+
+def visible(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def numbers(axes: Axes) -> list[str]:
+    """The labels that the x axis shows."""
+    return [t.label1.get_text() for t in axes.xaxis.get_major_ticks() if t.label1.get_visible()]
+
+
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_every_ink_stands_out_from_paper(light: str) -> None:
+    for ink in PALETTE:
+        least = 1.0 if ink in (PAPER, RULE) else 3.0 if ink in (DISCARD, *SERIES) else 4.5
+        assert contrast(getattr(ink, light), getattr(PAPER, light)) >= least, ink.name
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two ``#rrggbb``, by WCAG 2.2."""
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def effect(name: str, *values: Estimate) -> KnobEffect:
+    return KnobEffect(
+        name,
+        tuple(ValueEffect(f"{name}{i}", score, i == 0, False) for i, score in enumerate(values)),
+    )
+
+
+def one(value: float, n: int = 1) -> Estimate:
+    return Estimate(value, None, None, n)
+
+
+def many(value: float) -> Estimate:
+    return Estimate(value, value - 0.1, value + 0.1, 9)
+
+
+def test_each_column_of_knobs_has_numbers_under_its_last_panel() -> None:
+    figure = knobs.draw_effects(
+        [effect(name, many(3.0), many(3.2)) for name in "abcd"], 3.1, "val_bpb"
+    ).figure
+    a, b, c, d = visible(figure)
+    assert numbers(a) == [], "d stands below it"
+    for axes in (b, c, d):
+        assert numbers(axes)
+
+
+def test_no_knob_value_is_better_than_the_scale_goes() -> None:
+    effects = [effect("d_model", many(3.0), one(2.5)), effect("lr", many(3.1), one(9.0))]
+    figure = knobs.draw_effects(effects, 3.05, "val_bpb").figure
+    low, high = visible(figure)[0].get_xlim()
+    assert low < 2.5
+    assert high < 4, "what went wrong once does not flatten the rest"
+
+
+def test_of_very_many_values_the_most_used_are_drawn_and_counted() -> None:
+    scores = [one(3.0, n) for n in range(1, 61)]
+    figure = knobs.draw_effects([effect("kernel", *scores)], None, "val_bpb").figure
+    (axes,) = visible(figure)
+    assert axes.get_title(loc="left") == "kernel: 24 of 60 values"
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown == [f"kernel{i}" for i in range(36, 60)]
+
+
+def test_a_knob_with_many_values_goes_on_in_another_line_of_cells() -> None:
+    names = tuple(f"a rather long value {i}" for i in range(20))
+    knob = KnobCoverage("kernel", names, tuple(range(20)), 20, 1, None)
+    found = Coverage((knob,), 20, Stops(0, {}, {}, 20))
+    (axes,) = visible(coverage.draw_values(found).figure)
+    assert axes.get_xlim() == (0, 8)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["kernel  19/20", "", ""]
+    texts = [text.get_text() for text in axes.texts]
+    assert max(len(text) for text in texts) <= 15
+    assert len(texts) == 2 * len(names)
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_whole_band_of_the_baseline_is_seen_and_iterations_are_whole(count: int) -> None:
+    baseline = Estimate(4.29, 4.27, 4.31, 5)
+    points = tuple(Point(i, "failed", None) for i in range(1, count + 1))
+    figure = progress.draw(Progress(points, (), baseline, 0.05), "val_bpb").figure
+    (axes,) = visible(figure)
+    low, high = axes.get_ylim()
+    assert low < 4.24
+    assert high > 4.34
+    shown = [float(text.replace("\u2212", "-")) for text in numbers(axes)]
+    assert shown == [int(number) for number in shown]
+
+
+def test_the_legend_is_no_wider_than_the_figure(tmp_path: Path) -> None:
+    found = findings(tmp_path, simulated(450)).progress
+    picture = progress.draw(found, "val_bits_per_token")
+    picture.figure.canvas.draw()
+    (legend,) = picture.figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= picture.figure.bbox.width
+
+
+def test_no_two_long_runs_look_alike() -> None:
+    curve = LearningCurve("h", (1, 2), (3.0, 2.0), 2, 1)
+    runs: list[tuple[str, curves.Fate, LearningCurve]] = [
+        (f"rank {i}", "survived", curve) for i in range(1, 10)
+    ]
+    runs += [("baseline", "baseline", curve), ("rank 11", "failed", curve)]
+    (axes,) = visible(curves.draw_long(runs).figure)
+    strokes = [(str(line.get_color()), str(line.get_linestyle())) for line in axes.lines]
+    assert len(set(strokes)) == len(runs)
+    assert strokes[-2] == (BASE.light, "-")
+    assert strokes[-1] == (FAILED.light, "--")
