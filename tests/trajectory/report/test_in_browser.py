@@ -29,7 +29,8 @@ def long_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
-    return write_report(findings(folder, hostile_rows()), folder / "report").page
+    named = folder / "<img src=x onerror=document.title='owned'>"
+    return write_report(findings(named, hostile_rows()), folder / "report").page
 
 
 class Visit:
@@ -66,7 +67,7 @@ def test_hostile_texts_stay_texts(browser: Browser, hostile_page: Path) -> None:
     visit.open_all()
     assert visit.complaints == []
     assert visit.page.title() == title
-    assert "owned" in title, "the menu's own name is hostile here, and the title only shows it"
+    assert "owned" in title, "the campaign's own name is hostile here, and the title only shows it"
     assert visit.requests == [visit.address]
     cards = visit.page.locator("#iterations .card")
     for i, text in enumerate(HOSTILE):
@@ -156,6 +157,7 @@ def test_ink_stands_out_from_paper_in_either_light(
         ("#progress svg .f-ink", 7.0),
         ("#progress svg text.f-muted", 4.5),
         (".outcome.keep", 4.5),
+        ("#best del", 4.5),
     ):
         name = "fill" if "svg" in selector else "color"
         ink = visit.page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{name}")
@@ -170,6 +172,46 @@ def test_print_is_black_on_white_even_from_the_dark(browser: Browser, long_page:
     assert visit.page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert visit.page.pdf(format="A4").startswith(b"%PDF")
     assert visit.page.locator("#iterations tr.row").count() == 450, "all of them are printed"
+
+
+def test_paper_has_what_it_was_measured_with_and_heads_that_chromium_repeats(
+    browser: Browser, long_page: Path
+) -> None:
+    page = Visit(browser, long_page).page
+    facts, buttons = page.locator("details.ruler dl"), page.locator("#iterations thead button")
+    assert not facts.is_visible()
+    sorting = buttons.count()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert facts.is_visible()
+    assert buttons.count() == 0
+    assert "val_bpb" in (page.locator("#iterations thead").text_content() or "")
+    assert page.locator("#unprinted").is_hidden(), "none is missing"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert buttons.count() == sorting
+    buttons.first.click()
+    assert page.locator("#iterations th").first.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_a_row_opens_to_and_the_changes_fit_the_window(
+    browser: Browser, hostile_page: Path, width: int
+) -> None:
+    visit = Visit(browser, hostile_page)
+    visit.page.set_viewport_size({"width": width, "height": 800})
+    visit.open_all()
+    for selector in (".card", "#best .fits"):
+        for box in (one.bounding_box() for one in visit.page.locator(selector).all()):
+            assert box is not None
+            assert box["x"] + box["width"] <= width, selector
+
+
+def test_the_tables_of_a_desktop_need_no_scrolling(browser: Browser, long_page: Path) -> None:
+    page = Visit(browser, long_page).page
+    too_wide = page.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth >"
+        " one.clientWidth).map(one => one.closest('section').id)"
+    )
+    assert too_wide == []
 
 
 def test_a_phone_scrolls_tables_and_figures_and_not_the_page(

@@ -19,6 +19,7 @@
   let order = data.iter.map((_, i) => i);
   let drawn = 0;
   let sorting = { column: "iter", down: false };
+  const heads = new Map(); // the button that sorts by a column, and its cell
 
   function element(tag, text, name) {
     const made = document.createElement(tag);
@@ -160,7 +161,7 @@
     const origin = joined(detail.proposer, detail.at);
     part(made, detail.proposer ? "Proposer" : "Record", said(origin), ...detail.notes.map(said));
     detail.replies.forEach((one, i) => part(made, `Reply ${i + 1}, raw`, ...reply(one)));
-    if (detail.config) part(made, "Config", element("p", detail.config, "code"));
+    if (detail.config) part(made, "Config's hash, or its name", element("p", detail.config, "code"));
     return made;
   }
 
@@ -174,7 +175,7 @@
       `${trial.wall_s} s`,
       trial.peak_mem_gib === null ? "–" : `${trial.peak_mem_gib} GiB`,
     ]);
-    return grid(["trial", "role", "seed", "status", "result", "time", "peak memory"], rows);
+    return grid(["trial", "role", "seed", "status", "val_bpb, or why none", "time", "peak memory"], rows);
   }
 
   function reply(one) {
@@ -217,6 +218,22 @@
     line.scrollIntoView({ block: "center" });
   }
 
+  // On paper: what it was measured with, the head of the table on each sheet (Chromium repeats none
+  // that holds buttons), and of very many rows a word on those that are missing.
+  function beforePrint() {
+    draw(PRINTED);
+    document.querySelector("details.ruler").open = true;
+    for (const [button, head] of heads) head.replaceChildren(button.textContent);
+    const unprinted = document.getElementById("unprinted");
+    unprinted.hidden = drawn >= order.length;
+    unprinted.textContent = `The first ${drawn} of ${order.length} rows; the page itself has them all.`;
+  }
+
+  function afterPrint() {
+    for (const [button, head] of heads) head.replaceChildren(button);
+    document.getElementById("unprinted").hidden = true;
+  }
+
   for (const head of [...table.tHead.rows[0].cells]) {
     if (hidden.has(head.dataset.column)) {
       head.remove();
@@ -224,6 +241,7 @@
     }
     const button = element("button", head.textContent);
     head.replaceChildren(button);
+    heads.set(button, head);
     button.addEventListener("click", () => {
       const column = head.dataset.column;
       sorting = { column, down: sorting.column === column && !sorting.down };
@@ -241,7 +259,8 @@
   document.getElementById("outcome").addEventListener("change", select);
   document.getElementById("words").addEventListener("input", select);
   addEventListener("hashchange", visit);
-  addEventListener("beforeprint", () => draw(PRINTED));
+  addEventListener("beforeprint", beforePrint);
+  addEventListener("afterprint", afterPrint);
   redraw();
   visit();
 })();
