@@ -17,6 +17,7 @@ from typing import Any
 from trainer.spec import Scalar, TrialOk
 from trajectory.report.knob_domain import value_text
 from trajectory.report.text import shown
+from trajectory.report.wording import seconds
 from trajectory.rows import Attempt, IterationRow, ProposerRecord, TrialRecord
 
 CHUNK = 100
@@ -158,7 +159,7 @@ def cell(value: Scalar | None) -> str:
 
 
 def _notes(proposer: ProposerRecord) -> list[str]:
-    notes = [f"{proposer.latency_s:.3g} s"]
+    notes = [f"took {seconds(proposer.latency_s)}"]
     if proposer.fallback:
         notes.append(f"stood in: {proposer.fallback}")
     if proposer.overrode:

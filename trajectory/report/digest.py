@@ -133,6 +133,7 @@ class Digest:
                 outcome=_outcome(row),
                 config_hash=row.config_hash,
                 changed=row.proposal.changes if row.proposal else {},
+                described="",
                 mean=decision.estimate_bpb,
                 runs=max(1, decision.pairs),
                 delta=decision.delta,

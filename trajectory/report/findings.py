@@ -31,6 +31,7 @@ class About:
     """What the campaign is, and what it was measured with."""
 
     title: str
+    """The campaign's name: that of its directory."""
     campaign_id: str
     """Empty for another tool's."""
     begun: str
@@ -43,6 +44,8 @@ class About:
     """What of the ruler, and its value."""
     caution: str = ""
     """What a reader of another tool's numbers must know; empty for our own."""
+    paired: bool = True
+    """Whether trials name their seeds, so that configs are compared in pairs."""
     pauses: int = 0
     interruptions: int = 0
 
@@ -59,7 +62,7 @@ class Best:
     iter: int
     """That first proposed it; 0 for the baseline."""
     name: str
-    """What stands for a config that is not given, such as a commit; empty where it is."""
+    """What stands for a config that is not given, such as a commit; empty where one is."""
     is_baseline: bool
     n: int
     posterior: float

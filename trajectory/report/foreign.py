@@ -72,6 +72,7 @@ def _turn(run: ForeignRun) -> Turn:
         outcome=_outcome(run),
         config_hash=run.config_key,
         changed=_values(run.changes),
+        described=_described(run.name, run.reason),
         mean=run.score,
         runs=1,
         delta=None,
@@ -79,6 +80,11 @@ def _turn(run: ForeignRun) -> Turn:
         spent=Spent(),
         energy_wh=None,
     )
+
+
+def _described(name: str | None, reason: str) -> str:
+    """A commit and what its author said of it; nothing where the source gives configs."""
+    return f"{name} {reason}".strip() if name else ""
 
 
 def _outcome(run: ForeignRun) -> Outcome:
@@ -123,6 +129,7 @@ def _about(campaign: ImportedCampaign) -> About:
             "Another tool measured this, and its file names no seeds: nothing is paired, what it "
             "kept it kept by its own rule, and the noise is what repeated runs of a config show."
         ),
+        paired=False,
         pauses=sum(run.status == "paused" for run in campaign.runs),
     )
 
@@ -133,7 +140,7 @@ def _best(entry: ForeignRanked, standings: Standings) -> Best:
     own = _values(entry.values) or {**base, **_values(entry.changes)}
     return Best(
         iter=entry.iter,
-        name=entry.name or "",
+        name=_described(entry.name, entry.reason),
         is_baseline=entry.is_baseline,
         n=entry.n,
         posterior=entry.posterior,

@@ -46,7 +46,7 @@ def read_campaign(
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     return Findings(
-        about=_about(digest),
+        about=_about(digest, journal.absolute().parent.name),
         turns=tuple(digest.turns),
         noise=standings.noise,
         best=tuple(_best(entry, digest) for entry in best),
@@ -65,10 +65,10 @@ def read_campaign(
     )
 
 
-def _about(digest: Digest) -> About:
+def _about(digest: Digest, name: str) -> About:
     row = digest.campaign
     return About(
-        title=row.menu_name,
+        title=name or row.menu_name,
         campaign_id=row.id,
         begun=row.created_at,
         source="trajectory.jsonl and the trials' curves",

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from trajectory.longruns import STANDING
 from trajectory.report import wording
 from trajectory.report.figures import svg
+from trajectory.report.figures.progress import MAX_LINKED
 from trajectory.report.figures.svg import Drawing
 from trajectory.report.findings import Findings
 from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
@@ -60,6 +61,7 @@ def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> s
 def _constants() -> dict[str, Any]:
     return {
         "MOST_KEPT": MOST_KEPT,
+        "MAX_LINKED": MAX_LINKED,
         "METHOD": METHOD,
         "SHUFFLES": SHUFFLES,
         "MIN_CONFIGS": MIN_CONFIGS,

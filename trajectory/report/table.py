@@ -43,7 +43,9 @@ def columns(turns: Sequence[Turn], noise: RunNoise | None) -> dict[str, Any]:
 
 
 def changed_text(turn: Turn, limit: int = MOST_CHARACTERS) -> str:
-    """``lr=0.003 n_layer=4``, as proposed, be it sensible or not."""
+    """``lr=0.003 n_layer=4``, as proposed, be it sensible or not; or what stands for it."""
+    if not turn.changed:
+        return label(turn.described, limit)
     shown = (f"{label(name, 24)}={value_text(value)}" for name, value in turn.changed.items())
     return cut(" ".join(shown), limit)
 

@@ -66,6 +66,8 @@ class Turn:
     config_hash: str | None
     changed: Mapping[str, Scalar]
     """Knob to the value asked for."""
+    described: str
+    """What stands for the change where no config is given; empty where one is."""
     mean: float | None
     runs: int
     """Seeds of the candidate behind ``mean``."""

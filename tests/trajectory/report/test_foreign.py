@@ -13,6 +13,7 @@ from trajectory.formats.imported import import_campaign, read_imported
 from trajectory.report.findings import Findings
 from trajectory.report.foreign import read_foreign_campaign
 from trajectory.report.report import write_report
+from trajectory.report.table import changed_text
 
 BASE = {"lr": 3e-4, "n_layer": 24, "precision": "fp8"}
 
@@ -47,6 +48,14 @@ LINES = [
     line(4, "eval_failed", candidate_cfg={**BASE, "n_layer": 48}, reason="out of memory"),
     measured(5, 5.30, "revert", n_layer=12),
 ]
+
+
+TABLE = (
+    "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+    "a1b2c3d\t0.997\t44.0\tkeep\tbaseline\n"
+    "b2c3d4e\t0.990\t44.2\tkeep\tmore heads\n"
+    "c3d4e5f\t0.000\t0.0\tcrash\ttoo wide\n"
+)
 
 
 def imported(folder: Path, text: str, name: str) -> Findings:
@@ -114,3 +123,25 @@ def test_a_table_without_configs_is_enough(tmp_path: Path) -> None:
     assert found.about.measure == "val_bpb"
     assert "b2c3d4e" in page
     assert "<b>heads</b>" not in page
+
+
+def test_what_stands_for_a_config_stands_for_its_change(tmp_path: Path) -> None:
+    found = imported(tmp_path, TABLE, "results.tsv")
+    assert [changed_text(turn) for turn in found.turns] == [
+        "a1b2c3d baseline",
+        "b2c3d4e more heads",
+        "c3d4e5f too wide",
+    ]
+    assert found.best[0].name == "b2c3d4e more heads"
+
+
+def test_without_noise_no_interval_and_no_verdict_is_spoken_of(tmp_path: Path) -> None:
+    found = imported(tmp_path, TABLE, "results.tsv")
+    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
+    assert "how much of that is luck is unknown" in page
+    assert "two standard errors" not in page
+    assert "There are no bars" in page
+    assert "pooled noise" not in page
+    assert "the source gives no configs" in page
+    for paired in ("gain then", ">pairs<", "paired difference", "their seeds"):
+        assert paired not in page, paired

@@ -114,6 +114,22 @@ def test_a_campaign_that_has_just_begun_has_a_report(tmp_path: Path, iterations:
     assert "The best configs" in page
 
 
+def test_before_anything_is_proposed_nothing_is_said_of_proposals(tmp_path: Path) -> None:
+    _, page = written(tmp_path, simulated(0))
+    assert "Nothing else has been tried yet." in page
+    assert "Nothing that was tried" not in page
+    assert 'id="progress"' not in page
+    assert 'id="knob-effects"' not in page, "one config tells no value from another"
+    assert "there is 1 measured config," in page
+
+
+def test_a_report_is_called_as_its_campaign_is(tmp_path: Path) -> None:
+    found, page = written(tmp_path / "the night of the 5th", simulated(3))
+    assert found.about.title == "campaign"
+    assert "<h1>campaign</h1>" in page
+    assert ("menu", "cpu-tiny, sha256 ") in [(k, v[:17]) for k, v in found.about.facts]
+
+
 def test_a_campaign_without_a_measurement_has_one_too(tmp_path: Path) -> None:
     _, page = written(tmp_path, list(with_menu([campaign_row()])))
     assert "Nothing has been measured yet." in page
