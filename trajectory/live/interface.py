@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from trainer.spec import CurvePoint, Frozen
+from trainer.spec import CurvePoint, Frozen, Scalar
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched
 from trajectory.live.brief import Brief, Status
@@ -63,6 +63,13 @@ class Health(Frozen):
     """Of the server itself."""
 
     status: Literal["ok", "stalled"]
+
+
+class Standing(Ranked):
+    """A line of the ranking."""
+
+    difference: dict[str, Scalar]
+    """The values in which the config is not the baseline's; empty where there is no baseline."""
 
 
 class PauseWanted(Frozen):
@@ -148,10 +155,13 @@ def iteration(watched: Named, number: int) -> IterationRow:
 @router.get("/api/campaigns/{name}/top")
 def top(
     board: TheBoard, watched: Named, k: Annotated[int, Query(ge=1, le=100)] = 10
-) -> list[Ranked]:
+) -> list[Standing]:
     """The k best configs by posterior mean."""
     with board.lock:
-        return watched.follower.top(k)
+        evidence = watched.follower.evidence
+        baseline = evidence.configs.get(evidence.baseline_hash or "")
+        before = baseline.config.canonical() if baseline else None
+        return [_standing(entry, before) for entry in watched.follower.top(k)]
 
 
 @router.get("/api/campaigns/{name}/figures")
@@ -214,6 +224,12 @@ def _summary(watched: Watched) -> CampaignSummary:
         error=watched.error,
         status=follower.status(),
     )
+
+
+def _standing(entry: Ranked, before: Mapping[str, Scalar] | None) -> Standing:
+    after = {} if before is None else entry.config.canonical()
+    found = {name: value for name, value in after.items() if value != (before or {}).get(name)}
+    return Standing.model_validate({**dict(entry), "difference": found})
 
 
 def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:

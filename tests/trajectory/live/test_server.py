@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.support.configs import config
+from tests.support.rows import baseline_row, iteration_row, ok, trial
 from tests.trajectory.live.server import (
     COMMAND,
     Server,
@@ -51,6 +53,20 @@ def wait_for(server: Server, name: str, iterations: int, **headers: str) -> None
                 return
             time.sleep(0.1)
     raise AssertionError(f"{name} never had {iterations} iterations: {named}")
+
+
+def test_the_best_are_told_by_what_they_are_and_not_by_their_last_change(tmp_path: Path) -> None:
+    candidate = config(lr=0.002, d_ff=256)  # d_ff was changed by an iteration before
+    row = iteration_row(
+        1, candidate, (trial(9, candidate, 0, ok(4.1)),), changes={"lr": 0.002, "n_layer": 4}
+    )
+    write_campaign(tmp_path / "c", [simulated(0)[0], baseline_row(1, 4.3, 0), row])
+    with serving(tmp_path) as server:
+        wait_for(server, "c", 1)
+        with server.client() as client:
+            best, baseline = client.get("/api/campaigns/c/top").json()
+    assert best["difference"] == {"lr": 0.002, "d_ff": 256}
+    assert baseline["difference"] == {}
 
 
 def test_several_campaigns_stand_side_by_side(server: Server) -> None:

@@ -9,6 +9,7 @@ const campaigns = new Map(); // name -> { summary, briefs, running, points, tria
 let selected = fragment();
 let shown = SHOWN_STEP;
 let opened = new Set();
+let refusal = null; // why the pause file could not be changed
 
 // --- talking to the server -----------------------------------------------------------------------
 
@@ -148,9 +149,14 @@ function duration(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
+// What is invisible in a text is spelled out, as in the report: it could show another than was received.
+const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
+const visible = (text) =>
+  String(text).replace(INVISIBLE, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
 function element(tag, text, className) {
   const made = document.createElement(tag);
-  if (text != null) made.textContent = text;
+  if (text != null) made.textContent = visible(text);
   if (className) made.className = className;
   return made;
 }
@@ -165,7 +171,7 @@ function drawBoard() {
     card.dataset.name = name;
     card.setAttribute("aria-current", String(name === selected));
     card.append(element("strong", name), element("span", stateText(status)));
-    card.append(element("span", status.incumbent ? `best ${bpb(status.incumbent.mean_bpb)} bpb` : "no result yet"));
+    card.append(element("span", status.incumbent ? `incumbent ${bpb(status.incumbent.mean_bpb)} bpb` : "no result yet"));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -188,12 +194,14 @@ function stateText(status) {
 }
 
 function select(name) {
+  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  if (name === selected) return;
   selected = name;
   shown = SHOWN_STEP;
   opened = new Set();
+  refusal = null;
   byId("pictures").replaceChildren();
   drawAlbum().catch(trouble);
-  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   syncNow().then(drawAll).catch(trouble);
 }
 
@@ -216,18 +224,18 @@ function drawAll() {
 function drawHead({ summary }) {
   const { status } = summary;
   document.title = `${status.iterations} · ${summary.name} · autoresearch`;
-  byId("name").textContent = summary.name;
-  byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${summary.menu}` : ""}`;
+  byId("name").textContent = visible(summary.name);
+  byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${visible(summary.menu)}` : ""}`;
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
-  trouble(summary.error ? new Error(summary.error) : null);
+  trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const cells = [
-    ["best", status.incumbent ? bpb(status.incumbent.mean_bpb) : "–", status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_stderr == null ? "bits per byte" : `± ${status.gain_stderr.toFixed(4)} bpb, ${status.gain_pairs} common seeds`],
-    ["noise", status.sigma == null ? "–" : status.sigma.toFixed(4), "sd of one run"],
+    ["incumbent, mean", status.incumbent ? `${bpb(status.incumbent.mean_bpb)} bpb` : "–", status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_stderr == null ? "" : `± ${status.gain_stderr.toFixed(4)} bpb (standard error), ${status.gain_pairs} common seeds`],
+    ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} bpb`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
-    ["an iteration takes", duration(status.pace_s) || "–", status.eta_s == null ? "" : `${duration(status.eta_s)} left`],
+    ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
     ["energy", status.energy_wh == null ? "–" : `${(status.energy_wh / 1000).toFixed(3)} kWh`, status.energy_wh == null ? "nothing measures it" : "GPU"],
   ];
   byId("figures").replaceChildren(
@@ -249,9 +257,11 @@ byId("pause").addEventListener("click", async () => {
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ paused }),
     });
+    refusal = null;
     await syncNow();
     drawAll();
   } catch (error) {
+    refusal = error;
     trouble(error);
   }
 });
@@ -259,6 +269,7 @@ byId("pause").addEventListener("click", async () => {
 // --- charts ----------------------------------------------------------------------------------------------
 
 const charts = new Map();
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000];
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 function axis(extra) {
@@ -288,15 +299,16 @@ function clear(id, why) {
 
 function drawTrajectory(campaign) {
   const { briefs, summary } = campaign;
-  if (!briefs.length) return clear("trajectory", "The baseline is measured before anything is proposed.");
+  if (!briefs.length) return clear("trajectory", summary.status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
+  if (summary.status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
   const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
   const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), briefs.map((one) => one.incumbent_bpb)];
   draw("trajectory", {
     key: [summary.name, summary.status.baseline_bpb, summary.status.sigma],
     make: () => ({
-      legend: { live: false },
+      legend: { live: false, markers: { fill: (u, i) => [null, colour("discard"), colour("keep"), "transparent"][i] } },
       scales: { x: { time: false, range: (u, low, high) => [low - 1, Math.max(high + 1, 10)] }, y: { range: (u, low, high) => sensible(campaign, low, high) } },
-      axes: [axis({ label: "iteration", labelSize: 20, size: 32 }), axis({ size: 60 })],
+      axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60 })],
       series: [
         { label: "iteration" },
         { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
@@ -355,24 +367,25 @@ function drawCurve({ summary, running, points, trial }) {
   byId("trial").textContent = running
     ? `${left}${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
     : points.length ? `${trial} has ended` : "none";
-  if (!points.length) return clear("curve", "No trial has begun.");
+  if (!points.length) return clear("curve", running ? "It is starting." : "No trial is running.");
   draw("curve", {
     key: running?.steps,
     make: () => ({
       legend: { show: false },
-      scales: { x: { time: false, range: (u, low, high) => [1, running?.steps ?? high] } },
-      axes: [axis({ label: "step", labelSize: 20, size: 32 }), axis({ size: 50, label: "nats per token", labelSize: 20 })],
+      scales: { x: { time: false, range: (u, low, high) => [1, running?.steps ?? Math.max(high, 2)] } },
+      axes: [axis({ label: "step", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 50, label: "nats per token", labelSize: 20 })],
       series: [{ label: "step" }, { label: "training loss", stroke: colour("accent"), width: 1.5, points: { show: false } }],
     }),
   }, [points.map((one) => one.step), points.map((one) => one.loss)]);
 }
 
-function drawDevice({ device }) {
+function drawDevice({ summary, device }) {
   byId("device-section").hidden = !device.length;
   if (!device.length) return clear("device", "");
   const last = device[device.length - 1];
   const parts = [[last.gpu_util_pct, "%"], [last.power_w, "W"], [last.temperature_c, "°C"], [last.mem_used_gib, "GiB"]];
-  byId("device-now").textContent = parts.filter(([value]) => value != null).map(([value, unit]) => `${value.toFixed(0)} ${unit}`).join(" · ");
+  const stale = summary.status.state === "silent" ? "at the last: " : "";
+  byId("device-now").textContent = stale + parts.filter(([value]) => value != null).map(([value, unit]) => `${value.toFixed(0)} ${unit}`).join(" · ");
   draw("device", {
     key: "device",
     make: () => ({
@@ -391,22 +404,27 @@ function drawDevice({ device }) {
 
 // --- tables ------------------------------------------------------------------------------------------------
 
-const drawn = { name: null, count: -1, shown: 0 };
+const drawn = { briefs: null, from: 0, to: 0 }; // which of the briefs have a row
 
-function drawRows({ summary, briefs }) {
-  if (drawn.name === summary.name && drawn.count === briefs.length && drawn.shown === shown) return;
-  Object.assign(drawn, { name: summary.name, count: briefs.length, shown });
-  const latest = briefs.slice(-shown).reverse();
-  byId("shown").textContent = briefs.length > latest.length ? `the latest ${latest.length} of ${briefs.length}` : `${briefs.length}`;
-  byId("older").hidden = briefs.length <= latest.length;
+// New rows go on top of those that are there and older ones below: what somebody reads stays.
+function drawRows({ briefs }) {
   const body = byId("rows").tBodies[0];
-  const kept = new Map([...body.querySelectorAll("tr.more")].map((row) => [Number(row.dataset.iter), row]));
-  const made = [];
-  for (const brief of latest) {
-    made.push(rowOf(brief));
-    if (opened.has(brief.iter) && kept.has(brief.iter)) made.push(kept.get(brief.iter));
+  const [from, to] = [Math.max(0, briefs.length - shown), briefs.length];
+  if (drawn.briefs !== briefs) {
+    body.replaceChildren();
+    opened = new Set();
+    Object.assign(drawn, { briefs, from: to, to });
   }
-  body.replaceChildren(...made);
+  for (; drawn.to < to; drawn.to++) body.prepend(rowOf(briefs[drawn.to]));
+  while (drawn.from > from) body.append(rowOf(briefs[--drawn.from]));
+  for (; drawn.from < from; drawn.from++) forget(briefs[drawn.from].iter);
+  byId("shown").textContent = from ? `the latest ${to - from} of ${to}` : `${to}`;
+  byId("older").hidden = !from;
+}
+
+function forget(iter) {
+  opened.delete(iter);
+  for (const row of byId("rows").querySelectorAll(`tr[data-iter="${iter}"]`)) row.remove();
 }
 
 function rowOf(brief) {
@@ -416,7 +434,7 @@ function rowOf(brief) {
   const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
   const difference = brief.delta == null ? "" : `${signed(brief.delta)}${brief.stderr == null ? "" : ` ± ${brief.stderr.toFixed(4)}`}`;
   row.append(
-    element("td", String(brief.iter)), element("td", brief.proposer), decision, element("td", bpb(brief.estimate_bpb)),
+    element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", bpb(brief.estimate_bpb)),
     element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),
   );
   const toggle = () => open(row, brief.iter).catch(trouble);
@@ -431,7 +449,11 @@ async function open(row, iter) {
     return;
   }
   opened.add(iter);
-  const whole = await ask(`${place(selected)}/iterations/${iter}`);
+  const whole = await ask(`${place(selected)}/iterations/${iter}`).catch((error) => {
+    opened.delete(iter);
+    throw error;
+  });
+  if (!opened.has(iter)) return; // closed again meanwhile
   const more = element("tr", null, "more");
   more.dataset.iter = iter;
   const cell = element("td");
@@ -454,12 +476,14 @@ byId("older").addEventListener("click", () => {
   drawAll();
 });
 
-const ranked = { name: null, count: -1 };
+const ranked = { briefs: null, count: -1 };
 
 async function drawTop({ summary, briefs }) {
-  if (ranked.name === summary.name && ranked.count === briefs.length) return;
-  Object.assign(ranked, { name: summary.name, count: briefs.length });
+  const count = briefs.length;
+  if (ranked.briefs === briefs && ranked.count === count) return;
+  Object.assign(ranked, { briefs, count });
   const best = await ask(`${place(summary.name)}/top?k=10`).catch((error) => (trouble(error), []));
+  if (ranked.briefs !== briefs || ranked.count !== count) return; // others were asked for meanwhile
   byId("top").tBodies[0].replaceChildren(
     ...best.map((one, index) => {
       const row = element("tr");
@@ -467,7 +491,7 @@ async function drawTop({ summary, briefs }) {
       const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_stderr == null ? "" : ` ± ${one.delta_stderr.toFixed(4)}`}${one.meets_strict_z ? " *" : ""}`;
       row.append(
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", changesText(one.changes), "changes"),
+        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", changesText(one.difference) || "–", "changes"),
       );
       return row;
     }),
@@ -505,6 +529,7 @@ byId("album").addEventListener("toggle", () => drawAlbum().catch(trouble));
 
 // --- begin ---------------------------------------------------------------------------------------------------
 
+addEventListener("hashchange", () => campaigns.has(fragment()) && select(fragment()));
 let resized = null;
 addEventListener("resize", () => {
   clearTimeout(resized);
