@@ -88,7 +88,7 @@ def importances(
             by_chance[name] = max(by_chance[name], share)
     knobs = sorted(
         (KnobImportance(name, share, by_chance[name]) for name, share in real.items()),
-        key=lambda knob: -knob.share,
+        key=lambda knob: (-round(knob.share, 9), knob.name),
     )
     return Importances(tuple(knobs), len(measured), round(quantile * len(measured)))
 

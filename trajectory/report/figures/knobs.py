@@ -57,7 +57,9 @@ def draw_effects(effects: Sequence[KnobEffect], reference: float | None, measure
             axes.tick_params(axis="x", labelbottom=place >= len(below))
             if reference is not None:
                 axes.axvline(reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3)))
-    figure.supxlabel(f"mean {measure} over configs", fontsize=9, color=MUTED.light)
+    figure.supxlabel(
+        f"mean {measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
+    )
     return Picture("knob-effects", _effect_words(effects, measure), figure)
 
 

@@ -42,7 +42,8 @@ def draw(progress: Progress, measure: str) -> Picture:
     _off_scale(axes, progress.points, high)
     _unmeasured(axes, progress.points)
     axes.set_xlabel("iteration")
-    axes.set_ylabel(f"{measure} (lower is better)")
+    barred = any(point.score and point.score.lo is not None for point in progress.points)
+    axes.set_ylabel(f"{measure}, lower is better{'; bars: 95 %' if barred else ''}")
     last = progress.points[-1].iter if progress.points else 1
     axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
     axes.locator_params(axis="x", integer=True)
@@ -66,7 +67,7 @@ def _baseline(axes: Axes, progress: Progress) -> None:
             color=BASE.light,
             alpha=0.12,
             linewidth=0,
-            label="its noise, one run",
+            label="95 % of its single runs",
         )
 
 

@@ -19,7 +19,7 @@ def draw(found: Sequence[ProposerFigures]) -> Picture:
     places = range(len(drawn))
     left.set_title("share of iterations")
     left.barh(places, [100 * one.share.value for one in drawn], height=0.5, color=DISCARD.light)
-    right.set_title("hit rate: kept of its own")
+    right.set_title("hit rate: kept of its own, 95 % interval")
     for place, one in enumerate(drawn):
         rate = one.hit_rate
         assert rate.lo is not None
