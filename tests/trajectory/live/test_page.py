@@ -3,64 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import chromium
-from tests.support.configs import config
-from tests.support.reports import hostile_rows
-from tests.support.rows import baseline_row, failed, iteration_row, trial
+from tests.trajectory.live.pages import last_iteration, rows_shown, shows
 from tests.trajectory.live.server import (
-    Server,
     append,
     serving,
     simulated,
     write_campaign,
 )
-from trajectory.rows import Attempt, IterationRow, Proposal, Row
+from trajectory.rows import Attempt, IterationRow, Proposal
 
 TOKEN = "a-token-of-some-length-0123456789"
 HOSTILE = (
     '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 1">'
     '</pre></td><svg onload="window.stolen=1">\u2028\u202e"\'`${1}{{7*7}}'
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context()
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    yield page
-    context.close()
-    # A server that is away is said so by the browser itself.
-    assert [fault for fault in faults if "ERR_" not in fault] == []
-
-
-def rows_shown(page: Page) -> list[int]:
-    cells = page.locator("#rows tbody tr.row td:first-child").all_inner_texts()
-    return [int(text) for text in cells]
-
-
-def shows(page: Page, server: Server) -> None:
-    page.goto(server.url)
-    expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
-
-
-def last_iteration(row: object) -> IterationRow:
-    assert isinstance(row, IterationRow)
-    return row
 
 
 def test_a_new_row_is_on_the_page_within_two_seconds(page: Page, tmp_path: Path) -> None:
@@ -120,22 +80,6 @@ def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> N
         assert page.locator("#campaign script, #campaign img, #campaign svg").count() == 0
 
 
-def test_what_is_invisible_in_a_text_is_spelled_out(page: Page, tmp_path: Path) -> None:
-    rows = simulated(5)
-    row = last_iteration(rows[-1])
-    told = Proposal(
-        changes={"lr": "\u202egnp.exe"}, reason="zero\u200bwidth\u0007 \U000e0041 👩\u200d🔬"
-    )
-    write_campaign(tmp_path / "c", [*rows[:-1], row.model_copy(update={"proposal": told})])
-    with serving(tmp_path) as server:
-        shows(page, server)
-        line = page.locator(f'#rows tr.row[data-iter="{row.iter}"]')
-        expect(line.locator(".changes")).to_have_text("lr=⟨U+202E⟩gnp.exe")
-        line.click()
-        spelled = "zero⟨U+200B⟩width⟨U+0007⟩ ⟨U+E0041⟩ 👩\u200d🔬"
-        expect(page.locator("tr.more pre").first).to_have_text(spelled)
-
-
 def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(6))
     with serving(tmp_path) as server, browser.new_context() as context:
@@ -164,86 +108,6 @@ def test_pausing_and_resuming_from_the_page(page: Page, tmp_path: Path) -> None:
         button.click()
         expect(button).to_have_text("Pause before the next iteration")
         assert not (tmp_path / "c" / "pause").exists()
-
-
-def test_why_the_pause_file_cannot_be_changed_stays_on_the_page(
-    browser: Browser, tmp_path: Path
-) -> None:
-    rows = simulated(8)
-    journal = write_campaign(tmp_path / "c", rows[:-1])
-    (journal.parent / "pause").mkdir()  # no file that could be removed
-    with serving(tmp_path) as server, browser.new_context() as context:
-        page = context.new_page()
-        shows(page, server)
-        page.locator("#pause").click()
-        expect(page.locator("#trouble")).to_contain_text("cannot be changed")
-        append(journal, rows[-1])
-        line = page.locator(f'#rows tr.row[data-iter="{last_iteration(rows[-1]).iter}"]')
-        expect(line).to_be_visible(timeout=5000)
-        expect(page.locator("#trouble")).to_contain_text("cannot be changed")
-        assert page.locator("#pause").inner_text() == "Resume"
-
-
-def test_an_opened_row_stays_while_others_land_and_opens_once(page: Page, tmp_path: Path) -> None:
-    rows = simulated(130)
-    journal = write_campaign(tmp_path / "c", rows[:-1])
-    last = last_iteration(rows[-1]).iter
-    with serving(tmp_path) as server:
-        shows(page, server)
-        page.locator('#rows tr.row[data-iter="60"]').click()
-        more = page.locator("#rows tr.more")
-        expect(more).to_have_count(1)
-        more.evaluate("(row) => { window.opened = row }")
-        append(journal, rows[-1])
-        expect(page.locator(f'#rows tr.row[data-iter="{last}"]')).to_be_visible(timeout=5000)
-        assert rows_shown(page) == list(range(last, last - 100, -1))
-        page.locator("#older").click()
-        assert rows_shown(page) == list(range(last, 0, -1))
-        page.locator("#board button").click()  # the campaign that is shown already
-        assert page.evaluate("window.opened.isConnected")
-        page.locator('#rows tr.row[data-iter="60"]').click()
-        expect(more).to_have_count(0)
-
-
-def test_the_address_names_the_campaign(page: Page, tmp_path: Path) -> None:
-    write_campaign(tmp_path / "one two", simulated(6))
-    write_campaign(tmp_path / "three", simulated(9, seed=5))
-    with serving(tmp_path) as server:
-        for fragment, name in (("one%20two", "one two"), ("three", "three")):
-            page.goto(f"{server.url}/#{fragment}")
-            expect(page.locator("#name")).to_have_text(name, timeout=20_000)
-        page.goto(f"{server.url}/#%")
-        page.reload()
-        expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
-
-
-def test_a_campaign_whose_trials_all_fail_is_told_in_words(page: Page, tmp_path: Path) -> None:
-    nothing = trial(1, config(), 0, failed(), "baseline")
-    rows: list[Row] = [simulated(0)[0], baseline_row(1, 1.0, 0)]
-    rows[1] = rows[1].model_copy(update={"trial": nothing})
-    bad = iteration_row(1, config(lr=0.01), (trial(2, config(lr=0.01), 0, failed()),))
-    write_campaign(tmp_path / "c", [*rows, bad])
-    with serving(tmp_path) as server:
-        shows(page, server)
-        expect(page.locator("#trajectory")).to_have_text("Nothing has been measured yet.")
-        expect(page.locator("#curve")).to_have_text("No trial is running.")
-        expect(page.locator("#rows td.failed")).to_have_text("nonfinite")
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_what_a_row_opens_to_fits_the_window(page: Page, tmp_path: Path, width: int) -> None:
-    write_campaign(tmp_path / "c", list(hostile_rows()))
-    page.set_viewport_size({"width": width, "height": 800})
-    with serving(tmp_path) as server:
-        shows(page, server)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        for line in page.locator("#rows tr.row").all():
-            line.click()
-        expect(page.locator("#rows tr.more")).to_have_count(page.locator("#rows tr.row").count())
-        for text in page.locator("#rows tr.more pre").all():
-            box = text.bounding_box()
-            assert box is not None
-            assert box["x"] + box["width"] <= width
 
 
 def test_campaigns_stand_side_by_side_and_one_is_chosen(page: Page, tmp_path: Path) -> None:

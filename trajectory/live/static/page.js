@@ -215,8 +215,8 @@ function drawAll() {
   if (!campaign) return;
   drawHead(campaign);
   drawTrajectory(campaign);
+  drawDevice(campaign); // first: the curve has the whole width where there is no device
   drawCurve(campaign);
-  drawDevice(campaign);
   drawRows(campaign);
   drawTop(campaign);
 }
