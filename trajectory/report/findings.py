@@ -19,6 +19,8 @@ from trajectory.report.spending import Spending
 from trajectory.report.statistics import RunNoise
 from trajectory.report.turns import Turn
 
+MOST_KEPT = 30
+"""Kept iterations in the list of them, the latest; the table has all."""
 Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
 UNIT: Mapping[Measure, str] = {
     "val_bpb": "bits per byte",
@@ -92,6 +94,8 @@ class Findings:
     importances: Importances
     coverage: Coverage
     details: tuple[Chunk, ...]
+    believed: Mapping[str, float]
+    """Posterior means of what was kept lately, by the config's hash."""
     proposers: tuple[ProposerFigures, ...] = ()
     spending: Spending | None = None
     """None where nothing is known of time."""

@@ -58,6 +58,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         importances=importances(points, domains),
         coverage=coverage(turns, points, domains, _stops(runs)),
         details=book.chunks,
+        believed={entry.config_key: entry.posterior for entry in ranked},
     )
 
 

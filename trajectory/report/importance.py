@@ -52,7 +52,8 @@ class KnobImportance:
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """Of every knob that varied, the greatest first; none where there were too few configs."""
+    """Of every knob that varied, the greatest first; none where there were too few configs, or
+    fewer than two knobs to share it."""
 
     knobs: tuple[KnobImportance, ...]
     n: int
@@ -75,7 +76,7 @@ def importances(
         return Importances((), len(measured), 0)
     varied = [domain for domain in domains if _varies(domain, measured)]
     quantile = max(BEST_SHARE, MIN_BEST / len(measured))
-    if not varied:
+    if len(varied) < 2:
         return Importances((), len(measured), 0)
     study = _study(measured, varied)
     scores = [sample.mean or 0.0 for sample in measured]

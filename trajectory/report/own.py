@@ -12,7 +12,7 @@ from trajectory.report.coverage import Stops, coverage
 from trajectory.report.curves import CurveReader, LearningCurve, curve_of
 from trajectory.report.digest import Digest, read_digest
 from trajectory.report.effects import effects
-from trajectory.report.findings import About, Best, Findings
+from trajectory.report.findings import MOST_KEPT, About, Best, Findings
 from trajectory.report.importance import importances
 from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.longruns import long_runs
@@ -57,12 +57,19 @@ def read_campaign(
         importances=importances(points, domains),
         coverage=coverage(digest.turns, points, domains, _stops(digest)),
         details=digest.details.chunks,
+        believed=_believed(digest, standings),
         proposers=proposers(digest),
         spending=spending(digest, usd_per_kwh),
         curves=tuple(_curves(best, digest, read)),
         baseline_curve=curve_of(baseline, read) if baseline else None,
         long_runs=long_runs(digest, standings, read),
     )
+
+
+def _believed(digest: Digest, standings: Standings) -> dict[str, float]:
+    kept = [t.config_hash for t in digest.turns if t.outcome == "keep" and t.config_hash]
+    ranked = standings.of_configs(set(kept[-MOST_KEPT:]))
+    return {entry.config_hash: entry.posterior_bpb for entry in ranked}
 
 
 def _about(digest: Digest, name: str) -> About:

@@ -23,15 +23,13 @@ from trajectory.report import wording
 from trajectory.report.figures import svg
 from trajectory.report.figures.progress import MAX_LINKED
 from trajectory.report.figures.svg import Drawing
-from trajectory.report.findings import Findings
+from trajectory.report.findings import MOST_KEPT, Findings
 from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
 from trajectory.report.knob_domain import value_text
 from trajectory.report.table import changed_text, columns
 from trajectory.report.text import cut, label, shown
 
 TEMPLATES = Path(__file__).with_name("templates")
-MOST_KEPT = 30
-"""Kept iterations in the list of them, the latest; the table has all."""
 
 
 def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> str:
@@ -51,7 +49,6 @@ def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> s
             css=Markup(css),
             script=Markup(script),
             table=columns(found.turns, found.noise),
-            believed={step.first: step.believed for step in found.progress.steps},
             made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
             **_constants(),
         )
@@ -87,6 +84,7 @@ def _environment() -> jinja2.Environment:
         "money": wording.money,
         "half_width": wording.half_width,
         "count": wording.count,
+        "rate": wording.rate,
         "shown": shown,
         "label": label,
         "cut": cut,

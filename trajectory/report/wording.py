@@ -53,6 +53,11 @@ def money(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
 
 
+def rate(usd: float) -> str:
+    """Dollars of a unit's price, at least to the cent: ``$0.30``, ``$0.1234``."""
+    return "$" + max(f"{usd:.2f}", f"{usd:.6g}", key=len)
+
+
 def count(value: int, noun: str) -> str:
     """``1 config``, ``2 configs``."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"

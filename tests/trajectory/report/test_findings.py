@@ -205,6 +205,21 @@ def test_importance_is_the_same_twice_and_not_given_for_few_configs() -> None:
     assert (few.knobs, few.n) == ((), 19)
 
 
+def test_one_knob_has_nobody_to_share_importance_with() -> None:
+    assert importances(planted(40, 1.0), DOMAINS[:1]).knobs == ()
+
+
+def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumbent(
+    tmp_path: Path, rows: list[Row]
+) -> None:
+    found = findings(tmp_path, rows)
+    evidence = Evidence(rows)
+    posterior = {one.config_hash: one.posterior_bpb for one in top(evidence, len(rows))}
+    kept = {turn.config_hash for turn in found.kept}
+    assert kept - {step.config_hash for step in found.progress.steps}, "not each came to reign"
+    assert found.believed == {name: posterior[name] for name in kept if name}
+
+
 def test_coverage_counts_configs_and_proposals(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:

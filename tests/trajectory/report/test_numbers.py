@@ -8,7 +8,7 @@ from trajectory.ranking import Noise
 from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.text import label, shown
-from trajectory.report.wording import number, seconds, signed
+from trajectory.report.wording import number, rate, seconds, signed
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,10 @@ def test_numbers_in_words() -> None:
         "4 min",
         "2 h 05 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"), [(0.3, "$0.30"), (0.1234, "$0.1234"), (1.0, "$1.00"), (12.5, "$12.50")]
+)
+def test_a_price_is_given_at_least_to_the_cent(usd: float, expected: str) -> None:
+    assert rate(usd) == expected

@@ -173,7 +173,7 @@ def draw_importance(found: Importances) -> Picture:
     axes.set_ylim(len(knobs) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"share of importance, {METHOD}, {found.n} configs")
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside upper left")
     bare(axes)
     firm = [knob.name for knob in knobs if knob.stands_out]
     words = f"Importance of {len(knobs)} knobs; above chance: {', '.join(firm) or 'none'}."
