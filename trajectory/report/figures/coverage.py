@@ -29,7 +29,7 @@ LIGHT_CELL, FULL_CELL = 0.10, 0.62
 CELLS = 8
 """Side by side; a knob with more values goes on below."""
 LINE_CHARACTERS = 120
-"""That fit beside each other across all cells."""
+"""That fit beside each other across all cells; a third more in small print."""
 
 
 def draw_values(found: Coverage) -> Picture:
@@ -41,7 +41,7 @@ def draw_values(found: Coverage) -> Picture:
     axes = figure.subplots()
     for row, (_, cells) in enumerate(lines):
         for column, (text, count) in enumerate(cells):
-            _cell(axes, column, row, cut(text, LINE_CHARACTERS // columns), count, count / most)
+            _cell(axes, (column, row), text, count, count / most, LINE_CHARACTERS // columns)
     axes.set_yticks([row + 0.5 for row in range(len(lines))], [name for name, _ in lines])
     axes.tick_params(axis="y", labelcolor=INK.light)
     axes.set_xticks([])
@@ -59,9 +59,11 @@ def _lines(knob: KnobCoverage) -> Iterator[tuple[str, Sequence[tuple[str, int]]]
         yield "" if start else _name(knob), cells[start : start + CELLS]
 
 
-def _cell(axes: Axes, column: int, row: int, text: str, count: int, share: float) -> None:
+def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, room: int) -> None:
+    """:param room: characters that fit into a cell."""
     from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
 
+    column, row = at
     place = (column + 0.03, row + 0.06)
     if count:
         shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(share)
@@ -71,10 +73,10 @@ def _cell(axes: Axes, column: int, row: int, text: str, count: int, share: float
     axes.text(
         column + 0.5,
         row + 0.36,
-        text,
+        cut(text, room * 4 // 3),
         ha="center",
         va="center",
-        fontsize=7,
+        fontsize=7 if len(text) <= room else 5.25,
         color=INK.light if count else MUTED.light,
     )
     axes.text(

@@ -83,7 +83,7 @@ def _scores(axes: Axes, progress: Progress) -> dict[str, str]:
         colour = OUTCOME_INK[outcome].light
         if few or keep:
             _bars(axes, points, colour, 0.9 if keep else 0.55)
-        name = f"{'kept' if keep else 'discarded'} ({len(points)})"
+        name = f"{'kept' if keep else 'discarded'} ({len(points):,})"
         if few or (keep and len(points) <= MAX_LINKED):
             titles |= _linked(axes, points, colour, name, keep=keep)
         else:
@@ -205,7 +205,7 @@ def _off_scale(axes: Axes, points: Sequence[Point], high: float) -> None:
             color=MUTED.light,
             transform=axes.get_xaxis_transform(),
             markeredgewidth=0,
-            label=f"above the scale ({len(above)})",
+            label=f"above the scale ({len(above):,})",
         )
 
 
@@ -224,7 +224,7 @@ def _unmeasured(axes: Axes, points: Sequence[Point]) -> None:
                 color=OUTCOME_INK[outcome].light,
                 clip_on=False,
                 transform=axes.get_xaxis_transform(),
-                label=f"{name} ({len(at)})",
+                label=f"{name} ({len(at):,})",
             )
 
 
