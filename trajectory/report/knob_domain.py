@@ -19,7 +19,7 @@ def value_text(value: Scalar) -> str:
     """A knob's value in a few characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:.3g}" if isinstance(value, float) else label(str(value))
+    return f"{value:.3g}" if isinstance(value, float) else label(str(value)) or '""'
 
 
 @dataclass(frozen=True)

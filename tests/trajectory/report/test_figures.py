@@ -87,6 +87,15 @@ def test_each_column_of_knobs_has_numbers_under_its_last_panel() -> None:
         assert numbers(axes)
 
 
+def test_a_knob_s_long_name_takes_no_room_of_others() -> None:
+    name = "a_knob_of_another_tool_with_a_name_that_goes_on"
+    panels = visible(knobs.draw_effects([effect(name, many(3.0), many(3.2))], 3.1, "x").figure)
+    assert panels[0].get_title(loc="left") == "a_knob_of_another_tool_…"
+    knob = KnobCoverage(name, ("1",), (1,), 1, 0, None)
+    (axes,) = visible(coverage.draw_values(Coverage((knob,), 1, Stops(0, {}, {}, 1))).figure)
+    assert axes.get_yticklabels()[0].get_text() == "a_knob_of_another_t…  1/1"
+
+
 def test_no_knob_value_is_better_than_the_scale_goes() -> None:
     effects = [effect("d_model", many(3.0), one(2.5)), effect("lr", many(3.1), one(9.0))]
     figure = knobs.draw_effects(effects, 3.05, "val_bpb").figure
@@ -99,7 +108,7 @@ def test_of_very_many_values_the_most_used_are_drawn_and_counted() -> None:
     scores = [one(3.0, n) for n in range(1, 61)]
     figure = knobs.draw_effects([effect("kernel", *scores)], None, "val_bpb").figure
     (axes,) = visible(figure)
-    assert axes.get_title(loc="left") == "kernel: 24 of 60 values"
+    assert axes.get_title(loc="left") == "kernel: 24 of 60"
     shown = [label.get_text() for label in axes.get_yticklabels()]
     assert shown == [f"kernel{i}" for i in range(36, 60)]
 
@@ -112,7 +121,7 @@ def test_a_knob_with_many_values_goes_on_in_another_line_of_cells() -> None:
     assert axes.get_xlim() == (0, 8)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["kernel  19/20", "", ""]
     texts = [text.get_text() for text in axes.texts]
-    assert max(len(text) for text in texts) <= 20
+    assert max(len(text) for text in texts) <= 16
     assert len(texts) == 2 * len(names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trajectory.ranking import Noise
-from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.knob_domain import KnobDomain, value_text
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.text import label, shown
 from trajectory.report.wording import number, rate, seconds, signed
@@ -104,3 +104,7 @@ def test_numbers_in_words() -> None:
 )
 def test_a_price_is_given_at_least_to_the_cent(usd: float, expected: str) -> None:
     assert rate(usd) == expected
+
+
+def test_an_empty_value_is_seen() -> None:
+    assert value_text("") == '""'

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 LIGHT_CELL, FULL_CELL = 0.10, 0.62
 """Opacity of a cell with one config and of the fullest."""
+NAME_CHARACTERS = 20
+"""Of a knob's name: a longer one would take the cells' room."""
 CELLS = 8
 """Side by side; a knob with more values goes on below."""
 LINE_CHARACTERS = 120
-"""That fit beside each other across all cells; a third more in small print."""
+"""That fit beside each other across all cells; an eighth more in small print."""
 
 
 def draw_values(found: Coverage) -> Picture:
@@ -73,7 +75,7 @@ def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, 
     axes.text(
         column + 0.5,
         row + 0.36,
-        cut(text, room * 4 // 3),
+        cut(text, room * 9 // 8),
         ha="center",
         va="center",
         fontsize=7 if len(text) <= room else 5.25,
@@ -91,7 +93,7 @@ def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, 
 
 
 def _name(knob: KnobCoverage) -> str:
-    return f"{knob.name}  {knob.touched}/{len(knob.labels)}"
+    return f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
 
 
 def _words(knobs: Sequence[KnobCoverage]) -> str:

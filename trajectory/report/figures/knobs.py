@@ -28,6 +28,8 @@ COLUMNS = 3
 ROW_IN = 0.185
 MOST_VALUES = 24
 """In a panel; of more, those that most configs have."""
+NAME_CHARACTERS = 24
+"""Of a knob's name over its panel, beside which stands another."""
 MOST_CHARACTERS = 18
 """Of a value's label."""
 
@@ -69,12 +71,12 @@ def _tried(effect: KnobEffect) -> KnobEffect:
     most = sorted(configs, key=lambda place: -configs[place])[:MOST_VALUES]
     name = effect.name
     if len(most) < len(configs):
-        name = f"{name}: {len(most)} of {len(configs)} values"
+        name = f"{cut(name, 10)}: {len(most)} of {len(configs)}"
     return replace(effect, name=name, values=tuple(effect.values[i] for i in sorted(most)))
 
 
 def _panel(axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: int) -> None:
-    axes.set_title(effect.name, pad=3)
+    axes.set_title(cut(effect.name, NAME_CHARACTERS), pad=3)
     _intervals(axes, effect.values, limits)
     axes.set_yticks(range(len(effect.values)), [_label(value) for value in effect.values])
     axes.set_ylim(slots - 0.4, -0.6)
@@ -169,7 +171,7 @@ def draw_importance(found: Importances) -> Picture:
         zorder=4,
         label="the most that shuffled scores gave it",
     )
-    axes.set_yticks(places, [knob.name for knob in knobs])
+    axes.set_yticks(places, [cut(knob.name, NAME_CHARACTERS) for knob in knobs])
     axes.set_ylim(len(knobs) - 0.4, -0.6)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"share of importance, {METHOD}, {found.n} configs")
