@@ -31,7 +31,7 @@ class Figures(Frozen):
     """What there is to see of a campaign's figures."""
 
     names: tuple[str, ...]
-    """Of the pictures, in the report's order of files."""
+    """Of the pictures, in the order of the report's page."""
     rows: int
     """The journal had when they were drawn."""
     iterations: int
@@ -93,7 +93,7 @@ class Album:
             folder = Path(tempfile.mkdtemp(prefix="autoresearch-figures-"))
             place = ("--campaign", str(self._directory), "--out", str(folder))
             error = self._run((*self._command, *place))
-        names = tuple(sorted(path.stem for path in (folder / "figures").glob("*.svg")))
+        names = _names(folder)
         with self._lock:
             if error is None and not self._closed:
                 folder, self._folder = self._folder or folder, folder
@@ -140,3 +140,11 @@ class Album:
             return None
         lines = said.strip().splitlines()
         return lines[-1] if lines else f"drawing the figures failed with {process.returncode}"
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    """Of the drawn figures, as they follow on the page."""
+    page = folder / "report.html"
+    text = page.read_text("utf-8") if page.is_file() else ""
+    names = sorted(path.stem for path in (folder / "figures").glob("*.svg"))
+    return tuple(sorted(names, key=lambda name: text.find(f'<figure id="{name}">')))
