@@ -145,6 +145,19 @@ def test_a_link_to_an_iteration_opens_it_wherever_it_is(browser: Browser, long_p
     assert visit.complaints == []
 
 
+def test_a_dot_leads_to_its_iteration_in_the_same_page(browser: Browser, long_page: Path) -> None:
+    visit = Visit(browser, long_page)
+    steps = visit.page.locator("#progress svg a[href]")
+    kept = visit.page.locator("#progress svg a:has(use.f-keep)")
+    assert steps.count() > kept.count() > 2
+    for dot in (kept.first, kept.last, steps.first):
+        name = (dot.get_attribute("href") or "")[1:]
+        dot.locator("use").click()
+        visit.page.locator(f"#{name} + tr.open .card").wait_for()
+    assert len(visit.page.context.pages) == 1
+    assert visit.complaints == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_ink_stands_out_from_paper_in_either_light(
     browser: Browser, long_page: Path, scheme: str

@@ -238,6 +238,7 @@ def test_a_drawing_alone_carries_both_lights(tmp_path: Path) -> None:
     assert "@media (prefers-color-scheme:dark)" in drawing
     assert 'class="f-paper"' in drawing
     assert "javascript" not in drawing
+    assert 'href="#i' not in drawing, "the table is not in this file"
 
 
 def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:

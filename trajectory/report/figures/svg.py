@@ -49,6 +49,8 @@ def _standalone(root: ET.Element) -> str:
     sheet.text = css + rules()
     _, _, width, height = root.attrib["viewBox"].split()
     paper = ET.Element(f"{{{SVG}}}rect", {"width": width, "height": height, "class": "f-paper"})
+    for link in root.iter(f"{{{SVG}}}a"):
+        link.attrib.pop("href", None)  # the table it leads to is in the page
     root.insert(0, sheet)
     root.insert(1, paper)
     root.set("width", width)
@@ -62,9 +64,11 @@ def variables(light: str) -> str:
 
 
 def rules() -> str:
-    """The classes of figures: ``f-`` fills, ``s-`` strokes."""
+    """The classes of figures: ``f-`` fills, ``s-`` strokes. Lines that lie over a link let a click
+    through."""
     colours = "".join(_rule(ink) for ink in PALETTE)
-    return f"{colours}svg text{{font-family:{FONTS}}}"
+    pointed = "svg{pointer-events:none}svg a,svg text{pointer-events:auto}"
+    return f"{colours}{pointed}svg text{{font-family:{FONTS}}}"
 
 
 def _rule(ink: Ink) -> str:
@@ -181,9 +185,11 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
-    """Links to rows say over themselves what they lead to, and stay out of the tab order."""
+    """Links to rows say over themselves what they lead to, stay out of the tab order, and lead
+    there in the page they are in; Matplotlib would open another."""
     for link in root.iter(f"{{{SVG}}}a"):
         link.set("tabindex", "-1")
+        link.attrib.pop("target", None)
         if (title := titles.get(link.get("href", ""))) is not None:
             element = ET.Element(f"{{{SVG}}}title")
             element.text = title
