@@ -106,7 +106,7 @@ def test_what_a_row_opens_to_fits_the_window(page: Page, tmp_path: Path, width: 
         for line in page.locator("#rows tr.row").all():
             line.click()
         expect(page.locator("#rows tr.more")).to_have_count(page.locator("#rows tr.row").count())
-        for text in page.locator("#rows tr.more pre").all():
+        for text in page.locator("#rows tr.more pre, #rows tr.more h4").all():
             box = text.bounding_box()
             assert box is not None
             assert box["x"] + box["width"] <= width
