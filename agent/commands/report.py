@@ -44,8 +44,8 @@ def report(
 ) -> None:
     """Write the campaign as one HTML page that needs no network, and its figures as SVG and PNG.
 
-    AUTORESEARCH_USD_PER_KWH is the price that its metered energy is counted at. A running loop is
-    not disturbed.
+    KWH_USD, or AUTORESEARCH_USD_PER_KWH, is the price that its metered energy is counted at. A
+    running loop is not disturbed.
     """
     directory = campaign or default_campaign(menu)
     with collector_at_rest():

@@ -38,7 +38,7 @@ def judge_run(
             outcome="failed",
             explanation=f"its curve has {len(points)} points, and {MIN_POINTS} are needed to judge",
         )
-    return StressVerdict(outcome="survives", explanation="nothing happened")
+    return StressVerdict(outcome="survives", explanation="no detector found anything")
 
 
 def _judge_curve(curve: Curve, result: TrialOk | TrialFailed) -> StressVerdict | None:
