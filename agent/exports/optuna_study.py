@@ -184,11 +184,9 @@ def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict
 
 
 def _parameters(config: ForeignConfig) -> dict[str, Any]:
-    """The values given, or the name that stands for them. As text, as 1, 1.0 and true are one
-    category to Python."""
-    if config.values is None:
-        return {"config": config.name}
-    return {name: repr(value) for name, value in config.values.items()}
+    """The values given, if any: a name alone is an attribute, as a category of which each trial has
+    its own tells nothing. As text, as 1, 1.0 and true are one category to Python."""
+    return {name: repr(value) for name, value in (config.values or {}).items()}
 
 
 def _foreign_attributes(config: ForeignConfig) -> dict[str, Any]:

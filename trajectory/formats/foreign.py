@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
@@ -33,6 +34,8 @@ def _plain(value: Any) -> Any:
         raise ValueError("is no plain value")  # noqa: TRY004 (pydantic reports it)
     if isinstance(value, int) and value.bit_length() > _FLOAT_BITS:
         raise ValueError("is a whole number beyond any float")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"is {value}, no number that JSON has")
     return value
 
 

@@ -113,10 +113,7 @@ def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto")
 
     :raises FormatError: where the directory holds something, or the source no trajectory.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FormatError(
-            f"{directory} is there already and not empty; name another directory with --campaign"
-        )
+    _refuse_unless_new(directory)
     source = Source.read(_file_of(path))
     recognised = _recognise(source) if format_ == "auto" else format_
     with _whole_or_not_at_all(directory) as folder:
@@ -235,6 +232,24 @@ def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
         if _TRIAL_ID.fullmatch(trial_id) and curve.is_file() and not curve.is_symlink():
             (folder / "trials" / trial_id).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(curve, folder / "trials" / trial_id / CURVE_FILE)
+
+
+def _refuse_unless_new(directory: Path) -> None:
+    """A new directory takes the place of this one, so it may be empty or not there yet.
+
+    :raises FormatError: where that cannot be, or would pull the ground from under a shell.
+    """
+    if directory.is_dir() and directory.samefile(Path.cwd()):
+        why = "is the directory you are in"
+    elif directory.is_symlink() or directory.is_mount():
+        why = "is a link or a mount point"
+    elif directory.exists() and not directory.is_dir():
+        why = "is a file"
+    elif directory.is_dir() and any(directory.iterdir()):
+        why = "is there already and not empty"
+    else:
+        return
+    raise FormatError(f"{directory} {why}; name a new directory with --campaign")
 
 
 @contextmanager

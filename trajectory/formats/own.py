@@ -37,7 +37,7 @@ class OwnFile:
     accept_delta_frac: None = None
     lines: list[Line] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    trial_ids: list[str] = field(default_factory=list)
+    trial_ids: set[str] = field(default_factory=set)
 
 
 def read_journal(source: Source) -> OwnFile:
@@ -50,7 +50,7 @@ def read_journal(source: Source) -> OwnFile:
     for line in source.lines():
         try:
             row = _row(line, first=not own.lines)
-            _stands(row, configs, iterations)
+            _stands(row, configs, iterations, own.trial_ids)
         except ValueError as error:
             if not own.lines:
                 raise FormatError(
@@ -60,7 +60,6 @@ def read_journal(source: Source) -> OwnFile:
             own.skipped.append(Skipped(line=line.number, why=str(error)[:_WHY_CHARACTERS]))
             continue
         own.lines.append(line)
-        own.trial_ids += [trial.trial_id for trial in trials_of(row)]
     return own
 
 
@@ -86,10 +85,11 @@ def _row(line: Line, *, first: bool) -> Row:
     return row
 
 
-def _stands(row: Row, configs: set[str], iterations: set[int]) -> None:
+def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[str]) -> None:
     """
     :raises ValueError: where the row needs one that is not there, or repeats one.
     """
+    trials = trials_of(row)
     described: set[str] = set()
     if isinstance(row, IterationRow):
         if row.iter in iterations:
@@ -98,10 +98,12 @@ def _stands(row: Row, configs: set[str], iterations: set[int]) -> None:
             described.add(row.config_hash)
     elif isinstance(row, BaselineRow):
         described.add(row.config_hash)
-    elif isinstance(row, StressRow):
-        return  # it describes its config for itself alone
-    for trial in trials_of(row):
-        if trial.config_hash not in configs | described:
+    for trial in trials:
+        if trial.trial_id in trial_ids:
+            raise ValueError(f"trial {trial.trial_id} is there already")
+        # A stress test's row describes its config for itself alone.
+        known = isinstance(row, StressRow) or trial.config_hash in configs | described
+        if not known:
             raise ValueError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                 "taken in describes"
@@ -109,3 +111,4 @@ def _stands(row: Row, configs: set[str], iterations: set[int]) -> None:
     if isinstance(row, IterationRow):
         iterations.add(row.iter)
     configs |= described
+    trial_ids |= {trial.trial_id for trial in trials}

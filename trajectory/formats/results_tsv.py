@@ -10,6 +10,7 @@ line described as ``baseline`` is the baseline; where none is, nothing is taken 
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -24,7 +25,7 @@ _ACTIONS = {"keep": "keep", "discard": "discard", "crash": "discard"}
 
 def recognises(lines: list[Line]) -> bool:
     """Whether a file that begins with these lines is one."""
-    return bool(lines) and set(COLUMNS) <= set(_cells(lines[0]))
+    return bool(lines) and _is_header(_cells(lines[0]))
 
 
 def read(source: Source) -> ForeignFile:
@@ -34,8 +35,8 @@ def read(source: Source) -> ForeignFile:
     for line in source.lines():
         if header is None:
             header = _cells(line)
-            if not set(COLUMNS) <= set(header):
-                file.skip(line, f"a header names {', '.join(COLUMNS)}, and this is none")
+            if not _is_header(header):
+                file.skip(line, f"a header names {', '.join(COLUMNS)}, each once; this is none")
                 header = list(COLUMNS)
             continue
         file.take(line, lambda line=line, names=header: _run(line, names, file))  # type: ignore[misc]
@@ -68,9 +69,14 @@ def _run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
 
 
 def _number(cell: str, name: str) -> float:
-    if _NUMBER.fullmatch(cell) is None:  # Python would take 1_0 and other scripts' digits for one
+    # Python would take 1_0 and other scripts' digits for one.
+    if _NUMBER.fullmatch(cell) is None or not math.isfinite(float(cell)):
         raise ValueError(f"its {name} is {cell!r:.60}, no number")
     return float(cell)
+
+
+def _is_header(cells: list[str]) -> bool:
+    return set(COLUMNS) <= set(cells) and len(set(cells)) == len(cells)
 
 
 def _cells(line: Line) -> list[str]:

@@ -80,7 +80,8 @@ class _Reader:
                 "score": found["baseline_val_bpb"],
             }
         )
-        self.file.accept_delta_frac = header.accept_delta_frac
+        if 0 not in self._lines:  # else this line is about to be left out
+            self.file.accept_delta_frac = header.accept_delta_frac
         return run
 
 
@@ -167,7 +168,7 @@ _STAGES = {
 
 
 def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
-    metrics = found.get("eval_metrics") or {}
+    metrics = {} if found.get("eval_metrics") is None else found["eval_metrics"]
     if not isinstance(metrics, dict):
         raise ValueError(f"its eval_metrics are {metrics!r:.60}, no JSON object")  # noqa: TRY004
     about = {name: found[name] for name in _ABOUT_THE_RUN if name in found}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,10 @@ from trajectory.formats.foreign import ForeignRun, FormatName, Measure, Skipped
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 _EXCERPT = 60
+_BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+MOST_BYTES = 1 << 30
+"""Of a file to import: over 300,000 iterations. Reading takes about four times as much memory."""
 _WHY_CHARACTERS = 300
 
 
@@ -32,7 +38,10 @@ class Line:
         """
         :raises ValueError: where it is not UTF-8.
         """
-        return self.raw.decode("utf-8-sig" if self.number == 1 else "utf-8")
+        try:
+            return self.raw.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"it is not UTF-8 ({shown(self.raw)})") from error
 
     def json_object(self) -> dict[str, Any]:
         """
@@ -57,25 +66,52 @@ class Source:
     @classmethod
     def read(cls, path: Path) -> Source:
         """
-        :raises FormatError: where it cannot be read.
+        :raises FormatError: where it cannot be read, or is no trajectory by its size or encoding.
         """
         try:
-            return cls(path, path.read_bytes())
+            data = _content(path)
         except OSError as error:
             raise FormatError(
                 f"{path} cannot be imported: {error.strerror or error}; name a file that can be "
                 "read, or a campaign's directory"
             ) from error
+        if not data.strip():
+            raise FormatError(f"{path} is empty; name another file")
+        if data.startswith(_UTF_16):
+            raise FormatError(f"{path} is text in UTF-16; save it as UTF-8 and import that")
+        return cls(path, data)
 
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
 
     def lines(self) -> Iterator[Line]:
-        """Every line that is not blank."""
-        for number, raw in enumerate(self.data.split(b"\n"), start=1):
+        """Every line that is not blank, without the mark that some editors begin UTF-8 with."""
+        for number, line in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), start=1):
+            raw = line.rstrip(b"\r\n")
             if raw.strip():
-                yield Line(number, raw.rstrip(b"\r"))
+                yield Line(number, raw)
+
+
+def _content(path: Path) -> bytes:
+    """
+    :raises OSError: where it cannot be read.
+    :raises FormatError: where it is no regular file, which may have no end, or too large.
+    """
+    # Asked before it is opened: opening a pipe waits for somebody to write to it.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise FormatError(
+            f"{path} is no regular file (a device or a pipe, say); save what it gives to a file, "
+            "and name that"
+        )
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise FormatError(
+            f"{path} is larger than {MOST_BYTES >> 30} GiB, the most that is read; name "
+            "another file"
+        )
+    return data
 
 
 @dataclass(slots=True)

@@ -64,7 +64,10 @@ class RunNoise:
         replicated = [config for config in configs if config.n > 1]
         dof = sum(config.n - 1 for config in replicated)
         squares = math.fsum(
-            (score - config.mean) ** 2 for config in replicated for score in config.scores.values()
+            (score - mean) ** 2
+            for config in replicated
+            for mean in (config.mean,)
+            for score in config.scores.values()
         )
         return cls(math.sqrt(squares / dof), dof) if squares > 0 else None
 

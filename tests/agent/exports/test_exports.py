@@ -172,8 +172,8 @@ def test_commits_are_one_category(tmp_path: Path) -> None:
     import_campaign(tmp_path / "results.tsv", tmp_path / "r")
     export_optuna(Subject(tmp_path / "r", read_imported(tmp_path / "r")), str(tmp_path / "o"))
     study = optuna.load_study(study_name="r", storage=f"sqlite:///{tmp_path / 'o'}")
-    assert [t.params["config"] for t in study.trials][:2] == ["a1b2c3d", "b2c3d4e"]
-    assert study.best_params == {"config": "b2c3d4e"}
+    assert [t.user_attrs["config"] for t in study.trials][:2] == ["a1b2c3d", "b2c3d4e"]
+    assert study.best_trial.user_attrs["config"] == "b2c3d4e"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

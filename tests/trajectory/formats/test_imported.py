@@ -82,7 +82,7 @@ def test_rows_that_cannot_stand_alone_are_left_out(
     lines.insert(5, json.dumps({"kind": "unheard of"}))
     lines.append(dump_row(kept))
     stray = json.loads(dump_row(kept)) | {"iter": 1000}
-    stray["trials"][0]["config_hash"] = "0" * 64
+    stray["trials"][0] |= {"trial_id": "t999999", "config_hash": "0" * 64}
     lines.append(json.dumps(stray))
     provenance = import_campaign(write_jsonl(path, lines), tmp_path / "to")
     assert [skipped.line for skipped in provenance.skipped] == [4, 6, len(rows) + 3, len(rows) + 4]
@@ -91,6 +91,27 @@ def test_rows_that_cannot_stand_alone_are_left_out(
     imported = list(read_rows(tmp_path / "to" / JOURNAL_FILE))
     assert imported == rows
     assert Evidence(imported).iterations == 60
+
+
+def test_a_trial_is_taken_in_once(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
+    path, rows = journal
+    measured = next(row for row in rows if row.kind == "iteration" and row.trials)
+    again = json.loads(dump_row(measured)) | {"iter": 1000}
+    lines: list[object] = [*map(dump_row, rows), json.dumps(again), dump_row(rows[1])]
+    provenance = import_campaign(write_jsonl(path, lines), tmp_path / "to")
+    assert [skipped.line for skipped in provenance.skipped] == [len(rows) + 1, len(rows) + 2]
+    assert all("is there already" in skipped.why for skipped in provenance.skipped)
+    assert list(read_rows(tmp_path / "to" / JOURNAL_FILE)) == rows
+
+
+def test_an_editors_marks_are_no_part_of_a_journal(
+    tmp_path: Path, journal: tuple[Path, list[Row]]
+) -> None:
+    path, _ = journal
+    written = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + written.replace(b"\n", b"\r\n"))
+    assert not import_campaign(path, tmp_path / "to").skipped
+    assert (tmp_path / "to" / JOURNAL_FILE).read_bytes() == written
 
 
 def test_curves_come_along_and_nothing_else_does(
@@ -138,6 +159,25 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "to").iterdir()] == ["mine"]
     (tmp_path / "to" / "mine").unlink()
     import_campaign(path, tmp_path / "to")
+
+
+@pytest.mark.parametrize("name", [".", "here", "link", "nowhere", "file"])
+def test_what_a_new_directory_cannot_replace_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    monkeypatch.chdir(tmp_path / "here")
+    to = Path() if name == "." else tmp_path / name
+    with pytest.raises(FormatError, match="name a new directory with --campaign") as raised:
+        import_campaign(path, to)
+    assert "space" not in str(raised.value)
+    assert (tmp_path / "file").read_text() == "x"
+    assert not any(Path().iterdir())
 
 
 def test_a_named_format_is_believed_unless_nothing_fits(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ MALFORMED = {
     "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', no number"),
     "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
     "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', no number"),
-    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "finite"),
+    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', no number"),
+    "memory beyond any float": ("abc\t0.9\t1e400\tkeep\tx", "'1e400', no number"),
     "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', no number"),
     "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "no number"),
     "memory that is text": ("abc\t0.9\tlots\tkeep\tx", "memory_gb"),
@@ -70,6 +71,13 @@ def test_a_malformed_line_is_named_and_the_rest_taken_in(tmp_path: Path, name: s
 def test_a_line_that_is_no_utf8_is_named(tmp_path: Path) -> None:
     found = read(tmp_path, RESULTS_TSV.encode() + b"abc\t0.9\t1.0\tkeep\t\xff\xfe\n")
     assert [skipped.line for skipped in found.skipped] == [6]
+
+
+def test_a_header_that_names_a_column_twice_is_none(tmp_path: Path) -> None:
+    twice = "commit\tval_bpb\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+    found = read(tmp_path, twice + "abc\t0.9\t0.8\t1.0\tkeep\tx\n")
+    assert not found.runs
+    assert [skipped.line for skipped in found.skipped] == [1, 2]
 
 
 def test_without_a_line_called_baseline_there_is_none(tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ MALFORMED = {
         evaluated(1, "lr", 1e-3, 11) | {"candidate_cfg": {"lr": [1]}},
         "no plain value",
     ),
+    "metrics that are none": (evaluated(1, "lr", 1e-3, 11) | {"eval_metrics": []}, "eval_metrics"),
+    "a metric that is no number": (
+        evaluated(1, "lr", 1e-3, 11) | {"eval_metrics": {"loss": float("inf")}},
+        "metrics.loss: is inf, no number that JSON has",
+    ),
     "another decision": (evaluated(1, "lr", 1e-3, 11) | {"decision": "maybe"}, "maybe"),
     "no proposal": (evaluated(1, "lr", 1e-3, 11) | {"proposal": None}, "proposal"),
     "an iteration that is text": (evaluated(1, "lr", 1e-3, 11) | {"iter": "one"}, "iter"),
@@ -123,6 +128,11 @@ def test_a_second_header_is_no_second_baseline(tmp_path: Path) -> None:
     found = read(tmp_path, HEADER, HEADER)
     assert len(found.runs) == 1
     assert [skipped.line for skipped in found.skipped] == [2]
+
+
+def test_a_line_left_out_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = read(tmp_path, HEADER, HEADER | {"accept_delta_frac": 0.5})
+    assert found.accept_delta_frac == 0.005
 
 
 def test_a_refused_proposal_may_be_anything(tmp_path: Path) -> None:
