@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.campaign import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from agent.commands.places import (
     CampaignOption,
     MenuOption,
@@ -19,6 +21,8 @@ from agent.commands.places import (
     foreign_campaign,
 )
 from agent.exports.base import Exported, Subject
+from trajectory.errors import FormatError
+from trajectory.formats.foreign import IMPORTED_FILE
 
 Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
 FILES: dict[Form, str] = {
@@ -61,6 +65,7 @@ def export(
     if foreign is None:
         directory = existing_campaign(campaign, menu)
     subject = Subject(directory, foreign)
+    _refuse_own_files(directory, out or "")
     exported = _export(subject, to, out or str(directory / "export" / FILES[to]), overwrite)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
@@ -72,6 +77,15 @@ def export(
         *_next(to, exported),
     ):
         console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _refuse_own_files(directory: Path, out: str) -> None:
+    """
+    :raises FormatError: where writing would destroy what is exported.
+    """
+    own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
+    if Path(out).resolve() in {path.resolve() for path in own}:
+        raise FormatError(f"{out} is a file of the campaign itself; name another with --out")
 
 
 def _export(subject: Subject, to: Form, out: str, overwrite: bool) -> Exported:
@@ -98,7 +112,7 @@ def _next(to: Form, exported: Exported) -> list[str]:
     """How to look at it, where that takes another program."""
     address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
     if to == "optuna":
-        return [f"look with optuna-dashboard {address}"]
+        return [f"look with optuna-dashboard {shlex.quote(address)}"]
     if to == "mlflow":
-        return [f"look with mlflow ui --backend-store-uri {address}"]
+        return [f"look with mlflow ui --backend-store-uri {shlex.quote(address)}"]
     return []

@@ -66,7 +66,9 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
     :raises FormatError: where ``path`` is there and may not be overwritten, or cannot be written.
     """
-    if path.is_dir() or (path.exists() and not overwrite):
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path} is a directory or a device; name a file with --out")
+    if path.exists() and not overwrite:
         raise FormatError(f"{path} is there already; name another --out, or add --overwrite")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +85,23 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
         raise _unwritable(path, error) from error
     finally:
         new.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_database(where: str) -> Iterator[str]:
+    """A new SQLite file that becomes ``where`` when all went well; what is there already, and
+    whatever a URL names, is added to where it is.
+
+    :raises FormatError: as :func:`whole_file`.
+    """
+    if "://" in where or Path(where).is_file():
+        yield where
+        return
+    with whole_file(Path(where), overwrite=False) as new:
+        try:
+            yield str(new)
+        except FormatError as error:
+            raise FormatError(str(error).replace(str(new), where)) from error
 
 
 def _unwritable(path: Path, error: OSError) -> FormatError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.exports.base import Exported, Subject
+from agent.exports.base import Exported, Subject, whole_database
 from trainer.spec import CurvePoint
 from trainer.trial_files import read_curve
 from trajectory.formats.mlflow_runs import write_runs, write_trials
@@ -14,7 +14,8 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
     """A run per trial with its curve, in an experiment named after the campaign."""
     foreign = subject.foreign
     if foreign is not None:
-        count = write_runs(where, subject.name, foreign.runs, foreign.provenance.measure)
+        with whole_database(where) as place:
+            count = write_runs(place, subject.name, foreign.runs, foreign.provenance.measure)
         return Exported(count, "runs", hidden(where))
     trials = subject.directory / "trials"
     known = {path.name for path in trials.iterdir()} if trials.is_dir() else set()
@@ -28,6 +29,7 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
 
     campaign_id = subject.campaign().id
     experiment = f"{subject.name} {campaign_id}"
-    count = write_trials(where, experiment, tracked_trials(subject.rows()), curve)
+    with whole_database(where) as place:
+        count = write_trials(place, experiment, tracked_trials(subject.rows()), curve)
     notes = (f"{len(without)} trials are without a curve: none lies there",) if without else ()
     return Exported(count, "runs", hidden(where), notes)

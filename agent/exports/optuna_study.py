@@ -25,7 +25,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.exports.base import Exported, Subject
+from agent.exports.base import Exported, Subject, whole_database
 from agent.knob import Knob
 from trajectory.errors import FormatError
 from trajectory.evidence import ConfigEvidence, Evidence
@@ -36,6 +36,10 @@ from trajectory.rows import BaselineRow, IterationRow, Row
 from trajectory.tables import hidden
 
 BATCH = 500
+_UNUSABLE = (
+    *(optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError),
+    RuntimeError,  # Optuna's for another program's database
+)
 
 
 def export_optuna(subject: Subject, where: str) -> Exported:
@@ -50,8 +54,8 @@ def export_optuna(subject: Subject, where: str) -> Exported:
     else:
         trials, attributes = _own_trials(subject)
         name, measure = f"{subject.name} {attributes['campaign_id']}", "val_bpb"
-    with _usable(where):
-        study = _new_study(where, name, measure)
+    with whole_database(where) as place, _usable(place):
+        study = _new_study(place, name, measure)
         try:
             for key, value in attributes.items():
                 study.set_user_attr(key, value)
@@ -65,8 +69,6 @@ def export_optuna(subject: Subject, where: str) -> Exported:
 
 def _new_study(where: str, name: str, measure: str) -> optuna.Study:
     url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
-    if "://" not in where:
-        Path(where).absolute().parent.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(storage=url, study_name=name, direction="minimize")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -84,10 +86,11 @@ def _usable(where: str) -> Iterator[None]:
         raise FormatError(
             f"{hidden(where)} has a study of this campaign already; name another place with --out"
         ) from error
-    except (optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError) as error:
+    except _UNUSABLE as error:
+        why = str(error.__cause__ or error).splitlines()[0]
         raise FormatError(
-            f"no study can be kept at {hidden(where)} ({str(error).splitlines()[0]}); give a "
-            "file's path or the URL of a database whose driver is installed"
+            f"no study can be kept at {hidden(where)} ({why}); see that there is space, or give "
+            "another file's path or the URL of a database whose driver is installed"
         ) from error
     finally:
         optuna.logging.set_verbosity(before)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.campaigns import Toy
+from tests.support.campaigns import COMMAND, Toy
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 
 
@@ -73,11 +74,47 @@ def test_every_form_says_what_it_wrote(toy: Toy) -> None:
     assert "--overwrite" in refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}")
 
 
+@pytest.mark.parametrize("form", ["optuna", "csv", "jsonl"])
+def test_a_disk_that_is_full_leaves_nothing_half_written(toy: Toy, form: str) -> None:
+    arguments = [
+        COMMAND,
+        "export",
+        f"--to={form}",
+        f"--campaign={toy.campaign}",
+        f"--out=full-{form}/x",
+    ]
+    done = subprocess.run(
+        # No file may grow beyond 4 KiB, which to a program is a disk without space.
+        ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *arguments],
+        cwd=toy.home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith("error: ")
+    assert "space" in done.stderr
+    assert not list((toy.home / f"full-{form}").iterdir())
+    assert toy.run(*map(str, arguments[1:])).returncode == 0
+
+
+def test_a_campaign_is_not_exported_onto_itself(toy: Toy) -> None:
+    before = (toy.campaign / "trajectory.jsonl").read_bytes()
+    for form, name in (("jsonl", "trajectory.jsonl"), ("optuna", "history.sqlite")):
+        out = f"--out={toy.campaign / name}"
+        said = refused(toy, "export", f"--to={form}", f"--campaign={toy.campaign}", out)
+        assert "of the campaign itself" in said
+    assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
+
+
 def test_what_cannot_be_read_or_written_is_one_sentence(toy: Toy) -> None:
     (toy.home / "prose.txt").write_text("It was a dark and stormy night.\n")
     assert "no trajectory" in refused(toy, "import", "prose.txt")
+    assert "no regular file" in refused(toy, "import", "/dev/zero")
+    assert "in; name a new directory" in refused(toy, "import", "night.jsonl", "--campaign=.")
     refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}", "--out=/proc/x.csv")
     refused(toy, "loop", "--prior=prose.txt", f"--menu={toy.menu}", "--campaign=runs/none")
+    refused(toy, "loop", "--prior=/dev/zero", f"--menu={toy.menu}", "--campaign=runs/none")
     refused(toy, "loop", "--log=paper", f"--menu={toy.menu}", "--campaign=runs/none")
     assert not (toy.home / "runs" / "none").exists()
     assert not (toy.home / "runs" / "imported-prose").exists()

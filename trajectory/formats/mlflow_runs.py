@@ -60,8 +60,8 @@ def mlflow_client(where: str) -> Any:
 
 
 def _knock(uri: str) -> None:
-    """See that a database server is there: MLflow would try for two minutes, and say so."""
-    if uri.partition("://")[0].partition("+")[0] in {"postgresql", "mysql", "mssql"}:
+    """See that a database can be opened: MLflow would try for two minutes, and say so."""
+    if uri.partition("://")[0].partition("+")[0] in {"postgresql", "mysql", "mssql", "sqlite"}:
         engine = sa.create_engine(uri, poolclass=sa.NullPool)
         engine.connect().close()
 
@@ -72,15 +72,16 @@ def translated(where: str) -> Iterator[None]:
 
     :raises FormatError: for an MlflowException, or a database's, within.
     """
+    from alembic.util.exc import CommandError  # noqa: PLC0415 (MLflow's, for its tables)
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 (an extra, slow to load)
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError) as error:
+    except (MlflowException, SQLAlchemyError, CommandError) as error:
         why = str(error).splitlines()[0].replace(where, hidden(where))
         raise FormatError(
-            f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; give a file's path or "
-            "the URI of a tracking server"
+            f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; see that there is "
+            "space, or give another file's path or the URI of a tracking server"
         ) from error
 
 

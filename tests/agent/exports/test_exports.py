@@ -167,7 +167,7 @@ def test_another_tools_configs_are_a_study_of_what_was_seen(
     assert {t.params["d_model"] for t in study.trials} >= {"1024", "768"}
 
 
-def test_commits_are_one_category(tmp_path: Path) -> None:
+def test_a_commit_is_an_attribute_of_its_trial(tmp_path: Path) -> None:
     (tmp_path / "results.tsv").write_text(RESULTS_TSV)
     import_campaign(tmp_path / "results.tsv", tmp_path / "r")
     export_optuna(Subject(tmp_path / "r", read_imported(tmp_path / "r")), str(tmp_path / "o"))
@@ -218,6 +218,7 @@ def test_an_mlflow_export_that_fails_leaves_its_name_free(
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     night, where = own(tmp_path / "night", rows_of(4)), str(tmp_path / "m.sqlite")
+    export_mlflow(own(tmp_path / "another", rows_of(0)), where)
     rows = night.rows
 
     def cut_short() -> Iterator[Row]:

@@ -1,0 +1,82 @@
+"""Where an export may be written, and that it is there as a whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from agent.exports.base import Exported, Subject
+from agent.exports.files import export_csv
+from agent.exports.mlflow_export import export_mlflow
+from agent.exports.optuna_study import export_optuna
+from tests.support.foreign import RESULTS_TSV
+from trajectory.errors import FormatError
+from trajectory.formats.imported import import_campaign, read_imported
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
+    import_campaign(tmp_path / "results.tsv", tmp_path / "night")
+    return Subject(tmp_path / "night", read_imported(tmp_path / "night"))
+
+
+def to_csv(subject: Subject, where: str) -> Exported:
+    return export_csv(subject, Path(where), overwrite=True)
+
+
+def to_mlflow(subject: Subject, where: str) -> Exported:
+    pytest.importorskip("mlflow")
+    return export_mlflow(subject, where)
+
+
+EXPORTS = {"csv": to_csv, "optuna": export_optuna, "mlflow": to_mlflow}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("place", ["a folder", "/dev/null"])
+def test_what_is_no_file_is_left_as_it_is(
+    subject: Subject, tmp_path: Path, name: str, place: str
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    with pytest.raises(FormatError, match="is a directory or a device"):
+        EXPORTS[name](subject, str(tmp_path / place))
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("first", ["optuna", "mlflow"])
+def test_another_programs_database_is_one_sentence(
+    subject: Subject, tmp_path: Path, first: str
+) -> None:
+    where = str(tmp_path / "one.sqlite")
+    then = "mlflow" if first == "optuna" else "optuna"
+    EXPORTS[first](subject, where)
+    with pytest.raises(FormatError, match="give another file") as raised:
+        EXPORTS[then](subject, where)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_study_cut_short_leaves_no_file(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(study: optuna.Study, trials: list[optuna.trial.FrozenTrial]) -> None:
+        study.add_trial(trials[0])
+        raise KeyboardInterrupt
+
+    where = tmp_path / "o.sqlite"
+    before = sorted(tmp_path.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.Study, "add_trials", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            export_optuna(subject, str(where))
+    assert sorted(tmp_path.iterdir()) == before
+    assert export_optuna(subject, str(where)).count == 4
+    assert len(optuna.load_study(study_name="night", storage=f"sqlite:///{where}").trials) == 4
