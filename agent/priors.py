@@ -26,10 +26,11 @@ from agent.wording import changes_text
 from trainer.spec import Scalar
 from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import CampaignSource, read_campaign_source
+from trajectory.formats.imported import JOURNAL_FILE, CampaignSource, read_campaign_source
 from trajectory.formats.standings import Standings
+from trajectory.journal import read_rows
 from trajectory.ranking import Noise
-from trajectory.rows import parse_row
+from trajectory.rows import CampaignRow, parse_row
 
 MOST_TOLD = 400
 """Configs of one prior, spread evenly over its ranking where it has more."""
@@ -77,9 +78,13 @@ class Prior:
     """Of configs that are told: knobs this menu has, at values it does not allow."""
     why_no_gains: str | None
     """Why no gain is known; None where they are."""
+    left_out: int = 0
+    """Lines of it that could not be read."""
 
     def __str__(self) -> str:
         text = f"{self.source} (sha256 {self.sha256[:12]}): {self.measured} configs measured, "
+        if self.left_out:
+            text += f"{self.left_out} lines that could not be read left out, "
         if self.why_no_gains is not None:
             return f"{text}none told to the sampler: {self.why_no_gains}"
         text += f"{len(self.configs)} told to the sampler"
@@ -93,16 +98,31 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
 
     :param own: the directory of the campaign they are for, whose own results are no prior.
     :raises FormatError: where one is no trajectory.
-    :raises CampaignError: where one is the campaign itself.
+    :raises CampaignError: where one is the campaign itself, or another of them once more.
     """
-    paths = list(paths)
+    own_id = _campaign_id(own)
+    sources: dict[str, CampaignSource] = {}
     for path in paths:
-        if own.resolve() in (path.resolve(), path.resolve().parent):
+        source = read_campaign_source(path)
+        if source.identity == own_id:
             raise CampaignError(
                 f"{path} is the campaign itself, and what it has measured already counts; name an"
                 " earlier one with --prior"
             )
-    return tuple(_prior(read_campaign_source(path), menu) for path in paths)
+        if source.identity in sources:
+            raise CampaignError(
+                f"{path} is the same campaign as {sources[source.identity].path}, which would count"
+                " twice; name it with one --prior"
+            )
+        sources[source.identity] = source
+    return tuple(_prior(source, menu) for source in sources.values())
+
+
+def _campaign_id(directory: Path) -> str | None:
+    """None where no campaign has begun there."""
+    journal = directory / JOURNAL_FILE
+    first = next(read_rows(journal), None) if journal.is_file() else None
+    return first.id if isinstance(first, CampaignRow) else None
 
 
 def note_on(priors: Sequence[Prior], before: str | None) -> str | None:
@@ -157,6 +177,7 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
         findings=tuple(_finding(entry, baseline, sigma) for entry in entries[:MOST_LINES]),
         dropped_values=sum(dropped for _, dropped in told),
         why_no_gains=why,
+        left_out=source.left_out,
     )
 
 

@@ -29,6 +29,7 @@ from tests.support.rows import (
     write_journal,
 )
 from trajectory.errors import FormatError
+from trajectory.formats.imported import import_campaign
 from trajectory.rows import Row
 
 TOY = parse_menu(MENU.format(corpus="stdlib"), "toy")
@@ -139,3 +140,35 @@ def test_a_campaign_is_no_prior_of_itself(tmp_path: Path) -> None:
     for named in (path, tmp_path):
         with pytest.raises(CampaignError, match="is the campaign itself"):
             read_priors([named], TOY, tmp_path)
+
+
+def test_nor_is_a_copy_of_it(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    path = journal(tmp_path / "own" / "trajectory.jsonl", {"lr": 0.004})
+    longer = journal(tmp_path / "export.jsonl", {"lr": 0.004}, {"lr": 0.002})
+    import_campaign(path, tmp_path / "imported")
+    for named in (longer, tmp_path / "imported"):
+        with pytest.raises(CampaignError, match="is the campaign itself"):
+            read_priors([named], TOY, tmp_path / "own")
+
+
+def test_a_campaign_counts_once_however_it_is_named(tmp_path: Path) -> None:
+    path = journal(tmp_path / "t.jsonl", {"lr": 0.004})
+    night = write_jsonl(tmp_path / "night.jsonl", single_knob_lines(5))
+    for source in (path, night):
+        to = tmp_path / f"imported-{source.stem}"
+        import_campaign(source, to)
+        for again in (source, to):
+            with pytest.raises(CampaignError, match="would count twice") as raised:
+                read_priors([source, again], TOY, tmp_path / "campaign")
+            assert "\n" not in str(raised.value)
+    assert len(read_priors([path, night], TOY, tmp_path / "campaign")) == 2
+
+
+def test_what_could_not_be_read_of_a_prior_is_counted(tmp_path: Path) -> None:
+    path = journal(tmp_path / "t.jsonl", {"lr": 0.004}, {"lr": 0.002})
+    with path.open("a") as file:
+        file.write("{torn\n{torn\n")
+    (prior,) = read_priors([path], TOY, tmp_path / "campaign")
+    assert "2 lines that could not be read left out" in str(prior)
+    assert prior.measured == 3

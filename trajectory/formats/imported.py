@@ -35,6 +35,7 @@ from trajectory.formats.foreign import (
 )
 from trajectory.formats.own import OwnFile, read_journal
 from trajectory.formats.source import ForeignFile, Line, Source
+from trajectory.rows import CampaignRow, parse_row
 
 FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv"]
 JOURNAL_FILE = "trajectory.jsonl"
@@ -85,6 +86,17 @@ class CampaignSource:
     """What another tool measured; None for a campaign of ours."""
     journal_lines: tuple[bytes, ...]
     """The rows of one of ours, those left out that do not stand on their own."""
+    left_out: int
+    """Lines that could not be read."""
+
+    @property
+    def identity(self) -> str:
+        """The campaign's id, or the hash of what another tool wrote: equal however it came here."""
+        if self.foreign is not None:
+            return self.foreign.provenance.source_sha256
+        first = parse_row(self.journal_lines[0])
+        assert isinstance(first, CampaignRow)
+        return first.id
 
 
 def read_campaign_source(path: Path) -> CampaignSource:
@@ -95,15 +107,16 @@ def read_campaign_source(path: Path) -> CampaignSource:
     source = Source.read(_file_of(path))
     format_ = _recognise(source)
     if format_ == "journal":
-        lines = tuple(line.raw for line in read_journal(source).lines)
-        return CampaignSource(path, source.sha256, None, lines)
+        own = read_journal(source)
+        lines = tuple(line.raw for line in own.lines)
+        return CampaignSource(path, source.sha256, None, lines, len(own.skipped))
     if format_ == "imported":
         provenance, runs = _read_lines(source)
     else:
         found = _READERS[format_](source)
         provenance, runs = _provenance(source, found), tuple(found.runs)
     campaign = ImportedCampaign(source.path.parent, provenance, runs)
-    return CampaignSource(path, source.sha256, campaign, ())
+    return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
 
 
 def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto") -> Provenance:

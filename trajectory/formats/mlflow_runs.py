@@ -42,15 +42,13 @@ def mlflow_client(where: str) -> Any:
     :raises FormatError: where MLflow is not installed, or the address is none it can use.
     """
     try:
-        from mlflow.environment_variables import (  # noqa: PLC0415 (an extra, slow to load)
-            MLFLOW_HTTP_REQUEST_MAX_RETRIES,
-        )
+        from mlflow import environment_variables  # noqa: PLC0415 (an extra, slow to load)
         from mlflow.tracking import MlflowClient  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise FormatError(
             "MLflow is not installed; run: pip install 'autoresearch[mlflow]'"
         ) from error
-    retries: Any = MLFLOW_HTTP_REQUEST_MAX_RETRIES
+    retries: Any = environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES
     if not retries.is_set():
         retries.set(RETRIES)
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table it makes
