@@ -14,7 +14,7 @@ from agent.loggers.base import (
     iteration_metrics,
 )
 from trainer.spec import TrialSpec
-from trajectory.formats.mlflow_runs import mlflow_client
+from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, IterationRow, Role
 
@@ -31,6 +31,7 @@ class MlflowLogger:
         :param where: a file's path or a tracking URI.
         :raises FormatError: where MLflow is not installed or cannot use it.
         """
+        self._where = where
         self._client = mlflow_client(where)
         self._experiment = self._experiment_id(where, facts)
         self._campaign_run = self._campaign_run_id(facts)
@@ -40,7 +41,14 @@ class MlflowLogger:
         """Metrics by run, not sent yet."""
 
     def log(self, event: RunEvent) -> None:
-        """See :class:`~agent.loggers.base.RunLogger`."""
+        """See :class:`~agent.loggers.base.RunLogger`.
+
+        :raises FormatError: where MLflow cannot take it.
+        """
+        with translated(self._where):
+            self._log(event)
+
+    def _log(self, event: RunEvent) -> None:
         if isinstance(event, TrialBegan):
             self._begin(event.spec, event.role)
         elif isinstance(event, TrialPoint):

@@ -6,6 +6,8 @@ trial's number beside them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent.errors import SettingsError
 from agent.loggers.base import (
     CampaignFacts,
@@ -32,6 +34,7 @@ class WandbLogger:
             raise SettingsError(
                 "Weights & Biases has no key; run wandb login first, or set WANDB_MODE=offline"
             )
+        self._wandb: Any = wandb
         self._run = wandb.init(
             project=project,
             id=facts.id,
@@ -63,7 +66,12 @@ class WandbLogger:
 
     def close(self) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
-        self._run.finish()
+        try:
+            self._run.finish()
+        except Exception:
+            # Its process is gone, which it would find out once more, with a traceback, at our end.
+            self._wandb.teardown()
+            raise
 
 
 def _number(trial_id: str) -> int:

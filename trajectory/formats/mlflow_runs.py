@@ -51,7 +51,8 @@ def mlflow_client(where: str) -> Any:
     retries: Any = environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES
     if not retries.is_set():
         retries.set(RETRIES)
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table it makes
+    # It announces each table it makes, and prints the errors that it raises as well.
+    logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     with translated(where):
         _knock(tracking_uri(where))
         return MlflowClient(tracking_uri=tracking_uri(where))

@@ -1,0 +1,72 @@
+"""Trackers whose own part is gone in the middle: one note, and nothing of theirs on the screen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+START = """
+import os, sys, time
+from pathlib import Path
+import psutil
+from agent.loggers.base import CampaignFacts
+from agent.loggers.choice import LogTarget
+from tests.support.rows import Simulator
+from trajectory.rows import IterationRow
+
+rows = [row for row in Simulator().rows(30) if isinstance(row, IterationRow)]
+here = Path(sys.argv[1])
+logger = LogTarget.parse(sys.argv[2]).started(CampaignFacts(here, "c", {}))
+logger.log(rows[0])
+until = time.monotonic() + 60
+while not ready() and time.monotonic() < until:
+    time.sleep(0.1)
+break_it()
+for row in rows[1:]:
+    logger.log(row)
+    time.sleep(0.1)
+logger.close(30)
+print(logger.trouble)
+"""
+BROKEN = {
+    "wandb": """
+def ready():
+    return list(here.glob("wandb/offline-run-*/*.wandb"))
+
+def break_it():
+    time.sleep(1)
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+""",
+    "mlflow": """
+def ready():
+    return database().exists() and b"autoresearch.campaign_id" in database().read_bytes()
+
+def database():
+    return here / "mlflow.sqlite"
+
+def break_it():
+    time.sleep(1)
+    database().unlink()
+""",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_tracker_that_dies_is_one_note(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name)
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN[name] + START, tmp_path, name],
+        env=os.environ | {"WANDB_MODE": "offline", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"--log {name} is given up (" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
