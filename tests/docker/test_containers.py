@@ -84,6 +84,14 @@ def test_the_dockerfile_copies_everything_the_package_is_built_from() -> None:
         assert f"!{package}" in ignore
 
 
+def test_the_build_tries_the_command_as_the_user_who_runs_it() -> None:
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    tried = lines.index('RUN ["autoresearch", "--help"]')
+    users = [line for line in lines[:tried] if line.startswith("USER ")]
+    assert users[-1:] == ["USER 1000:1000"]
+    assert not any(line.startswith("USER ") for line in lines[tried:])
+
+
 def test_what_is_installed_is_held_and_never_asked_for() -> None:
     def lines(*arguments: str) -> list[str]:
         done = subprocess.run(
