@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -32,9 +34,15 @@ from agent.commands import (
 )
 from trainer.errors import AutoresearchError
 
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"autoresearch {version('autoresearch')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="autoresearch",
-    help="The overnight recipe lab for pretraining.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,6 +66,18 @@ app.command()(doctor.doctor)
 app.add_typer(cost.app, name="cost")
 app.add_typer(data.app, name="data")
 app.add_typer(menu.app, name="menu")
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The overnight recipe lab for pretraining."""
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...], n
 )
 def test_bad_usage_exits_two(toy: Toy, arguments: tuple[str, ...]) -> None:
     assert toy.run(*arguments).returncode == 2
+
+
+def test_it_says_its_version(toy: Toy) -> None:
+    done = toy.run("--version")
+    assert (done.returncode, done.stdout) == (0, f"autoresearch {version('autoresearch')}\n")
 
 
 def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
