@@ -41,7 +41,7 @@ clean:
 # The stamps make both commands quick once the environment is there; they are older than what they
 # were made from as soon as a dependency changes, and then pip brings the environment up to date.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
