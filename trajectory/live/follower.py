@@ -13,7 +13,6 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -64,7 +63,9 @@ class Follower:
         """Iteration to where its line begins and how long it is. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
-        self._last_until: int | None = None
+        self.until: int | None = None
+        """The iterations the loop at work is to reach, as last said: between two iterations nothing
+        is in flight."""
         self._activity_s = 0.0
 
     def poll(self) -> list[Brief]:
@@ -86,6 +87,7 @@ class Follower:
             self._forget()
         self._identity = identity
         self._trials.poll()
+        self.until = self._read_until() or self.until
         self._activity_s = self._last_change(stat.st_mtime)
         return list(self._read_on(journal))
 
@@ -187,7 +189,7 @@ class Follower:
     def status(self) -> Status:
         """How it stands at this moment."""
         iterations = len(self.briefs)
-        until = self._until()
+        until = self.until
         pace_s = fmean(self._walls_s) if self._walls_s else None
         left = max(0, until - iterations) if until is not None else None
         silent_s = max(0.0, time.time() - self._activity_s)
@@ -222,15 +224,14 @@ class Follower:
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         return next(iter(rank([best], 1, noise=noise, population=None, baseline=baseline)), None)
 
-    def _until(self) -> int | None:
-        """The iterations the loop at work is to reach, as last said: between two iterations
-        nothing is in flight. None where none was."""
-        with suppress(OSError, ValueError):
+    def _read_until(self) -> int | None:
+        """What the iteration in flight says; None where there is none, or it says nothing."""
+        try:
             in_flight = json.loads((self.directory / IN_FLIGHT_NAME).read_bytes())
-            until = in_flight.get("until") if isinstance(in_flight, dict) else None
-            if isinstance(until, int):
-                self._last_until = until
-        return self._last_until
+        except (OSError, ValueError):
+            return None
+        until = in_flight.get("until") if isinstance(in_flight, dict) else None
+        return until if isinstance(until, int) else None
 
     def _last_change(self, journal_s: float) -> float:
         changes = [journal_s, self._trials.changed_s]

@@ -140,6 +140,20 @@ def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
     assert follower.status().state == "silent"
 
 
+def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) -> None:
+    write(tmp_path, simulated(5))
+    in_flight = tmp_path / "in_flight.json"
+    in_flight.write_text(json.dumps({"iter": 4, "until": 100}), "utf-8")
+    follower = Follower(tmp_path)
+    follower.poll()
+    in_flight.unlink()
+    follower.poll()
+    assert follower.status().until == 100
+    in_flight.write_text(json.dumps({"iter": 5, "until": 200}), "utf-8")
+    follower.poll()
+    assert follower.status().until == 200
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"until": "soon"}', "\xff"])
 def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> None:
     write(tmp_path, simulated(5))
