@@ -78,7 +78,7 @@ class PauseWanted(Frozen):
     paused: bool
 
 
-def _board(request: Request) -> Board:
+async def _board(request: Request) -> Board:
     board: Board = request.app.state.board
     return board
 
@@ -86,7 +86,7 @@ def _board(request: Request) -> Board:
 TheBoard: TypeAlias = Annotated[Board, Depends(_board)]
 
 
-def _named(name: str, board: TheBoard) -> Watched:
+async def _named(name: str, board: TheBoard) -> Watched:
     if name not in board.campaigns:
         known = ", ".join(board.campaigns) or "none yet"
         raise HTTPException(404, f"there is no campaign {name!r}; there are: {known}")
