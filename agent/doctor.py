@@ -185,14 +185,9 @@ def _endpoint(environment: Environment) -> Check:
     from agent.proposers.endpoint import Endpoint  # noqa: PLC0415 (slow to load)
     from agent.proposers.patience import Patience  # noqa: PLC0415
 
-    key = environment.llm_api_key
     try:
-        endpoint = Endpoint(
-            environment.llm_base_url,
-            environment.llm_model,
-            key.get_secret_value() if key else None,
-            patience=Patience(timeout_s=PATIENCE_S, deadline_s=PATIENCE_S),
-        )
+        patience = Patience(timeout_s=PATIENCE_S, deadline_s=PATIENCE_S)
+        endpoint = Endpoint.of(environment, patience=patience)
         return Check("endpoint", "good", f"{endpoint.base_url} serves {endpoint.model}")
     except AutoresearchError as error:
         return Check("endpoint", "note", f"{error}")

@@ -88,18 +88,8 @@ def _choose(
     # The client of these two takes longer to load than all the rest of the command.
     from agent.proposers.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm import LlmProposer  # noqa: PLC0415
-    from agent.proposers.patience import Patience  # noqa: PLC0415
 
-    key = environment.llm_api_key
-    endpoint = Endpoint(
-        environment.llm_base_url,
-        environment.llm_model,
-        key.get_secret_value() if key else None,
-        patience=Patience(
-            timeout_s=environment.llm_timeout_s, deadline_s=environment.llm_deadline_s
-        ),
-        modes_path=directory / "endpoint.json",
-    )
+    endpoint = Endpoint.of(environment, modes_path=directory / "endpoint.json")
     llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / CONVERSATIONS_DIR))
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"

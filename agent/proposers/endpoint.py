@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import httpx2
 import openai
@@ -25,6 +25,7 @@ from agent.proposers.base import ProposerError
 from agent.proposers.completions import Message, Reply, read_completion, read_models
 from agent.proposers.patience import AsToldOr, Patience, may_pass
 from agent.proposers.schema_modes import ModeMemory, SchemaMode, probe
+from agent.settings import Environment
 
 MAX_BODY_BYTES = 1 << 20
 """Of one HTTP response; a proposal is a few hundred."""
@@ -95,6 +96,31 @@ class Endpoint:
         )
         # The client fills these from variables that are meant for OpenAI's own servers.
         self._client.organization = self._client.project = None
+
+    @classmethod
+    def of(
+        cls,
+        environment: Environment,
+        *,
+        patience: Patience | None = None,
+        modes_path: Path | None = None,
+    ) -> Self:
+        """The endpoint that the environment names.
+
+        :param patience: None: the environment's.
+        :raises SettingsError: where it names none, or one that is none.
+        """
+        if not environment.llm_base_url:
+            raise SettingsError("AUTORESEARCH_LLM_BASE_URL is not set")
+        key = environment.llm_api_key
+        return cls(
+            environment.llm_base_url,
+            environment.llm_model,
+            key.get_secret_value() if key else None,
+            patience=patience
+            or Patience(timeout_s=environment.llm_timeout_s, deadline_s=environment.llm_deadline_s),
+            modes_path=modes_path,
+        )
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, model={self._model!r})"
