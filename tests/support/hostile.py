@@ -309,11 +309,15 @@ def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
 
 
 def hop(trial_dir: Path) -> None:
-    """Leave a process that replaces itself by its child every few milliseconds, for ten seconds."""
+    """Leave a process that replaces itself by its child every few milliseconds, for ten seconds.
+
+    Each of them notes its process id in ``pids``.
+    """
     if os.fork() == 0:
         stop_at = time.monotonic() + 10
         while time.monotonic() < stop_at:
             os.setsid()
+            _note(trial_dir)
             if os.fork() != 0:
                 os._exit(0)
             time.sleep(0.002)
