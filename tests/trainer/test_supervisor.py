@@ -138,7 +138,7 @@ def test_should_stop_ends_the_trial(executor: LocalExecutor, trial_dir: Path) ->
     began = time.monotonic()
     with pytest.raises(TrialAborted, match="0001-s1 was stopped"):
         executor.run(trial_spec(), trial_dir, should_stop=lambda: time.monotonic() > began + 0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     assert not any(map(alive, pids(trial_dir, 4)))
 
 
@@ -166,20 +166,20 @@ def test_the_wall_clock_limit_is_kept(executor: LocalExecutor, trial_dir: Path, 
     result = fail(executor, trial_dir, hostile.spread, stay=True, deaf=deaf, wall_s=1)
     took_s = time.monotonic() - began
     assert (result.status, result.message) == ("timeout", "not done within the limit of 1 s")
-    assert 1 <= took_s < (3.5 if deaf else 2.5)
+    assert 1 <= took_s < 10  # what it left would live for a minute
     assert not any(map(alive, pids(trial_dir, 4)))
 
 
 def test_a_frozen_trial_is_ended(executor: LocalExecutor, trial_dir: Path) -> None:
     began = time.monotonic()
     assert fail(executor, trial_dir, hostile.freeze, wall_s=0.5).status == "timeout"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_nothing_outlives_a_trial_that_ends(executor: LocalExecutor, trial_dir: Path) -> None:
     began = time.monotonic()
     assert fail(executor, trial_dir, hostile.spread, stay=False).status == "crash"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert not any(map(alive, pids(trial_dir, 4)))
 
 
@@ -213,7 +213,7 @@ def test_shared_memory_counts_once(executor: LocalExecutor, trial_dir: Path) -> 
 def test_a_fork_bomb_is_ended(executor: LocalExecutor, trial_dir: Path) -> None:
     began = time.monotonic()
     result = fail(executor, trial_dir, hostile.fork_many, many=300, processes=20)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert result.status == "killed"
     assert result.message.endswith("processes, over the limit of 20")
     assert executor._server is not None

@@ -134,7 +134,7 @@ def test_ten_thousand_configs_fit_in_the_budget_quickly(tokens: int) -> None:
     prompter = Prompter(Budget(), tokens=tokens)
     began = time.monotonic()
     prompt = prompter.prompt(memory)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     assert prompt.tokens <= tokens
     shown = sum(line.startswith("- #") for line in prompt.messages[1].content.splitlines())
     assert "more configs not shown)" in prompt.messages[1].content

@@ -143,9 +143,10 @@ def test_a_driver_that_dies_ends_sampling_with_one_note(tmp_path: Path, error: s
         wait_until(lambda: bool(notes))
         before = lines(path)
         began_s = time.monotonic()
-        assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter stands still
-        assert sampler.energy_wh(time.monotonic() + 1) is None
-        assert time.monotonic() - began_s < 0.2
+        for _ in range(20):  # each would wait a quarter of a second for a sampler that lives
+            assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter stands still
+            assert sampler.energy_wh(time.monotonic() + 1) is None
+        assert time.monotonic() - began_s < 4
     assert len(notes) == 1
     assert notes[0].startswith("telemetry ended: NVML answers")
     assert lines(path) == before
@@ -173,21 +174,24 @@ def test_a_query_that_hangs_holds_up_nobody() -> None:
 
 
 def test_it_stops_at_once_between_samples() -> None:
-    sampler = Sampler(Paced(power_w=1), None, interval_s=60).start()
+    notes: list[str] = []
+    sampler = Sampler(Paced(power_w=1), None, interval_s=60, on_note=notes.append).start()
     sampler.mark()
-    began_s = time.monotonic()
     sampler.stop()
-    assert time.monotonic() - began_s < 0.5
     sampler.stop()
+    assert notes == [], "after two seconds it would have been left behind, with a note"
 
 
 def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.csv"
+    sessions_s = 0.0
     for _ in range(2):
+        began_s = time.monotonic()
         with Sampler(Paced(power_w=3600), path, interval_s=60) as sampler:
             since_s = sampler.mark()
             time.sleep(0.05)
             sampler.mark()
+        sessions_s += time.monotonic() - began_s
         time.sleep(0.2)  # between sessions nobody looks
     summary = sampler.summary(usd_per_kwh=1000)
     written = lines(path)
@@ -195,7 +199,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
     assert sum(late < early for early, late in itertools.pairwise(elapsed)) == 1
     assert path.read_text("utf-8").count("elapsed_s") == 1
     assert summary.samples == len(written)
-    assert 0.1 <= summary.sampled_s < 0.2
+    assert 0.1 <= summary.sampled_s <= sessions_s
     assert summary.kwh == pytest.approx(summary.sampled_s / 1000)
     assert summary.cost_usd == pytest.approx(summary.sampled_s)
     # An interval is of this session alone.
