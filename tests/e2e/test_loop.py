@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import time
 import tomllib
 from pathlib import Path
@@ -156,6 +157,23 @@ def test_two_signals_stop_at_once_and_lose_only_the_trial(toy: Toy) -> None:
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130, output
     assert time.monotonic() - asked < 10
+
+
+def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> None:
+    pytest.importorskip("mlflow")
+    toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        running = toy.start(5, f"--log=mlflow:http://127.0.0.1:{silent.getsockname()[1]}")
+        connection, _ = silent.accept()  # it has asked, and gets no answer
+        wait_for((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
+        for _ in range(2):
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        output, _ = running.communicate(timeout=60)
+        connection.close()
+    assert running.returncode == 130, output
+    assert "--log mlflow is given up (it was not done 2 s after the end)" in " ".join(output.split())
 
 
 def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:
