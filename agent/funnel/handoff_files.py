@@ -22,7 +22,7 @@ from agent.funnel.checks import (
 from agent.funnel.fidelity_words import fidelity_lines
 from agent.funnel.forecast_plot import draw_forecast
 from agent.funnel.handoff import Handoff
-from agent.funnel.megatron_flags import CHECKED_AGAINST, flag_words, precision_flags
+from agent.funnel.megatron_flags import CHECKED_AGAINST, MUP_SINCE, flag_words, precision_flags
 from agent.funnel.recipe import Recipe
 from agent.funnel.sizes import size_text
 from agent.funnel.stress_plot import Panel, Run, save_plot
@@ -126,7 +126,8 @@ class _Pages:
             "money": plan.money,
             "winner": winner,
             "campaign_id": " ".join(plan.dossier.row.id.split()),
-            "checked_against": CHECKED_AGAINST,
+            "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
+            "mup_since": MUP_SINCE,
             "bf16": flag_words(precision_flags("bf16")),
             "fp8": flag_words(precision_flags("fp8")),
             "nccl_share": NCCL_SHARE,

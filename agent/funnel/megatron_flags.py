@@ -1,23 +1,28 @@
 """A recipe as flags of Megatron-LM's pretrain_gpt.py.
 
-Every flag is in the argument parsers of Megatron-LM core_v0.16.1, core_v0.17.1 and core_v0.19.0
-(megatron/training/arguments.py). Where its defaults are not what the proxies trained with, the flag
-says what they did: no biases in linear layers, no dropout, rotary base 10,000, exact GELU, epsilon
-1e-5 in norms and 1e-8 in Adam.
+Every flag is in the argument parsers of the releases below (megatron/training/arguments.py). Where
+its defaults are not what the proxies trained with, the flag says what they did: no biases in linear
+layers, no dropout, rotary base 10,000, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from agent.funnel.booking import Checkpoints, Schedule
 from agent.funnel.layout import Layout
-from agent.funnel.projection import Projection
+from agent.funnel.projection import LrRule, Projection
 from trainer.spec import Fp8Recipe, Frozen
 
-CHECKED_AGAINST = ("core_v0.16.1", "core_v0.17.1", "core_v0.19.0")
+CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
+    "mup": ("core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
+    "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
+}
+"""The releases whose parsers have all the flags of such a plan."""
+MUP_SINCE = "core_v0.17.0"
+"""The first release with the maximal-update parametrisation."""
 
 INIT_STD = 0.02
 MAX_LOGIT_STD = 0.5
@@ -85,6 +90,7 @@ def megatron_flags(
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
         FlagGroup(name="INIT", flags=_init(projection)),
+        *_width(projection),
         FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
         FlagGroup(name="BATCH", flags=_batch(layout)),
         FlagGroup(name="PARALLEL", flags=_parallel(layout)),
@@ -137,25 +143,38 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
 
 
 def _init(projection: Projection) -> tuple[Flag, ...]:
-    """Under the maximal-update rule the matrices' variance goes with 1 / width (arXiv 2203.03466,
-    table 3) and the tables' stays; what writes to the residual stream Megatron-LM divides by
+    """As the proxy started. What writes to the residual stream Megatron-LM divides by
     sqrt(2 × layers) itself, as the proxies do."""
-    source, target = projection.source, projection.target
-    narrower = source.d_model / target.d_model
-    std = INIT_STD * (math.sqrt(narrower) if projection.lr_rule == "mup" else 1.0)
+    source = projection.source
     bound = MAX_TIED_LOGIT_STD if source.tie_embeddings else MAX_LOGIT_STD
     return _flags(
-        init_method_std=std,
+        init_method_std=INIT_STD,
         embedding_init_method_std=min(INIT_STD, bound / math.sqrt(source.d_model)),
     )
+
+
+def _width(projection: Projection) -> Iterator[FlagGroup]:
+    """Under the maximal-update rule Megatron-LM itself carries the rates, epsilons, initial weights
+    and logits from the proxy's width to the target's (get_mup_config_overrides in
+    megatron/core/optimizer); with the proxy's head_dim given, attention scores of that head_dim are
+    scaled as usual."""
+    if projection.lr_rule == "mup":
+        yield FlagGroup(
+            name="WIDTH",
+            flags=_flags(
+                use_mup=True,
+                mup_base_hidden_size=projection.source.d_model,
+                mup_base_head_dim=projection.source.d_model // projection.source.n_head,
+            ),
+        )
 
 
 def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
     config = projection.config
     return _flags(
         optimizer="adam",
-        lr=config.lr,
-        min_lr=config.lr * config.lr_min_ratio,
+        lr=projection.base_lr,
+        min_lr=projection.base_lr * config.lr_min_ratio,
         lr_decay_style="cosine",
         lr_warmup_iters=schedule.warmup_steps,
         lr_decay_iters=schedule.steps,

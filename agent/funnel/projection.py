@@ -2,19 +2,16 @@
 
 The learning rate, with ``r = d_model of the proxy / d_model of the target``:
 
-- ``mup``, the maximal-update parametrisation (Yang et al. 2022, arXiv 2203.03466, table 3, Adam):
-  the rate of a matrix whose input is as wide as the model goes with 1 / width, so the matrices in
-  the blocks and an untied head get ``lr × r``; the token and position tables and the norms' gains,
-  whose input does not widen, keep ``lr``. Under it the head's initial variance goes with
-  1 / width² and the blocks' with 1 / width (and attention scores with 1 / head_dim, which is a
-  constant where head_dim is kept). The trainer's proxies start from one standard deviation at
-  every width instead: the rule is applied to the size of the updates, not to the start.
+- ``mup``, the maximal-update parametrisation (Yang et al. 2022, arXiv 2203.03466, table 8, Adam):
+  the matrices in the blocks, whose input is as wide as the model, get ``lr × r`` and start with
+  their variance times ``r``; the tables, the head and the norms' gains keep ``lr`` and their start,
+  and the logits are multiplied by ``r`` (for an untied head that is table 3's rate and variance,
+  and it serves a tied one too). Attention scores go with 1 / head_dim, which is a constant where
+  head_dim is kept. The base is the winning proxy: at its own width the rule changes nothing.
 - ``sqrt_width``, the published shortcut: ``lr × sqrt(r)`` for everything.
 
-A launch script has one rate, and gets that of the blocks' matrices, which hold most of the
-parameters; under ``mup`` the tables then train slower than the rule would have them. Neither rule
-says anything about depth, the batch or the length of training: those rest on the proxy having the
-target's depth-to-width ratio, on the batch being carried in tokens, and on the forecast.
+Neither rule says anything about depth, the batch or the length of training: those rest on the proxy
+having the target's depth-to-width ratio, on the batch being carried in tokens, and on the forecast.
 """
 
 from __future__ import annotations
@@ -61,9 +58,10 @@ class Projection(Frozen):
     """The proxy's."""
     lr_rule: LrRule
     config: Config
-    """The target's: its shape, and the carried hyperparameters."""
+    """The target's: its shape, and the carried hyperparameters; its ``lr`` is that of the matrices
+    in the blocks, which hold most of the parameters."""
     lr_by_rule: dict[str, float]
-    """What each rule says, the chosen one included."""
+    """What each rule says of those, the chosen one included."""
     warmup_fraction: NonNegative
     """Of the schedule, the proxy's and the target's."""
     steps: PositiveInt
@@ -72,6 +70,11 @@ class Projection(Frozen):
     """Of the target's run."""
     carried: tuple[CarriedValue, ...]
     """Every field of the target's config, in its order."""
+
+    @property
+    def base_lr(self) -> float:
+        """What a launcher is given: it divides by the width itself where the rule is ``mup``."""
+        return self.source.lr if self.lr_rule == "mup" else self.config.lr
 
     @property
     def departures(self) -> tuple[str, ...]:
@@ -169,12 +172,10 @@ def _lr_words(
     if lr_rule == "sqrt_width":
         other = scalar_text(lr_by_rule["mup"])
         return f"lr × sqrt({ratio}), for everything; the maximal-update rule says {other}"
-    tables = "the embedding and norms" if target.tie_embeddings else "the input embedding and norms"
     return (
-        f"maximal update: lr × {ratio} for matrices of hidden layers"
-        f"{'' if target.tie_embeddings else ' and the head'}; {tables} would keep "
-        f"{scalar_text(config.lr)}, and get the same rate where a launcher has but one; "
-        f"sqrt_width says {scalar_text(lr_by_rule['sqrt_width'])}"
+        f"maximal update: lr × {ratio} for the matrices in the blocks; embedding, head and norms "
+        f"keep {scalar_text(config.lr)}, and the logits are multiplied by {ratio}; sqrt_width says "
+        f"{scalar_text(lr_by_rule['sqrt_width'])} for everything"
     )
 
 

@@ -60,8 +60,8 @@ class Recipe(Frozen):
     checkpoints: Checkpoints
     precision: Literal["bf16", "fp8"]
     sqrt_batch_lr: NonNegative
-    """What the square-root rule would make of the learning rate for the changed batch (Malladi et
-    al. 2022, arXiv 2205.10287); the launch script keeps the projected one."""
+    """What the square-root rule would make of the launch script's ``--lr`` for the changed batch
+    (Malladi et al. 2022, arXiv 2205.10287); the script keeps the projected one."""
     groups: tuple[FlagGroup, ...]
     """Of pretrain_gpt.py, but for data, tokenizer and places."""
     precision_flags: tuple[Flag, ...]
@@ -166,7 +166,7 @@ def _recipe(
         schedule=schedule,
         checkpoints=checkpoints,
         precision=precision,
-        sqrt_batch_lr=projection.config.lr
+        sqrt_batch_lr=projection.base_lr
         * (schedule.tokens_per_step / candidate.config.tokens_per_step) ** 0.5,
         groups=megatron_flags(projection, memory.layout, schedule),
         precision_flags=precision_flags(precision),
@@ -189,7 +189,7 @@ def batch_words(recipe: Recipe) -> str | None:
     return (
         f"a step has {schedule.tokens_per_step:,} tokens, "
         f"{schedule.tokens_per_step / proxy_tokens:,.4g} times the proxy's {proxy_tokens:,} "
-        f"({schedule.batch:,} sequences{adjusted}); the learning rate is left at "
-        f"{scalar_text(recipe.projection.config.lr)}, the square-root rule would say "
+        f"({schedule.batch:,} sequences{adjusted}); the launch's --lr is left at "
+        f"{scalar_text(recipe.projection.base_lr)}, the square-root rule would say "
         f"{scalar_text(recipe.sqrt_batch_lr)}"
     )

@@ -31,7 +31,8 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
         yield words
     yield (
         f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
-        f"{projection.target.d_model / projection.source.d_model:.3g}; the rules say "
+        f"{projection.target.d_model / projection.source.d_model:.3g}; of the matrices in the "
+        "blocks the rules say "
         + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
     )
     yield from _long_warmup(dossier, winner, booking)

@@ -173,7 +173,8 @@ def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> 
         output, _ = running.communicate(timeout=60)
         connection.close()
     assert running.returncode == 130, output
-    assert "--log mlflow is given up (it was not done 2 s after the end)" in " ".join(output.split())
+    said = " ".join(output.split())
+    assert "--log mlflow is given up (it was not done 2 s after the end)" in said
 
 
 def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:

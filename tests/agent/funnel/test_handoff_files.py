@@ -60,12 +60,19 @@ class Node:
         self.environment = {
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "HOME": str(home),
-            "MEGATRON_DIR": "/opt/Megatron-LM",
+            "MEGATRON_DIR": str(home / "Megatron-LM"),
             "DATA_PATH": "0.3 /data/a 0.7 /data/b",
             "TOKENIZER_MODEL": "/data/tok en",
             "CHECKPOINT_DIR": str(home / "checkpoints"),
         }
+        self.model_config = home / "Megatron-LM/megatron/core/transformer/transformer_config.py"
+        self.model_config.parent.mkdir(parents=True)
+        self.model_config.write_text("class TransformerConfig:\n    use_mup: bool = False\n")
         self.stand_in("torchrun", f'printf "%s\\n" "$@" > {home}/words; env > {home}/env')
+
+    @property
+    def pretrain(self) -> str:
+        return f"{self.environment['MEGATRON_DIR']}/pretrain_gpt.py"
 
     def stand_in(self, name: str, body: str) -> None:
         path = self.bin / name
@@ -116,7 +123,7 @@ def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
     done = node.run(bundle / "launch_megatron.sh", "--exit-interval", "7")
     assert done.returncode == 0, done.stderr
     words = node.words()
-    place = words.index("/opt/Megatron-LM/pretrain_gpt.py")
+    place = words.index(node.pretrain)
     assert words[:place][words.index("--nproc-per-node") + 1] == "8"
     own = dict(options(words[place + 1 :]))
     known = known_options()
@@ -133,13 +140,11 @@ def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
 def test_the_one_line_says_what_the_script_says(bundle: Path, node: Node) -> None:
     node.run(bundle / "launch_megatron.sh")
     words = node.words()
-    from_script = dict(options(words[words.index("/opt/Megatron-LM/pretrain_gpt.py") + 1 :]))
+    from_script = dict(options(words[words.index(node.pretrain) + 1 :]))
     done = node.run(bundle / "torchrun_line.sh")
     assert done.returncode == 0, done.stderr
     words = node.words()
-    assert (
-        dict(options(words[words.index("/opt/Megatron-LM/pretrain_gpt.py") + 1 :])) == from_script
-    )
+    assert dict(options(words[words.index(node.pretrain) + 1 :])) == from_script
 
 
 @pytest.mark.parametrize("name", ["MEGATRON_DIR", "DATA_PATH", "TOKENIZER_MODEL", "CHECKPOINT_DIR"])
@@ -150,6 +155,16 @@ def test_what_the_user_must_fill_in_is_asked_for_by_name(
     done = node.run(bundle / "launch_megatron.sh")
     assert done.returncode != 0
     assert f"set {name}" in done.stderr
+    assert not (node.home / "words").exists()
+
+
+def test_a_megatron_lm_without_the_rule_is_refused_before_anything_starts(
+    bundle: Path, node: Node
+) -> None:
+    node.model_config.write_text("class TransformerConfig: ...\n")
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode == 2
+    assert "take Megatron-LM core_v0.17.0 or later" in done.stderr
     assert not (node.home / "words").exists()
 
 
@@ -188,11 +203,11 @@ done
 
 
 def test_fp8_is_compared_with_bf16(bundle: Path, node: Node) -> None:
-    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *fp8* ]] && LOSS=5.02' + LOSSES)
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *--fp8-format* ]] && LOSS=5.02' + LOSSES)
     done = node.run(bundle / "preflight.sh", "fp8")
     assert done.returncode == 0, done.stderr
     assert "0.40 % apart, allowed 1.00 %" in done.stdout
-    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *fp8* ]] && LOSS=5.2' + LOSSES)
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *--fp8-format* ]] && LOSS=5.2' + LOSSES)
     assert node.run(bundle / "preflight.sh", "fp8").returncode == 1
     node.stand_in("torchrun", "true")
     assert "has no losses" in node.run(bundle / "preflight.sh", "fp8").stderr

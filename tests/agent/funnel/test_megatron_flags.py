@@ -24,11 +24,16 @@ CHECKPOINTS = Checkpoints(
 )
 
 
-def known_options() -> dict[str, tuple[str, list[str]]]:
-    """What the real parsers take, by name: how many values, and which."""
+def known_options(lr_rule: LrRule = "mup") -> dict[str, tuple[str, list[str]]]:
+    """What the real parsers take, by name: how many values, and which. A plan by another rule than
+    ``mup`` is to do with the oldest release."""
     lines = OPTIONS.read_text("utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
-    return {name: (takes, choices.split(",") if choices else []) for name, takes, choices in rows}
+    return {
+        name: (takes, choices.split(",") if choices else [])
+        for name, takes, choices, *since in rows
+        if lr_rule == "mup" or not since
+    }
 
 
 def words_of(
@@ -69,14 +74,15 @@ LAYOUTS = [
 ]
 
 
+@pytest.mark.parametrize("lr_rule", ["mup", "sqrt_width"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_every_flag_is_one_that_megatron_lm_has(
-    target: TargetArchitecture, layout: Layout, precision: str
+    target: TargetArchitecture, layout: Layout, precision: str, lr_rule: LrRule
 ) -> None:
-    known = known_options()
-    words = words_of(target, layout=layout, precision=precision)
+    known = known_options(lr_rule)
+    words = words_of(target, lr_rule=lr_rule, layout=layout, precision=precision)
     seen = list(options(words))
     assert len({name for name, _ in seen}) == len(seen)
     for name, values in seen:
@@ -101,13 +107,14 @@ def test_a_llama_is_told_apart_from_a_gpt() -> None:
     assert value(llama, "--num-query-groups") == "8"
 
 
-def test_the_recipe_is_in_the_flags() -> None:
+@pytest.mark.parametrize(("lr_rule", "lr"), [("mup", 2e-3), ("sqrt_width", 2e-3 / 32**0.5)])
+def test_the_recipe_is_in_the_flags(lr_rule: LrRule, lr: float) -> None:
     words = words_of(
-        load_target("llama-7b"), lr=2e-3, lr_min_ratio=0.25, beta1=0.91, beta2=0.97, grad_clip=0.5,
-        weight_decay=0.2, lr_warmup=20,
+        load_target("llama-7b"), lr_rule=lr_rule, lr=2e-3, lr_min_ratio=0.25, beta1=0.91,
+        beta2=0.97, grad_clip=0.5, weight_decay=0.2, lr_warmup=20,
     )  # fmt: skip
-    assert float(value(words, "--lr")) == pytest.approx(2e-3 * 128 / 4096)
-    assert float(value(words, "--min-lr")) == pytest.approx(0.25 * 2e-3 * 128 / 4096)
+    assert float(value(words, "--lr")) == pytest.approx(lr)
+    assert float(value(words, "--min-lr")) == pytest.approx(0.25 * lr)
     assert float(value(words, "--adam-beta1")) == 0.91
     assert float(value(words, "--adam-beta2")) == 0.97
     assert float(value(words, "--clip-grad")) == 0.5
@@ -123,13 +130,19 @@ def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:
     assert megatron_flags.MAX_LOGIT_STD == torch_gpt.MAX_LOGIT_STD
     assert megatron_flags.MAX_TIED_LOGIT_STD == torch_gpt.MAX_TIED_LOGIT_STD
     assert megatron_flags.ROTARY_BASE == torch_gpt.ROTARY_BASE
-    target = load_target("llama-7b")
-    mup, plain = words_of(target), words_of(target, lr_rule="sqrt_width")
-    ratio = float(value(mup, "--init-method-std")) / float(value(plain, "--init-method-std"))
-    assert ratio == pytest.approx(math.sqrt(128 / 4096))
-    assert float(value(plain, "--init-method-std")) == torch_gpt.INIT_STD
     tied = 0.18 / math.sqrt(128)
-    assert float(value(mup, "--embedding-init-method-std")) == pytest.approx(tied, rel=1e-6)
+    for rule in ("mup", "sqrt_width"):
+        words = words_of(load_target("llama-7b"), lr_rule=rule)
+        assert float(value(words, "--init-method-std")) == torch_gpt.INIT_STD
+        assert float(value(words, "--embedding-init-method-std")) == pytest.approx(tied, rel=1e-6)
+
+
+def test_the_maximal_update_rule_is_left_to_megatron_lm_with_the_proxy_as_its_base() -> None:
+    words = words_of(load_target("llama-7b"), d_model=256, n_head=4)
+    assert "--use-mup" in words
+    assert value(words, "--mup-base-hidden-size") == "256"
+    assert value(words, "--mup-base-head-dim") == "64"
+    assert "--use-mup" not in words_of(load_target("llama-7b"), lr_rule="sqrt_width")
 
 
 def test_precision_and_layout() -> None:

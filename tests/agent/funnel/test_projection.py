@@ -41,8 +41,9 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     projection = project(PROXY, TARGET, horizon_steps=1000)
 
     assert projection.lr_by_rule == {"mup": 7.5e-5, "sqrt_width": 1.5e-4}
-    assert projection.config.lr == 7.5e-5
-    assert project(PROXY, TARGET, horizon_steps=1000, lr_rule="sqrt_width").config.lr == 1.5e-4
+    assert (projection.config.lr, projection.base_lr) == (7.5e-5, 3e-4)
+    shortcut = project(PROXY, TARGET, horizon_steps=1000, lr_rule="sqrt_width")
+    assert (shortcut.config.lr, shortcut.base_lr) == (1.5e-4, 1.5e-4)
     # 16 × 1,024 tokens are two sequences of 8,192; 160,605,224,960 tokens are 20 a parameter.
     assert (projection.config.batch_size, projection.tokens_per_step) == (2, 16384)
     assert projection.steps == math.ceil(160_605_224_960 / 16384) == 9_802_565
@@ -71,7 +72,9 @@ def test_every_value_says_what_carried_it() -> None:
         assert each.target == getattr(projection.config, field)
         assert each.proxy == getattr(PROXY, field)
         assert each.rule
-    assert "lr × 1024 / 4096 for matrices of hidden layers and the head" in rule(projection, "lr")
+    said = rule(projection, "lr")
+    assert "lr × 1024 / 4096 for the matrices in the blocks" in said
+    assert "embedding, head and norms keep 0.0003" in said
     assert "sqrt_width says 0.00015" in rule(projection, "lr")
     assert "0.500% of the schedule" in rule(projection, "lr_warmup")
     assert rule(projection, "batch_size") == (
@@ -100,12 +103,6 @@ def test_multi_head_attention_is_said_by_leaving_the_kv_heads_out() -> None:
     )
 
     assert project(PROXY, full, horizon_steps=1000).config.n_kv_head is None
-
-
-def test_a_tied_head_is_not_among_the_matrices_that_scale() -> None:
-    said = rule(project(PROXY, load_target("llama-1b"), horizon_steps=1000), "lr")
-
-    assert "hidden layers; the embedding and norms would keep 0.0003" in said
 
 
 @pytest.mark.parametrize("horizon", [1, 5])
