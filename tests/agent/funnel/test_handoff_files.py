@@ -65,9 +65,9 @@ class Node:
             "TOKENIZER_MODEL": "/data/tok en",
             "CHECKPOINT_DIR": str(home / "checkpoints"),
         }
-        self.model_config = home / "Megatron-LM/megatron/core/transformer/transformer_config.py"
-        self.model_config.parent.mkdir(parents=True)
-        self.model_config.write_text("class TransformerConfig:\n    use_mup: bool = False\n")
+        self.optimizer = home / "Megatron-LM/megatron/core/optimizer/optimizer.py"
+        self.optimizer.parent.mkdir(parents=True)
+        self.optimizer.write_text("def _param_group_override_keys(): ...\n")
         self.stand_in("torchrun", f'printf "%s\\n" "$@" > {home}/words; env > {home}/env')
 
     @property
@@ -158,13 +158,17 @@ def test_what_the_user_must_fill_in_is_asked_for_by_name(
     assert not (node.home / "words").exists()
 
 
-def test_a_megatron_lm_without_the_rule_is_refused_before_anything_starts(
+def test_a_megatron_lm_that_resumes_at_other_rates_is_refused_before_anything_starts(
     bundle: Path, node: Node
 ) -> None:
-    node.model_config.write_text("class TransformerConfig: ...\n")
+    """core_v0.18.2's line: embedding and blocks differ in none of these."""
+    node.optimizer.write_text(
+        "param_group_identifier_keys = "
+        "('wd_mult', 'lr_mult', 'is_expert_parallel', 'is_decoupled_lr')\n"
+    )
     done = node.run(bundle / "launch_megatron.sh")
     assert done.returncode == 2
-    assert "take Megatron-LM core_v0.17.0 or later" in done.stderr
+    assert "take Megatron-LM core_v0.19.0 or later" in done.stderr
     assert not (node.home / "words").exists()
 
 
