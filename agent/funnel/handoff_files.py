@@ -31,6 +31,7 @@ from agent.wording import changes_text, difference, duration_text, scalar_text
 
 FORECAST_FILE = "forecast.json"
 PLAN_FILE = "plan.json"
+HALF_LR_FILE = "pretrain_gpt_half_lr.py"
 
 
 def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
@@ -52,6 +53,8 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
     for recipe in plan.recipes:
         files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
         files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
+        if recipe.is_continuation:
+            files[HALF_LR_FILE] = pages.render(f"{HALF_LR_FILE}.j2", recipe)
     for picture_format, content in draw_forecast(plan.forecast, curves).items():
         files[f"forecast.{picture_format}"] = content
     return files
@@ -151,6 +154,8 @@ class _Pages:
             "layout": recipe.layout,
             "save_flags": flag_words(recipe.save_flags),
             "words": flag_words(recipe.flags),
+            "half_lr_file": HALF_LR_FILE,
+            "factor": recipe.lr_factor,
         }
         return template.render(self._values | own).encode()
 

@@ -3,8 +3,10 @@
 - ``winner``: the finalist with the lowest long-run mean.
 - ``runner-up``: the next one, for where the winner's word proves void.
 - ``restart``: the finalists after it; and the winner with half its learning rate, which is what to
-  go on with from the last good checkpoint where its loss spikes and does not come back. That one
-  was not stress-tested, and says so.
+  go on with from the last checkpoint before a spike that does not come back. That one was not
+  stress-tested, and says so. Its flags are the winner's, and the launch script halves what the
+  schedule makes of them: Megatron-LM takes a run's rates from its checkpoint, whatever ``--lr`` and
+  ``--override-opt_param-scheduler`` say (core_v0.16.1 to v0.18.2), or stops (v0.19.0).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from agent.funnel.megatron_flags import (
 from agent.funnel.projection import LrRule, Projection, project
 from agent.funnel.target import TargetArchitecture
 from agent.wording import scalar_text
-from trainer.spec import Finite, Frozen, NonNegative, NonNegativeInt
+from trainer.spec import Finite, Frozen, NonNegative, NonNegativeInt, Positive
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
 RESTART_LR = 0.5
@@ -64,6 +66,8 @@ class Recipe(Frozen):
     (Malladi et al. 2022, arXiv 2205.10287); the script keeps the projected one."""
     groups: tuple[FlagGroup, ...]
     """Of pretrain_gpt.py, but for data, tokenizer and places."""
+    lr_factor: Positive = 1.0
+    """What the launch script multiplies the learning rates of the flags by."""
     precision_flags: tuple[Flag, ...]
     save_flags: tuple[Flag, ...]
 
@@ -81,6 +85,11 @@ class Recipe(Frozen):
     def script(self) -> str:
         """The launch script's name."""
         return f"launch_megatron{self.name.removeprefix('recipe').replace('-', '_')}.sh"
+
+    @property
+    def is_continuation(self) -> bool:
+        """Whether it goes on from another run's checkpoint."""
+        return self.lr_factor != 1.0
 
     @property
     def file(self) -> str:
@@ -125,15 +134,23 @@ def _halved(winner: Candidate, booking: Booking, lr_rule: LrRule, batch: int | N
     recipe = _recipe(
         "recipe-restart-half-lr",
         "restart",
-        "the winner with half its learning rate, to go on with from the last good checkpoint "
-        "before a spike that does not recover; not stress-tested",
+        "the winner with half its learning rate, to go on with from the last checkpoint before a "
+        "spike that does not recover; not stress-tested",
         winner.model_copy(update={"config": gentler}),
         carry(winner.model_copy(update={"config": gentler}), booking.target, lr_rule),
         booking,
         batch,
     )
     return recipe.model_copy(
-        update={"proxy_hash": gentler.config_hash, "proxy_bpb": None, "proxy_runs": 0}
+        update={
+            "proxy_hash": gentler.config_hash,
+            "proxy_bpb": None,
+            "proxy_runs": 0,
+            "groups": megatron_flags(
+                carry(winner, booking.target, lr_rule), recipe.layout, recipe.schedule
+            ),
+            "lr_factor": RESTART_LR,
+        }
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,83 @@ def test_recipes_are_there_for_every_finalist_and_a_restart(bundle: Path) -> Non
     assert half["projection"]["config"]["lr"] == pytest.approx(lr / 2)
     assert half["proxy_bpb"] is None
     assert recipe_config(bundle / "recipe.json").n_layer == 32
+
+
+def restarting(node: Node) -> list[str]:
+    """The flags of a launch that goes on from step 4512 of another run."""
+    other = node.home / "winner"
+    (other / "iter_0004512").mkdir(parents=True, exist_ok=True)
+    node.environment |= {"FROM_DIR": str(other), "FROM_STEP": "4512"}
+    return ["--load", str(other), "--ckpt-step", "4512"]
+
+
+def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sake(
+    bundle: Path, node: Node
+) -> None:
+    node.run(bundle / "launch_megatron.sh")
+    words = node.words()
+    winners = dict(options(words[words.index(node.pretrain) + 1 :]))
+    winners.pop("--load")
+    node.environment["CHECKPOINT_DIR"] = str(node.home / "gentler")
+    script = bundle / "launch_megatron_restart_half_lr.sh"
+    assert "set FROM_DIR" in node.run(script).stderr
+    load = restarting(node)
+    done = node.run(script)
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    place = words.index(str(bundle / "pretrain_gpt_half_lr.py"))
+    flags = dict(options(words[place + 1 :]))
+    assert [flags.pop("--load"), flags.pop("--ckpt-step")] == [load[1:2], load[3:]]
+    assert flags | {"--save": winners["--save"]} == winners
+    # Once it has checkpoints of its own, it goes on from them.
+    (node.home / "gentler/latest_checkpointed_iteration.txt").write_text("4700")
+    assert node.run(script).returncode == 0
+    own = dict(options(node.words()[place + 1 :]))
+    assert own["--load"] == own["--save"] == [str(node.home / "gentler")]
+    assert "--ckpt-step" not in own
+
+
+def test_a_restart_from_a_checkpoint_that_is_gone_is_refused(bundle: Path, node: Node) -> None:
+    restarting(node)
+    node.environment["FROM_STEP"] = "4513"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert done.returncode == 2
+    assert "iter_0004513" in done.stderr
+    assert not (node.home / "words").exists()
+
+
+def test_half_the_rate_is_half_of_what_the_schedule_says(bundle: Path, node: Node) -> None:
+    core = node.home / "Megatron-LM/megatron/core"
+    (core / "__init__.py").touch()
+    (core / "optimizer_param_scheduler.py").write_text(
+        "class OptimizerParamScheduler:\n    def get_lr(self, group): return group * 3\n"
+    )
+    (node.home / "Megatron-LM/pretrain_gpt.py").write_text(
+        "import sys\n"
+        "from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler\n"
+        "print(__name__, OptimizerParamScheduler().get_lr(2), sys.argv[1:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(bundle / "pretrain_gpt_half_lr.py"), "--lr", "6"],
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "__main__ 3.0 ['--lr', '6']\n", done.stderr
+
+
+def test_one_recipe_does_not_go_on_from_anothers_checkpoints(bundle: Path, node: Node) -> None:
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0, "from its own it does"
+    (node.home / "words").unlink()
+    restarting(node)
+    for other in ("runner_up", "restart_1", "restart_half_lr"):
+        done = node.run(bundle / f"launch_megatron_{other}.sh")
+        assert done.returncode == 2
+        assert "which has checkpoints of launch_megatron.sh" in done.stderr
+        assert not (node.home / "words").exists()
 
 
 def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
