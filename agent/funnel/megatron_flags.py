@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from agent.funnel.booking import Checkpoints, Schedule
 from agent.funnel.layout import Layout
 from agent.funnel.projection import LrRule, Projection
-from trainer.spec import Fp8Recipe, Frozen
+from trainer.spec import Config, Fp8Recipe, Frozen
 
 CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),
@@ -148,12 +148,16 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
 def _init(projection: Projection) -> tuple[Flag, ...]:
     """As the proxy started. What writes to the residual stream Megatron-LM divides by
     sqrt(2 × layers) itself, as the proxies do."""
-    source = projection.source
-    bound = MAX_TIED_LOGIT_STD if source.tie_embeddings else MAX_LOGIT_STD
     return _flags(
         init_method_std=INIT_STD,
-        embedding_init_method_std=min(INIT_STD, bound / math.sqrt(source.d_model)),
+        embedding_init_method_std=table_std(projection.source),
     )
+
+
+def table_std(config: Config) -> float:
+    """The standard deviation that the trainer's tables and head start with."""
+    bound = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
+    return min(INIT_STD, bound / math.sqrt(config.d_model))
 
 
 def _width(projection: Projection) -> Iterator[FlagGroup]:
@@ -216,12 +220,12 @@ def _parallel(layout: Layout) -> tuple[Flag, ...]:
 
 
 def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
-    """How often, but for where."""
+    """How often, but for where. Not beside the training: ``--async-save`` alone is switched off
+    again, and with ``--use-persistent-ckpt-worker`` it wants another package in some releases."""
     return _flags(
         save_interval=checkpoints.every_steps,
         save_retain_interval=checkpoints.kept_every_steps,
         ckpt_format="torch_dist",
-        async_save=True,
     )
 
 

@@ -9,6 +9,8 @@ from agent.funnel.departures import TOLERANCE
 from agent.funnel.dossier import Dossier
 from agent.funnel.forecast import Forecast
 from agent.funnel.layout import USABLE
+from agent.funnel.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
+from agent.funnel.projection import Projection
 from agent.funnel.recipe import Recipe, batch_words
 from agent.funnel.sizes import size_text
 from agent.funnel.telling import stalled_bpb, telling_point
@@ -17,6 +19,8 @@ from agent.wording import scalar_text
 USUAL_WARMUP = 0.01
 """Of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165, appendix B); Llama 2: 2000 steps
 of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
+MOST_SAVING = 0.01
+"""Of the time, that saving checkpoints should take."""
 
 
 def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
@@ -35,7 +39,13 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
         "blocks the rules say "
         + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
     )
+    if projection.source.seq_len < projection.target.seq_len:
+        yield (
+            f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "
+            f"target's have {projection.target.seq_len:,}: nothing was tested over such distances"
+        )
     yield from _long_warmup(dossier, winner, booking)
+    yield from _head_start(projection)
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
     if booking.target.norm == "layernorm":
@@ -56,9 +66,44 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
         f"a utilisation of {booking.compute.mfu:.0%} is stated, not measured: hours and cost go "
         "with its inverse"
     )
+    yield from _pauses(winner)
+    yield (
+        "the data are not looked at: where DATA_PATH has fewer than "
+        f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
+        "says so (total number of epochs)"
+    )
     yield (
         f"memory is computed, not measured, and {1 - USABLE:.0%} of the GPU is kept free for what "
         "the formula leaves out"
+    )
+
+
+def _head_start(projection: Projection) -> Iterator[str]:
+    """Of an untied head, for which Megatron-LM has a deviation of its own under ``mup`` alone."""
+    if projection.lr_rule == "mup" or projection.target.tie_embeddings:
+        return
+    source = projection.source
+    # Half the logits' variance.
+    excess = projection.target.d_model * INIT_STD**2 / 2
+    proxys = source.d_model * table_std(source) ** 2 / 2
+    yield (
+        f"Megatron-LM starts the head with the blocks' standard deviation, {INIT_STD}: the first "
+        f"loss is about {excess:.2g} nats above that of equal chances, where the proxy's was "
+        f"{proxys:.2g}"
+    )
+
+
+def _pauses(winner: Recipe) -> Iterator[str]:
+    """What the GPUs wait for, or do besides; the stated utilisation says nothing of it."""
+    checkpoints = winner.checkpoints
+    seconds = MOST_SAVING * checkpoints.every_hours * 3600
+    # Forward alone is a third of a training step.
+    evaluation = EVAL_BATCHES / EVAL_STEPS / 3
+    yield (
+        f"hours and cost are of training alone: evaluation adds {evaluation:.1%}, and the GPUs "
+        f"wait while {checkpoints.size_gb:,.0f} GB are saved every {checkpoints.every_hours:.2g} "
+        f"h, {MOST_SAVING:.0%} of the time where storage takes "
+        f"{checkpoints.size_gb / seconds:,.2g} GB/s"
     )
 
 

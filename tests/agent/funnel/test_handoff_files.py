@@ -445,6 +445,37 @@ def test_a_warm_up_that_fills_much_of_the_schedule_is_a_risk(
     assert any("the warm-up is" in risk and "first day" not in risk for risk in rented.risks)
 
 
+def test_what_the_run_does_besides_training_is_a_risk(stressed: Path) -> None:
+    """8.03 B parameters of 14 bytes in 1 % of an hour; 20 batches in 1000, forward only."""
+    risks = " ".join(plan_of(stressed).risks)
+    assert "evaluation adds 0.7%" in risks
+    assert "112 GB are saved every 1 h, 1% of the time where storage takes 3.1 GB/s" in risks
+    assert "where DATA_PATH has fewer than 161B tokens Megatron-LM repeats them" in risks
+
+
+def test_sequences_longer_than_any_proxys_are_a_risk(stressed: Path, tmp_path: Path) -> None:
+    said = "the proxies trained on sequences of 128 tokens, and the target's have 8,192"
+    assert said in " ".join(plan_of(stressed).risks)
+    as_long = plan_of(stressed_campaign(tmp_path, [config(seq_len=8192)]))
+    assert "the proxies trained on sequences" not in " ".join(as_long.risks)
+
+
+def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
+    stressed: Path, tmp_path: Path
+) -> None:
+    """0.02² × 4096 / 2 nats; the proxy's logits have a deviation of 0.5."""
+    campaign = stressed_campaign(
+        tmp_path, [config(d_model=1024, n_head=8, tie_embeddings=False, positions="rotary")]
+    )
+    (risk,) = [
+        risk
+        for risk in plan_of(campaign, lr_rule="sqrt_width").risks
+        if risk.startswith("Megatron-LM starts the head")
+    ]
+    assert "about 0.82 nats above that of equal chances, where the proxy's was 0.12" in risk
+    assert "starts the head" not in " ".join(plan_of(campaign).risks)
+
+
 def risks_of(dossier: Dossier) -> str:
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)

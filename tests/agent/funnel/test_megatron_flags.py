@@ -159,6 +159,11 @@ def test_precision_and_layout() -> None:
     assert "--recompute-granularity" not in single
 
 
+def test_nothing_is_asked_for_that_megatron_lm_switches_off_again() -> None:
+    words = words_of(load_target("llama-7b"))
+    assert "--async-save" not in words or "--use-persistent-ckpt-worker" in words
+
+
 def test_fp32_proxies_stand_for_a_bf16_run() -> None:
     projection: Projection = project(
         config(precision="fp32"), load_target("llama-7b"), horizon_steps=1000
