@@ -218,6 +218,23 @@ def test_fp8_is_compared_with_bf16(bundle: Path, node: Node) -> None:
     assert "has no losses" in node.run(bundle / "preflight.sh", "fp8").stderr
 
 
+def test_of_several_nodes_the_last_one_judges(two_nodes: Path, node: Node) -> None:
+    """It alone has the losses: the others did their part, and have nothing to fail by."""
+    node.stand_in("torchrun", "true")
+    node.stand_in("autoresearch", f"touch {node.home}/verified")
+    node.environment |= {"NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}
+    for check in ("fp8", "layout", "day"):
+        done = node.run(two_nodes / "preflight.sh", check)
+        assert done.returncode == 0, done.stderr
+        assert "node 7 has the losses" in done.stdout
+        assert "passed" not in done.stdout
+    assert not (node.home / "verified").exists()
+    node.environment["NODE_RANK"] = "7"
+    assert "has no losses" in node.run(two_nodes / "preflight.sh", "fp8").stderr
+    assert node.run(two_nodes / "preflight.sh", "day").returncode == 0
+    assert (node.home / "verified").exists()
+
+
 def test_two_layouts_are_compared(bundle: Path, node: Node) -> None:
     body = 'LOSS=5.0; [[ "$*" == *"tensor-model-parallel-size 4"* ]] && LOSS=5.5' + LOSSES
     node.stand_in("torchrun", body)
