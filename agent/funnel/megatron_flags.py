@@ -21,11 +21,11 @@ CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
     "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
 }
 """The releases whose parsers have all the flags of such a plan, and that carry it out."""
-MUP_SINCE = "core_v0.19.0"
-"""The first release that resumes a maximal-update run at its rates. core_v0.17.0 to v0.18.2 have
-the flags, but when they load a checkpoint they tell the optimizer's groups apart by weight decay
-alone: from then on the tables train with the blocks' rate and epsilon, and nothing says so
-(Megatron-LM's pull request 4705)."""
+MUP_SINCE = (0, 19)
+"""Major and minor number of the first release that resumes a maximal-update run at its rates. From
+core_v0.17.0 to v0.18.2 there are the flags, but at a checkpoint's loading the optimizer's groups
+are told apart by weight decay alone: from then on the tables train with the blocks' rate and
+epsilon, and nothing says so (Megatron-LM's pull request 4705)."""
 
 INIT_STD = 0.02
 MAX_LOGIT_STD = 0.5

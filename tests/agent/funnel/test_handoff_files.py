@@ -66,9 +66,9 @@ class Node:
             "TOKENIZER_MODEL": "/data/tok en",
             "CHECKPOINT_DIR": str(home / "checkpoints"),
         }
-        self.optimizer = home / "Megatron-LM/megatron/core/optimizer/optimizer.py"
-        self.optimizer.parent.mkdir(parents=True)
-        self.optimizer.write_text("def _param_group_override_keys(): ...\n")
+        self.package_info = home / "Megatron-LM/megatron/core/package_info.py"
+        self.package_info.parent.mkdir(parents=True)
+        self.package_info.write_text('MAJOR = 0\nMINOR = 19\nPATCH = 1\nPRE_RELEASE = ""\n')
         self.stand_in("torchrun", f'printf "%s\\n" "$@" > {home}/words; env > {home}/env')
 
     @property
@@ -159,18 +159,25 @@ def test_what_the_user_must_fill_in_is_asked_for_by_name(
     assert not (node.home / "words").exists()
 
 
+@pytest.mark.parametrize(
+    ("version", "will_do"), [((0, 18), False), ((0, 19), True), ((0, 20), True), ((1, 0), True)]
+)
 def test_a_megatron_lm_that_resumes_at_other_rates_is_refused_before_anything_starts(
-    bundle: Path, node: Node
+    bundle: Path, node: Node, version: tuple[int, int], will_do: bool
 ) -> None:
-    """core_v0.18.2's line: embedding and blocks differ in none of these."""
-    node.optimizer.write_text(
-        "param_group_identifier_keys = "
-        "('wd_mult', 'lr_mult', 'is_expert_parallel', 'is_decoupled_lr')\n"
-    )
+    node.package_info.write_text("MAJOR = {}\nMINOR = {}\nPATCH = 2\n".format(*version))
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode == (0 if will_do else 2)
+    assert ("take Megatron-LM core_v0.19.0 or later" in done.stderr) != will_do
+    assert (node.home / "words").exists() == will_do
+
+
+def test_what_is_no_megatron_lm_is_refused(bundle: Path, node: Node) -> None:
+    node.package_info.unlink()
     done = node.run(bundle / "launch_megatron.sh")
     assert done.returncode == 2
-    assert "take Megatron-LM core_v0.19.0 or later" in done.stderr
-    assert not (node.home / "words").exists()
+    assert f"MEGATRON_DIR is {node.environment['MEGATRON_DIR']}" in done.stderr
+    assert "awk" not in done.stderr
 
 
 def test_several_nodes_want_a_rank_and_an_address(two_nodes: Path, node: Node) -> None:
