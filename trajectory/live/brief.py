@@ -49,7 +49,8 @@ class Status(Frozen):
     """A campaign at one moment."""
 
     state: Literal["running", "paused", "silent"]
-    """``silent``: none of its files changed for a minute. It has ended, or was stopped."""
+    """``silent``: none of its files changed for a minute. It has ended, or was stopped; or it was
+    imported, and nothing ever adds to it."""
     caught_up: bool
     """False while a long journal is still being read."""
     silent_s: float

@@ -20,6 +20,7 @@ from statistics import fmean
 from pydantic import ValidationError
 
 from trajectory.evidence import Evidence
+from trajectory.formats.imported import is_imported
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
@@ -193,7 +194,8 @@ class Follower:
         pace_s = fmean(self._walls_s) if self._walls_s else None
         left = max(0, until - iterations) if until is not None else None
         silent_s = max(0.0, time.time() - self._activity_s)
-        state = "paused" if self.paused else "running" if silent_s < SILENT_S else "silent"
+        at_work = silent_s < SILENT_S and not is_imported(self.directory)
+        state = "paused" if self.paused else "running" if at_work else "silent"
         noise = self.noise()
         gain = self._incumbent_ranked(noise)
         return Status(

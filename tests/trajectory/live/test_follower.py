@@ -14,6 +14,7 @@ from tests.support.rows import Simulator
 from trainer.spec import Budget, CurvePoint, TrialSpec
 from trajectory.errors import JournalError
 from trajectory.evidence import Evidence
+from trajectory.formats.imported import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
 from trajectory.rows import IterationRow, Row, dump_row
@@ -138,6 +139,15 @@ def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
     follower.poll()
     assert follower.status().state == "silent"
+
+
+def test_what_was_imported_is_not_taken_to_be_running(tmp_path: Path) -> None:
+    source, imported = tmp_path / "source", tmp_path / "imported"
+    write(source, simulated(3))
+    import_campaign(source, imported)
+    follower = Follower(imported)
+    follower.poll()
+    assert follower.status().state == "silent", "its files are new, and nothing adds to them"
 
 
 def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) -> None:
