@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.commands.places import foreign_campaign
 from agent.errors import SettingsError
 from agent.settings import read_environment
 from trainer.errors import MachineryError
@@ -62,6 +64,11 @@ def serve(
             raise SettingsError(
                 f"there is no directory {place}; name a campaign, or the directory that holds some"
             )
+    if all(foreign_campaign(place) for place in places):
+        raise SettingsError(
+            f"{places[0]} holds what another tool measured, and has no journal to follow; look "
+            f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"
+        )
     _run(Board(places, DRAW), access, host, port)
 
 

@@ -24,6 +24,7 @@ from tests.trajectory.live.server import (
     simulated,
     write_campaign,
 )
+from trajectory.formats.imported import import_campaign
 from trajectory.rows import IterationRow
 
 TOKEN = "a-token-of-some-length-0123456789"
@@ -246,6 +247,26 @@ def test_what_cannot_be_served_is_one_sentence(
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert told in done.stderr
+
+
+def test_what_another_tool_measured_is_not_followed(tmp_path: Path) -> None:
+    table = tmp_path / "results.tsv"
+    table.write_text("commit\tval_bpb\tmemory_gb\tstatus\tdescription\na\t0.9\t4\tkeep\tbaseline\n")
+    import_campaign(table, tmp_path / "theirs")
+    done = subprocess.run(
+        [COMMAND, "serve", "theirs"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: theirs holds what another tool measured, and has no journal to follow; "
+        "look with: autoresearch report --campaign theirs\n"
+    )
 
 
 def test_a_form_that_never_ends_is_not_waited_for(server: Server) -> None:
