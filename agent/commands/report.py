@@ -61,8 +61,9 @@ def report(
         console = Console()
         for line in _lines(written, found):
             console.print(line, soft_wrap=True)
-    if show:
-        webbrowser.open(written.page.absolute().as_uri())
+    address = written.page.absolute().as_uri()
+    if show and not webbrowser.open(address):
+        typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
 
 
 def _write(found: Findings, folder: Path) -> Report:

@@ -61,6 +61,15 @@ def test_it_is_shown_in_the_browser_that_is_named(toy: Toy) -> None:
     assert opened.read_text() == (toy.campaign / "report" / "report.html").as_uri()
 
 
+def test_without_a_browser_it_says_where_the_page_is(toy: Toy) -> None:
+    toy.environment["PATH"] = str(toy.home)
+    toy.environment["BROWSER"] = "no-such-browser"
+    done = toy.run("report", f"--campaign={toy.campaign}", "--open")
+    assert done.returncode == 0, "the report is written"
+    page = (toy.campaign / "report" / "report.html").as_uri()
+    assert done.stderr == f"no web browser was found on this machine; open {page} in one\n"
+
+
 def test_what_cannot_be_done_is_one_plain_sentence(toy: Toy) -> None:
     done = toy.run("report", "--campaign=nowhere")
     assert done.returncode == 1
