@@ -201,7 +201,7 @@ def _parse(path: Path, line: int, raw: bytes) -> Row:
     if line == 1:
         _check_schema(path, raw)
     try:
-        row = parse_row(raw)
+        row = parse_row(raw.rstrip())  # or the line's end counts as a second line
     except ValidationError as error:
         if error.errors(include_url=False)[0]["type"] == "union_tag_invalid":
             why = "is of a kind that this version does not know"

@@ -165,6 +165,8 @@ def test_damage_in_the_middle_names_the_file_and_the_line(path: Path, damage) ->
         list(read_rows(path))
     assert str(caught.value).startswith(f"line 4 of {path} is not a row (")
     assert "\n" not in str(caught.value)
+    assert "(got b" not in str(caught.value), "the value is told as text"
+    assert "line 2" not in str(caught.value), "the only line told is the file's"
     with Journal(path):
         pass
     assert path.read_bytes() == b"\n".join(lines) + b"\n"

@@ -28,6 +28,9 @@ def explain(error: ValidationError) -> str:
     for item in error.errors(include_url=False):
         where = ".".join(str(part) for part in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
-        seen = "" if item["type"] in {"missing", "value_error"} else f" (got {item['input']!r:.80})"
+        given = item["input"]
+        if isinstance(given, bytes):
+            given = given.decode("utf-8", "backslashreplace")
+        seen = "" if item["type"] in {"missing", "value_error"} else f" (got {given!r:.80})"
         clauses.append(f"{where}: {message}{seen}" if where else f"{message}{seen}")
     return "; ".join(clauses)
