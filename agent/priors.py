@@ -155,7 +155,7 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
     if not entries:
         why = "it measured nothing"
     elif baseline is None:
-        why = "its baseline's config and score are not known"
+        why = "its baseline's config or score is not known"
     elif not sigma:
         why = "it ran no config twice, so the size of its noise is not known"
     spread = entries[:: max(1, -(-len(entries) // MOST_TOLD))]

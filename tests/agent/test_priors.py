@@ -106,7 +106,7 @@ def test_without_noise_or_baseline_nothing_is_told_in_numbers(tmp_path: Path) ->
     priors = read_priors(paths, TOY, tmp_path / "campaign")
     assert [prior.configs for prior in priors] == [(), (), ()]
     reasons = [prior.why_no_gains or "" for prior in priors]
-    assert "baseline" in reasons[0]
+    assert "baseline's config or score is not known" in reasons[0], "its score is"
     assert "twice" in reasons[1]
     assert "baseline" in reasons[2]
     assert priors[0].findings[0].said == "b2c3d4e"
