@@ -63,6 +63,15 @@ def test_it_says_its_version(toy: Toy) -> None:
     assert (done.returncode, done.stdout) == (0, f"autoresearch {version('autoresearch')}\n")
 
 
+def test_ctrl_c_while_it_loads_is_answered_without_a_word(toy: Toy) -> None:
+    (toy.home / "typer.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n"
+    )
+    toy.environment["PYTHONPATH"] = str(toy.home)
+    done = toy.run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
     toy.environment["AUTORESEARCH_LLM_BASE_URL"] = "ftp//nonsense"
     done = toy.loop(1)
