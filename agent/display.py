@@ -43,12 +43,11 @@ class Progress:
         text = f"{done} of {self.iterations} iterations"
         if self._walls_s:
             seconds = fmean(self._walls_s)
-            left_s = seconds * (self.iterations - done)
-            end = datetime.now() + timedelta(seconds=left_s)
-            text += (
-                f" · {3600 / seconds:.0f} an hour · {duration_text(left_s)} left"
-                f" (about {end:%a %H:%M})"
-            )
+            text += f" · {3600 / seconds:.0f} an hour"
+            if done < self.iterations:
+                left_s = seconds * (self.iterations - done)
+                end = datetime.now() + timedelta(seconds=left_s)
+                text += f" · {duration_text(left_s)} left (about {end:%a %H:%M})"
         return text
 
     def best(self) -> str:

@@ -38,6 +38,8 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
     rows = toy.rows()
     assert [row["kind"] for row in rows[:3]] == ["campaign", "baseline", "baseline"]
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
+    assert "3 of 3 iterations · " in first.stdout
+    assert "left (about" not in first.stdout, "at the end nothing is left to tell"
     assert rows[0]["schema"] == SCHEMA
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
 
