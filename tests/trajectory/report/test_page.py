@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import xml.etree.ElementTree as ET
 import zlib
 from html.parser import HTMLParser
@@ -77,6 +78,14 @@ def unpacked(page: str) -> list[dict[str, Any]]:
     """The details of all iterations, as the script unpacks them."""
     blocks = [text for attributes, text in Elements(page).raw if attributes.get("class")]
     return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
+
+
+def test_no_caption_names_a_colour_that_only_one_scheme_has(tmp_path: Path) -> None:
+    found = findings(tmp_path, stress_rows(simulated(60)), curve)
+    report = write_report(found, tmp_path / "report")
+    captions = re.findall("<figcaption>.*?</figcaption>", report.page.read_text("utf-8"), re.DOTALL)
+    assert captions
+    assert not re.search("dark|black|white", "".join(captions))
 
 
 def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> None:
