@@ -32,6 +32,7 @@ KwhPrice: TypeAlias = Annotated[
 ]
 """The one price of electricity, for a campaign's own bill and for every money command: KWH_USD, or
 by its other name AUTORESEARCH_USD_PER_KWH where KWH_USD is not set."""
+_KWH_NAMES = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
 
 
 class Environment(BaseSettings):
@@ -93,7 +94,8 @@ def read_environment() -> Environment:
     try:
         return Environment()
     except ValidationError as error:
-        raise SettingsError(f"an environment variable is not usable: {explain(error)}") from error
+        said = explain(error).replace("KWH_USD:", f"{_KWH_NAMES}:")
+        raise SettingsError(f"an environment variable is not usable: {said}") from error
 
 
 def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
@@ -118,7 +120,7 @@ def _unusable_rate(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]).upper()
     if name == "KWH_USD":
-        name = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
+        name = _KWH_NAMES
     said = problem["msg"].removeprefix("Input should be ").split(",")[0]
     return f"{name} is {str(problem['input'])!r:.60}, and should be {said}"
 

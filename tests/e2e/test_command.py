@@ -79,6 +79,14 @@ def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
     assert "ftp//nonsense" in done.stderr
 
 
+def test_the_price_of_electricity_is_told_by_both_its_names(toy: Toy) -> None:
+    toy.environment["AUTORESEARCH_USD_PER_KWH"] = "cheap"
+    done = toy.loop(1)
+    assert done.returncode == 1
+    assert "KWH_USD (or AUTORESEARCH_USD_PER_KWH): " in done.stderr
+    assert "'cheap'" in done.stderr
+
+
 def test_doctor_looks_at_everything(toy: Toy) -> None:
     done = toy.run("doctor", "--json")
     assert done.returncode == 0, done.stdout
