@@ -108,6 +108,7 @@ def _text(program: Path | None) -> str:
     try:
         return program.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(
-            f"the program file {program} cannot be read: {error}; name a UTF-8 text file"
+            f"the program file {program} cannot be read: {why}; name a UTF-8 text file"
         ) from error

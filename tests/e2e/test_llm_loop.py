@@ -98,6 +98,15 @@ def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_onc
     assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
 
 
+def test_directions_that_cannot_be_read_are_named_once(toy: Toy) -> None:
+    done = toy.loop(1, "--program=nowhere.md")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the program file nowhere.md cannot be read: No such file or directory; "
+        "name a UTF-8 text file\n"
+    )
+
+
 def test_the_users_directions_and_templates_reach_the_model(toy: Toy, tmp_path: Path) -> None:
     program = tmp_path / "program.md"
     program.write_text("Only ever touch the learning rate.")
