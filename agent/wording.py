@@ -34,6 +34,11 @@ def scalar_text(value: Scalar) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 config``, ``2 configs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def changes_text(changes: Mapping[str, Scalar]) -> str:
     """``lr=0.003 n_layer=4``"""
     return " ".join(f"{name}={scalar_text(value)}" for name, value in changes.items())

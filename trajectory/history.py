@@ -106,10 +106,10 @@ class History:
             history.close()
             if tables.sqlite_path(where) is None and not isinstance(error, DamagedIndexError):
                 raise
-            return cls._in_memory(journal)
+            return cls._in_memory(where, journal)
         if end > size or (size and not end):
             history.close()
-            return cls._in_memory(journal)
+            return cls._in_memory(where, journal)
         if end < size:
             history.note = (
                 f"the history lacks the last {size - end} bytes of {journal}; the running loop, "
@@ -118,12 +118,12 @@ class History:
         return history
 
     @classmethod
-    def _in_memory(cls, journal: Path) -> History:
+    def _in_memory(cls, where: str | Path, journal: Path) -> History:
         history = cls(tables.MEMORY, journal, readonly=False)
         history._settle()
         history.note = (
-            f"the history on disk is not one of {journal} as it is now, so it was built in memory "
-            "for this reading; autoresearch reindex builds it on disk"
+            f"the history {tables.hidden(where)} is not one of {journal} as it is now, so it was "
+            "built in memory for this reading; autoresearch reindex builds it anew"
         )
         return history
 

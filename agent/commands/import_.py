@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ from rich.text import Text
 
 from agent.campaign import HISTORY_FILE, JOURNAL_FILE
 from agent.settings import read_environment
-from trajectory.formats.foreign import Provenance
+from agent.wording import counted
+from trajectory.formats.foreign import IMPORTED_FILE, Provenance
 from trajectory.formats.imported import FormatChoice, import_campaign
 from trajectory.history import reindex
 
@@ -42,11 +44,13 @@ def import_(
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database the index of a campaign's id is that of the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
+    count, noun = _taken(provenance, directory)
     if as_json:
-        typer.echo(provenance.model_dump_json(by_alias=True))
+        taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
+        typer.echo(json.dumps(taken))
         return
     console = Console()
-    for line in _lines(provenance, directory):
+    for line in _lines(provenance, directory, counted(count, noun)):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
@@ -55,7 +59,14 @@ def _name_of(file: Path) -> str:
     return path.stem if path.suffix else path.name
 
 
-def _lines(provenance: Provenance, directory: Path) -> list[str]:
+def _taken(provenance: Provenance, directory: Path) -> tuple[int, str]:
+    """How many of what were imported: one of our journals is rows, another tool's file is runs."""
+    if provenance.format == "journal":
+        return (directory / JOURNAL_FILE).read_bytes().count(b"\n"), "row"
+    return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
+
+
+def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
     lines = [
         f"line {skipped.line} was left out: {skipped.why}"
         for skipped in provenance.skipped[:SHOWN_SKIPPED]
@@ -64,7 +75,7 @@ def _lines(provenance: Provenance, directory: Path) -> list[str]:
         lines.append(f"and {len(more)} more lines were left out; --json names them all")
     return [
         *lines,
-        f"imported  {provenance.source} ({provenance.format}) into {directory}",
+        f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
         f"measure   {provenance.measure}, lower is better",
         f"look with autoresearch top --campaign {directory}",
     ]

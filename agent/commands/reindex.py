@@ -11,6 +11,7 @@ import typer
 from agent.campaign import HISTORY_FILE, JOURNAL_FILE
 from agent.commands.places import CampaignOption, MenuOption, existing_campaign
 from agent.settings import read_environment
+from agent.wording import counted
 from trajectory.history import reindex as rebuild
 
 
@@ -27,6 +28,6 @@ def reindex(
         typer.echo(json.dumps(asdict(rebuilt)))
     else:
         typer.echo(
-            f"{rebuilt.rows} rows indexed: {rebuilt.iterations} iterations, "
-            f"{rebuilt.configs} configs"
+            f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
+            f"{counted(rebuilt.configs, 'config')}"
         )

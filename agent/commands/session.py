@@ -28,6 +28,7 @@ from agent.proposers.choice import Choice, choose_proposer
 from agent.rails import Rails
 from agent.scribe import Scribe, now
 from agent.settings import CampaignSettings, read_environment
+from agent.wording import counted
 from trainer.telemetry import TelemetrySummary
 from trajectory.ranking import Noise
 from trajectory.rows import EventRow
@@ -177,8 +178,8 @@ def _conclude(sitting: Sitting, usage: TelemetrySummary) -> None:
             sitting.say(f"gpu       {line}")
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     sitting.say(
-        f"done      {evidence.iterations} iterations, {len(evidence.configs)} configs; cull them "
-        f"with:\n  {top}"
+        f"done      {counted(evidence.iterations, 'iteration')}, "
+        f"{counted(len(evidence.configs), 'config')}; cull them with:\n  {top}"
     )
 
 

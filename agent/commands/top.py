@@ -54,8 +54,12 @@ def top(
         baseline = menu_of(row).baseline if row else None
         note = history.note
         tested = _tested(history)
+        incumbent = history.position.tally.incumbent_hash
     if as_json:
-        found = _as_json(ranked, noise, baseline, note) | {"ranking": fidelity_json(tested)}
+        found = _as_json(ranked, noise, baseline, note) | {
+            "incumbent": incumbent,
+            "ranking": fidelity_json(tested),
+        }
         typer.echo(json.dumps(found))
         return
     console = Console()
@@ -67,6 +71,8 @@ def top(
     for line in _lines(ranked, baseline):
         console.print(line, soft_wrap=True)
     console.print(Text(_legend(noise), style="dim"))
+    if said := _incumbent(ranked, incumbent):
+        console.print(Text(said, style="dim"))
     for text in fidelity_lines(tested) if tested else ():
         console.print(Text(text), soft_wrap=True)
 
@@ -111,6 +117,20 @@ def _lines(ranked: list[Ranked], baseline: Config | None) -> Iterator[Text]:
         )
         said = changes_text(difference(entry.config, baseline))
         yield Text(f"{'':>14}{said or 'the baseline itself'}", style="cyan")
+
+
+def _incumbent(ranked: list[Ranked], config_hash: str | None) -> str | None:
+    """Where the loop goes on from, where that is not the first: a rank is won by all runs of a
+    config, the incumbent's place only in a race against it."""
+    if config_hash is None or ranked[0].config_hash == config_hash:
+        return None
+    places = (
+        f"number {place}, iteration {entry.iter}" if entry.iter else f"number {place}, the baseline"
+        for place, entry in enumerate(ranked, start=1)
+        if entry.config_hash == config_hash
+    )
+    where = next(places, "none of these")
+    return f"the loop goes on from its incumbent, {where}, which nothing has beaten in a race since"
 
 
 def _interval(entry: Ranked) -> str:

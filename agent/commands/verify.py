@@ -55,7 +55,7 @@ def verify(
     its own lowest, or not finite: the proxy does not stand for this run. 3: the losses are too few
     to tell, or the band is too wide.
     """
-    path = handoff / FORECAST_FILE if handoff.is_dir() else handoff
+    path = handoff if handoff.is_file() else handoff / FORECAST_FILE
     forecast = read_forecast(path)
     count = TokenCount(per_step=forecast.tokens_per_step, per_sample=forecast.seq_len)
     found = compare(read_cloud_log(log, count), forecast, bytes_per_token)

@@ -33,6 +33,7 @@ LONG = "x" * 300
         (("stress", "--campaign=nowhere"), "nowhere"),
         (("handoff", "--target=nowhere"), "nowhere"),
         (("verify", "--log=nowhere"), "handoff"),
+        (("verify", "--log=nowhere", "--handoff=plan"), "plan/forecast.json"),
         (("import", "nowhere"), "nowhere"),
         (("top", f"--campaign={LONG}"), "too long"),
         (("report", f"--campaign={LONG}"), "too long"),

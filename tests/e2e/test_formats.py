@@ -34,6 +34,7 @@ def test_another_tools_night_becomes_a_campaign_to_look_at(toy: Toy) -> None:
     done = toy.run("import", "night.jsonl")
     assert done.returncode == 0, done.stderr
     assert "line 33 was left out: it is no JSON" in done.stdout
+    assert "imported  31 runs of night.jsonl (single-knob)" in done.stdout
     top = toy.run("top", "--k", "1", "--campaign", "runs/imported-night", "--json")
     shown = json.loads(top.stdout)
     assert shown["measure"] == "val_bits_per_token"
@@ -58,7 +59,10 @@ def test_an_imported_campaign_is_read_only(toy: Toy) -> None:
 def test_rows_go_round(toy: Toy) -> None:
     assert toy.run("export", "--to=jsonl", f"--campaign={toy.campaign}").returncode == 0
     out = toy.campaign / "export" / "trajectory.jsonl"
-    assert toy.run("import", str(out), "--campaign=runs/round").returncode == 0
+    done = toy.run("import", str(out), "--campaign=runs/round")
+    assert done.returncode == 0, done.stderr
+    rows = out.read_text("utf-8").splitlines()
+    assert f"imported  {len(rows)} rows of" in done.stdout
     again = toy.home / "runs" / "round" / "trajectory.jsonl"
     assert again.read_bytes() == (toy.campaign / "trajectory.jsonl").read_bytes()
     assert (again.parent / "history.sqlite").exists()

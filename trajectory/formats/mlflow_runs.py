@@ -77,11 +77,27 @@ def translated(where: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError) as error:
+        if _is_away(error):
+            raise FormatError(
+                f"the tracking server at {hidden(where)} cannot be reached; see that it runs and "
+                "answers there, or give a file's path"
+            ) from error
         why = str(error).splitlines()[0].replace(where, hidden(where))
         raise FormatError(
             f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; see that there is "
             "space, or give another file's path or the URI of a tracking server"
         ) from error
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Whether a server that does not answer is behind it."""
+    import requests  # noqa: PLC0415 (what MLflow asks with)
+
+    while error is not None:
+        if isinstance(error, requests.ConnectionError | requests.Timeout):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @dataclass(frozen=True, slots=True)

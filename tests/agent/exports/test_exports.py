@@ -247,6 +247,7 @@ def test_a_tracking_server_that_is_away_is_one_sentence_without_the_password(
     with pytest.raises(FormatError, match=r"me:\*\*\*@127.0.0.1:9") as raised:
         export_mlflow(night, f"{scheme}://me:secret@127.0.0.1:9/x")
     assert "secret" not in str(raised.value)
+    assert ("cannot be reached; see that it runs" in str(raised.value)) == (scheme == "http")
     assert time.monotonic() - began < 60
 
 
