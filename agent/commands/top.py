@@ -71,7 +71,7 @@ def top(
     for line in _lines(ranked, baseline):
         console.print(line, soft_wrap=True)
     console.print(Text(_legend(noise), style="dim"))
-    if said := _incumbent(ranked, incumbent):
+    if said := _incumbent(ranked, incumbent, baseline):
         console.print(Text(said, style="dim"))
     for text in fidelity_lines(tested) if tested else ():
         console.print(Text(text), soft_wrap=True)
@@ -119,18 +119,22 @@ def _lines(ranked: list[Ranked], baseline: Config | None) -> Iterator[Text]:
         yield Text(f"{'':>14}{said or 'the baseline itself'}", style="cyan")
 
 
-def _incumbent(ranked: list[Ranked], config_hash: str | None) -> str | None:
+def _incumbent(
+    ranked: list[Ranked], config_hash: str | None, baseline: Config | None
+) -> str | None:
     """Where the loop goes on from, where that is not the first: a rank is won by all runs of a
-    config, the incumbent's place only in a race against it."""
+    config, the incumbent's place only in a race."""
     if config_hash is None or ranked[0].config_hash == config_hash:
         return None
-    places = (
-        f"number {place}, iteration {entry.iter}" if entry.iter else f"number {place}, the baseline"
-        for place, entry in enumerate(ranked, start=1)
-        if entry.config_hash == config_hash
-    )
-    where = next(places, "none of these")
-    return f"the loop goes on from its incumbent, {where}, which nothing has beaten in a race since"
+    if baseline is not None and baseline.config_hash == config_hash:
+        return "the loop goes on from the baseline, which nothing has beaten in a race yet"
+    for place, entry in enumerate(ranked, start=1):
+        if entry.config_hash == config_hash:
+            return (
+                f"the loop goes on from its incumbent, number {place}, iteration {entry.iter}, "
+                "which nothing has beaten in a race since"
+            )
+    return "the loop goes on from its incumbent, which is not among these"
 
 
 def _interval(entry: Ranked) -> str:
