@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.places import foreign_campaign
+from agent.campaign import JOURNAL_FILE
 from agent.errors import SettingsError
 from agent.settings import read_environment
 from trainer.errors import MachineryError
+from trajectory.formats.imported import is_imported
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -64,7 +65,7 @@ def serve(
             raise SettingsError(
                 f"there is no directory {place}; name a campaign, or the directory that holds some"
             )
-    if all(foreign_campaign(place) for place in places):
+    if all(is_imported(place) and not (place / JOURNAL_FILE).is_file() for place in places):
         raise SettingsError(
             f"{places[0]} holds what another tool measured, and has no journal to follow; look "
             f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"
