@@ -13,8 +13,8 @@ from rich.text import Text
 from agent.campaign import HISTORY_FILE, JOURNAL_FILE
 from agent.settings import read_environment
 from agent.wording import counted
-from trajectory.formats.foreign import IMPORTED_FILE, Provenance
-from trajectory.formats.imported import FormatChoice, import_campaign
+from trajectory.formats.foreign import Provenance
+from trajectory.formats.imported import FormatChoice, import_campaign, imported_count
 from trajectory.history import reindex
 
 SHOWN_SKIPPED = 20
@@ -44,7 +44,7 @@ def import_(
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database the index of a campaign's id is that of the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
-    count, noun = _taken(provenance, directory)
+    count, noun = imported_count(directory)
     if as_json:
         taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
         typer.echo(json.dumps(taken))
@@ -57,13 +57,6 @@ def import_(
 def _name_of(file: Path) -> str:
     path = file.resolve()
     return path.stem if path.suffix else path.name
-
-
-def _taken(provenance: Provenance, directory: Path) -> tuple[int, str]:
-    """How many of what were imported: one of our journals is rows, another tool's file is runs."""
-    if provenance.format == "journal":
-        return (directory / JOURNAL_FILE).read_bytes().count(b"\n"), "row"
-    return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
 
 
 def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:

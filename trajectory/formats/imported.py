@@ -148,6 +148,15 @@ def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto")
     return provenance
 
 
+def imported_count(directory: Path) -> tuple[int, str]:
+    """How many of what an imported campaign holds: a journal has rows, another tool's file runs."""
+    journal = directory / JOURNAL_FILE
+    if journal.is_file():
+        return journal.read_bytes().count(b"\n"), "row"
+    # The first line says where the others are from.
+    return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
+
+
 _READERS = {single_knob.FORMAT: single_knob.read, results_tsv.FORMAT: results_tsv.read}
 
 
