@@ -131,6 +131,7 @@ class _Pages:
             "campaign_id": " ".join(plan.dossier.row.id.split()),
             "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
             "mup_since": MUP_SINCE,
+            "half_lr_file": HALF_LR_FILE,
             "bf16": flag_words(precision_flags("bf16")),
             "fp8": flag_words(precision_flags("fp8")),
             "nccl_share": NCCL_SHARE,
@@ -154,8 +155,6 @@ class _Pages:
             "layout": recipe.layout,
             "save_flags": flag_words(recipe.save_flags),
             "words": flag_words(recipe.flags),
-            "half_lr_file": HALF_LR_FILE,
-            "factor": recipe.lr_factor,
         }
         return template.render(self._values | own).encode()
 

@@ -84,7 +84,16 @@ class Recipe(Frozen):
     @property
     def script(self) -> str:
         """The launch script's name."""
-        return f"launch_megatron{self.name.removeprefix('recipe').replace('-', '_')}.sh"
+        return f"launch_megatron{self._suffix}.sh"
+
+    @property
+    def log(self) -> str:
+        """Where it logs, unless told otherwise: two runs in one log cannot be told apart."""
+        return f"cloud{self._suffix}.log"
+
+    @property
+    def _suffix(self) -> str:
+        return self.name.removeprefix("recipe").replace("-", "_")
 
     @property
     def is_continuation(self) -> bool:

@@ -348,6 +348,33 @@ def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sa
     assert "--ckpt-step" not in own
 
 
+def test_the_step_may_be_written_as_the_checkpoint_is_named(bundle: Path, node: Node) -> None:
+    load = restarting(node)
+    node.environment["FROM_STEP"] = "0004512"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert done.returncode == 0, done.stderr
+    assert load[3] in node.words()
+
+
+def test_a_step_that_is_no_number_is_refused(bundle: Path, node: Node) -> None:
+    restarting(node)
+    node.environment["FROM_STEP"] = "last"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "FROM_STEP is last" in done.stderr
+
+
+def test_each_recipe_logs_into_a_file_of_its_own(bundle: Path, node: Node) -> None:
+    restarting(node)
+    for script in sorted(bundle.glob("launch_megatron*.sh")):
+        node.environment["CHECKPOINT_DIR"] = str(node.home / script.stem)
+        done = node.run(script)
+        assert done.returncode == 0, done.stderr
+    logs = {path.name for path in node.home.glob("*.log")}
+    assert logs >= {"cloud.log", "cloud_runner_up.log", "cloud_restart_half_lr.log"}
+    assert len(logs) == len(list(bundle.glob("launch_megatron*.sh")))
+
+
 def test_a_restart_from_a_checkpoint_that_is_gone_is_refused(bundle: Path, node: Node) -> None:
     restarting(node)
     node.environment["FROM_STEP"] = "4513"
