@@ -102,8 +102,8 @@ def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[st
         if trial.trial_id in trial_ids:
             raise ValueError(f"trial {trial.trial_id} is there already")
         # A stress test's row describes its config for itself alone.
-        known = isinstance(row, StressRow) or trial.config_hash in configs | described
-        if not known:
+        known = trial.config_hash in configs or trial.config_hash in described
+        if not (known or isinstance(row, StressRow)):
             raise ValueError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                 "taken in describes"
