@@ -12,26 +12,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands import (
-    check,
-    compare,
-    cost,
-    data,
-    doctor,
-    envelope,
-    export,
-    handoff,
-    import_,
-    loop,
-    menu,
-    preflight,
-    reindex,
-    report,
-    serve,
-    stress,
-    top,
-    verify,
-)
+from agent.commands.entries import LoadedWhenUsed
 from trainer.errors import AutoresearchError
 
 
@@ -43,29 +24,11 @@ def _say_version(asked: bool) -> None:
 
 app = typer.Typer(
     name="autoresearch",
+    cls=LoadedWhenUsed,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(loop.loop)
-app.command()(top.top)
-app.command()(stress.stress)
-app.command()(loop.calibrate)
-app.command()(check.check)
-app.command()(envelope.envelope)
-app.command()(compare.compare)
-app.command("import")(import_.import_)
-app.command()(export.export)
-app.command()(handoff.handoff)
-app.command()(verify.verify)
-app.command()(preflight.preflight)
-app.command()(report.report)
-app.command()(reindex.reindex)
-app.command()(serve.serve)
-app.command()(doctor.doctor)
-app.add_typer(cost.app, name="cost")
-app.add_typer(data.app, name="data")
-app.add_typer(menu.app, name="menu")
 
 
 @app.callback()

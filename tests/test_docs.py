@@ -65,7 +65,7 @@ def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
         command = COMMANDS
         rest = list(words)
         while rest and hasattr(command, "commands") and rest[0] in command.commands:
-            command = command.commands[rest.pop(0)]
+            command = command.get_command(typer.Context(command), rest.pop(0))
         alone = getattr(command, "invoke_without_command", True)
         assert alone, f"{page.name}: autoresearch {' '.join(words)} needs a command"
         known = {
