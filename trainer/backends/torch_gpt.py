@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.accounting.declared import has_gpu_kernels
 from trainer.backends.attention import attend
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes, float8_linear
@@ -210,7 +211,7 @@ class Norm(nn.Module):
         """``x_ND`` with rows of unit scale, times the gain."""
         shape = self.gain_D.shape
         gain_D: Tensor = self.gain_D
-        if self.rms or x_ND.device.type == "cuda":
+        if self.rms or has_gpu_kernels(x_ND.device):
             # The fused kernels want one dtype. With two, RMSNorm warns and falls back to many, and
             # CUDA's LayerNorm refuses.
             gain_D = gain_D.to(x_ND.dtype)

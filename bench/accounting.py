@@ -1,0 +1,60 @@
+"""A training step of spark-354m's shape, counted operator by operator, without a GPU.
+
+    python -m bench.accounting [--precision fp8]
+
+For whoever works on the kernels: counts before a change against counts after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter as Tally
+
+from bench.gpu_session import gpu_plan
+from trainer.accounting.step import count_step
+from trainer.accounting.work import StepCounts
+
+VOCAB_SIZE = 50257
+
+
+def main() -> None:
+    """Count and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accounting", description=__doc__)
+    parser.add_argument("--precision", choices=["fp32", "bf16", "fp8"], default="bf16")
+    options = parser.parse_args()
+    config = gpu_plan("cuda", 1).config.model_copy(update={"precision": options.precision})
+    for line in listing(count_step(config, VOCAB_SIZE)):
+        print(line)
+
+
+def listing(counts: StepCounts) -> list[str]:
+    """Operators by the bytes they move, and the sums."""
+    moved: Tally[tuple[str, str, str]] = Tally()
+    called: Tally[tuple[str, str, str]] = Tally()
+    launched: Tally[tuple[str, str, str]] = Tally()
+    for work, calls in counts.calls.items():
+        key = (work.phase, work.operator, work.kind)
+        moved[key] += calls * work.moved_bytes
+        called[key] += calls
+        launched[key] += calls * work.kernels
+    lines = [f"{'GB':>8} {'calls':>6} {'kernels':>7}"]
+    lines += [
+        f"{amount / 1e9:8.3f} {called[key]:6} {launched[key]:7}  {' '.join(key)}"
+        for key, amount in moved.most_common()
+    ]
+    peaks = ", ".join(f"{phase} {size / 2**30:.2f}" for phase, size in counts.peak_bytes.items())
+    lines += [
+        f"{counts.moved_bytes / 1e9:.1f} GB moved, of which elementwise"
+        f" {counts.elementwise_bytes / 1e9:.1f}; {counts.kernels} kernels;"
+        f" {counts.flops / 1e12:.2f} TFLOP",
+        f"peak GiB: {peaks}; held {counts.held_bytes / 2**30:.2f}",
+    ]
+    lines += [
+        f"misaligned, {calls} times: {work.operator} {work.shape}: {', '.join(work.misaligned)}"
+        for work, calls in counts.misaligned.items()
+    ]
+    return lines
+
+
+if __name__ == "__main__":
+    main()

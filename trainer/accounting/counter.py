@@ -1,0 +1,227 @@
+"""The counter: what every operator of a step does, and what memory is held meanwhile.
+
+A :class:`Counter` is a dispatch mode of torch: below autograd it is handed each operator that would
+launch kernels, forward and backward. On the meta device the operators compute shapes and nothing
+else, so a step of 354 M parameters is counted in seconds and no memory.
+
+**Memory** is what tensors hold: a storage counts from the operator that made it until the last
+tensor that looks at it is gone, rounded up to 512 bytes as torch's CUDA allocator does. What the
+libraries take inside of an operator is counted for attention's backward pass alone; cuBLAS's
+workspace (32 MiB on Hopper), the context and fragmentation are not.
+
+**Products of the head** are told from the blocks' by what they read: the head's weight or a copy of
+it, or something of the logits' size that was made of the logits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainer.accounting import operators
+from trainer.accounting.declared import Cost, listening, tensors_in
+from trainer.accounting.operators import Call
+from trainer.accounting.work import Kind, Phase, StepCounts, Work
+
+_ROUNDING = 512
+
+Family = Literal["weight", "logits"]
+
+
+class Counter(TorchDispatchMode):
+    """Counts what happens in a :meth:`phase`, and watches memory all along."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory = _Memory()
+        self._head = _Head()
+        self._phase: Phase | None = None
+        self._calls: Tally[Work] = Tally()
+        self._peaks: dict[Phase, int] = {}
+        self._held_bytes = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See every operator and every declared kernel from here on."""
+        with listening(self), self, GpuAttention():
+            yield
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Count what is done inside."""
+        if not self._peaks:
+            self._held_bytes = self._memory.held_bytes
+        self._memory.peak_bytes = self._memory.held_bytes
+        self._phase = phase
+        try:
+            yield
+        finally:
+            self._phase = None
+            self._peaks[phase] = max(self._peaks.get(phase, 0), self._memory.peak_bytes)
+
+    def head_weight(self, weight: Tensor) -> None:
+        """Tell which weight the logits are made with."""
+        self._head.add(weight, "weight")
+
+    def counts(self) -> StepCounts:
+        """What was counted in all phases."""
+        return StepCounts(dict(self._calls), dict(self._peaks), self._held_bytes)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        result = None if _has_no_meta(func) else func(*args, **options)
+        call = Call(func, (*args, *options.values()), result)
+        self._memory.hold(tensors_in(result), operators.workspace_bytes(call))
+        product = operators.multiplication(call)
+        family_of = self._head.pass_on(call, is_product=product is not None)
+        if self._phase is None or operators.is_free(call):
+            return result
+        if product is None:
+            self._add(call.name, operators.cost(call))
+            return result
+        kind: Kind = "attention" if "attention" in call.name else family_of
+        self._add(
+            call.name,
+            operators.cost(call),
+            kind=kind,
+            flops=product.flops,
+            dtype=str(next(iter(product.matrices.values())).dtype).removeprefix("torch."),
+            shape=product.shape,
+            misaligned=product.misaligned,
+        )
+        return result
+
+    def declared(self, name: str, cost: Cost, arguments: object, result: object) -> None:
+        """See :class:`trainer.accounting.declared.Listener`."""
+        self._memory.hold(tensors_in(result), 0)
+        self._head.inherit(tensors_in(arguments), tensors_in(result))
+        if self._phase is not None:
+            self._add(name, cost, kind=cost.kind, flops=cost.flops)
+
+    def _add(self, operator: str, cost: Cost, *, kind: Kind = "other", **more: Any) -> None:
+        assert self._phase is not None
+        work = Work(
+            phase=self._phase,
+            operator=operator,
+            kind=kind,
+            read_bytes=cost.read_bytes,
+            written_bytes=cost.written_bytes,
+            kernels=cost.kernels,
+            **more,
+        )
+        self._calls[work] += 1
+
+
+def _has_no_meta(operator: Any) -> bool:
+    """Operators in place that the meta device does not know, and that return nothing."""
+    return str(operator.overloadpacket.__name__) == "_fused_adamw_"
+
+
+class _Memory:
+    """Which storages are alive."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.peak_bytes = 0
+        self._alive: dict[int, weakref.ref[Any]] = {}
+
+    def hold(self, tensors: list[Tensor], workspace_bytes: int) -> None:
+        """Count the storages of these that are new, until nobody has them any more."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._alive:
+                size = -(-storage.nbytes() // _ROUNDING) * _ROUNDING
+                self._alive[key] = weakref.ref(storage, self._letting_go(key, size))
+                self.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes + workspace_bytes)
+
+    def _letting_go(self, key: int, size: int) -> Callable[[Any], None]:
+        def let_go(_: Any) -> None:
+            del self._alive[key]
+            self.held_bytes -= size
+
+        return let_go
+
+
+class _Head:
+    """What was made of the head's weight, and what of the logits, by storage."""
+
+    def __init__(self) -> None:
+        self._families: dict[int, tuple[weakref.ref[Any], Family, int]] = {}
+
+    def add(self, tensor: Tensor, family: Family) -> None:
+        """The tensor's storage belongs to a family, for as long as it lives."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        gone = weakref.ref(storage, lambda _: self._families.pop(key, None))
+        self._families[key] = gone, family, tensor.numel()
+
+    def pass_on(self, call: Call, *, is_product: bool) -> Kind:
+        """Note what the call's results are made of; of a product, whose it is."""
+        arguments, results = tensors_in(call.args), tensors_in(call.result)
+        if not is_product:
+            if not operators.is_free(call) and call.name not in {"embedding"}:
+                self.inherit(arguments, results)
+            return "other"
+        families = [self._family(tensor) for tensor in arguments]
+        if families.count("weight") and not families.count("logits"):
+            for tensor in results:
+                self.add(tensor, "logits")
+        return "head" if any(families) else "block"
+
+    def inherit(self, arguments: list[Tensor], results: list[Tensor]) -> None:
+        """What is made of the weight alone is a copy of it; what is made of logits, and as large,
+        belongs to them."""
+        families = {self._family(tensor) for tensor in arguments}
+        if families == {"weight"}:
+            for tensor in results:
+                self.add(tensor, "weight")
+        elif "logits" in families:
+            largest = max(t.numel() for t in arguments if self._family(t) == "logits")
+            for tensor in results:
+                if tensor.numel() >= largest:
+                    self.add(tensor, "logits")
+
+    def _family(self, tensor: Tensor) -> Family | None:
+        found = self._families.get(tensor.untyped_storage()._cdata)
+        return found[1] if found else None
+
+
+class GpuAttention(TorchFunctionMode):
+    """``scaled_dot_product_attention`` as CUDA has it; of its own accord the meta device takes the
+    many operators of the one that is written out.
+
+    FlashAttention in 16 bits; the kernel that torch calls memory-efficient in fp32.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **options)
+        options.pop("enable_gqa", None)  # the kernel looks at the shapes
+        q, k, v = args
+        if q.dtype is torch.float32:
+            aten = torch.ops.aten._scaled_dot_product_efficient_attention
+            return aten(q, k, v, None, True, 0.0, **options)[0]
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, **options)[0]

@@ -1,0 +1,47 @@
+"""One training step of the torch backend, counted on the meta device: the backend's own code."""
+
+from __future__ import annotations
+
+import torch
+
+from trainer.accounting.counter import Counter
+from trainer.accounting.work import StepCounts
+from trainer.backends.torch_gpt import TorchBackend
+from trainer.optimizer import AdamW
+from trainer.spec import Config
+
+META = torch.device("meta")
+
+
+def count_step(config: Config, vocab_size: int) -> StepCounts:
+    """Forward, backward, clipping and AdamW of ``config``, as the torch backend does them on CUDA.
+
+    Uncompiled. It is the second step that is counted, so that whatever the first one makes and
+    keeps is there already.
+    """
+    counter = Counter()
+    with counter.watching():
+        model = TorchBackend().build(config, vocab_size, META)
+        model.train()
+        counter.head_weight(model.head_VD)
+        optimizer = AdamW(
+            model.parameters(),
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            grad_clip=config.grad_clip,
+        )
+        shape = (config.batch_size, config.seq_len)
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        optimizer.step(_backward(model(tokens_BT, targets_BT)), config.lr)
+        with counter.phase("forward"):
+            loss = model(tokens_BT, targets_BT)
+        with counter.phase("backward"):
+            _backward(loss)
+        with counter.phase("update"):
+            optimizer.step(loss, config.lr)
+    return counter.counts()
+
+
+def _backward(loss: torch.Tensor) -> torch.Tensor:
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss
