@@ -2,17 +2,21 @@
 
 ``torch.optim`` is left out on purpose: its first optimizer imports torch._dynamo, about a second
 that every cold trial would pay, and its per-step bookkeeping costs as much as the update of a
-million parameters. The kernel is the one that its ``AdamW(fused=True)`` calls.
+million parameters. The kernel is the one that its ``AdamW(fused=True)`` calls; matrices that a GPU's
+products read a copy of are updated by one of ours, which writes the copy too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-EPS = 1e-8
+from trainer.backends.kernels import operations
+from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.weights import RoundedWeight
+from trainer.spec import Config
 
 
 class AdamW:
@@ -26,14 +30,20 @@ class AdamW:
         betas: tuple[float, float],
         weight_decay: float,
         grad_clip: float,
+        copies: Mapping[nn.Parameter, RoundedWeight] | None = None,
     ) -> None:
+        """:param copies: of some of the parameters, to be written along with them."""
         every = list(parameters)
+        copies = copies or {}
         self._betas = betas
         self._grad_clip = grad_clip
         self._groups = [
-            _Group([p for p in every if p.dim() > 1], weight_decay),
+            _Group([p for p in every if p.dim() > 1 and p not in copies], weight_decay),
             _Group([p for p in every if p.dim() <= 1], 0.0),
         ]
+        self._copied = [copies[p] for p in every if p in copies]
+        self._copied_group = _Group([weight.parameter for weight in self._copied], weight_decay)
+        self._step = 0
         self._stopped = torch.zeros((), device=every[0].device)
 
     @torch.no_grad()
@@ -43,33 +53,80 @@ class AdamW:
         Returns the norm before clipping, on the device. From the first ``loss`` or norm that is
         not finite on, nothing is updated any more, whatever the later ones are.
         """
+        copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
-        norms = torch._foreach_norm([g for group in gradients for g in group])
+        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied])
         grad_norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         # x - x is 0 for a finite x and NaN for any other.
         nonfinite = ((grad_norm - grad_norm) + (loss.detach() - loss.detach())).isnan()
         self._stopped = torch.maximum(self._stopped, nonfinite.float())
         for group, gradients_of_group in zip(self._groups, gradients, strict=True):
-            torch._foreach_add_(group.steps, 1.0)
-            # The kernel divides gradients by grad_scale and does nothing where found_inf is 1.
-            torch._fused_adamw_(
-                group.parameters,
-                gradients_of_group,
-                group.first_moments,
-                group.second_moments,
-                [],
-                group.steps,
-                lr=lr,
-                beta1=self._betas[0],
-                beta2=self._betas[1],
-                weight_decay=group.weight_decay,
-                eps=EPS,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=(grad_norm / self._grad_clip).clamp(min=1.0),
-                found_inf=self._stopped,
-            )
+            if group.parameters:
+                self._update(group, gradients_of_group, grad_norm, lr)
+        self._step += 1
+        if copied:
+            self._update_copied(copied, grad_norm, lr)
         return grad_norm
+
+    def _update(
+        self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float
+    ) -> None:
+        torch._foreach_add_(group.steps, 1.0)
+        # The kernel divides gradients by grad_scale and does nothing where found_inf is 1.
+        torch._fused_adamw_(
+            group.parameters,
+            gradients,
+            group.first_moments,
+            group.second_moments,
+            [],
+            group.steps,
+            lr=lr,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=group.weight_decay,
+            eps=ADAM_EPS,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=self._grad_scale(grad_norm),
+            found_inf=self._stopped,
+        )
+
+    def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
+        group, scale = self._copied_group, self._grad_scale(grad_norm)
+        for weight, gradient, first, second in zip(
+            self._copied, gradients, group.first_moments, group.second_moments, strict=True
+        ):
+            operations.adamw_(
+                weight.parameter,
+                gradient,
+                first,
+                second,
+                weight.storage,
+                scale,
+                self._stopped,
+                step=self._step,
+                lr=lr,
+                betas=self._betas,
+                weight_decay=group.weight_decay,
+            )
+            # A kernel's writing is not counted as a change by itself.
+            torch.autograd.graph.increment_version(weight.parameter)
+            weight.written()
+
+    def _grad_scale(self, grad_norm: Tensor) -> Tensor:
+        return (grad_norm / self._grad_clip).clamp(min=1.0)
+
+
+def adamw_for(model: nn.Module, config: Config) -> AdamW:
+    """The optimizer of ``config`` for a model as :class:`trainer.backends.base.Backend` builds it;
+    it writes the ``copies`` of parameters that the model has, if any."""
+    return AdamW(
+        model.parameters(),
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        grad_clip=config.grad_clip,
+        copies=getattr(model, "copies", None),
+    )
 
 
 class _Group:

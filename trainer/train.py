@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.data import Batches
-from trainer.optimizer import AdamW
+from trainer.optimizer import adamw_for
 from trainer.schedule import Schedule
 from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
 
@@ -77,7 +77,7 @@ def train(
         whose update did not happen; ``pruned`` where the rule says so.
     """
     config = schedule.config
-    optimizer = _optimizer(model, config)
+    optimizer = adamw_for(model, config)
     clock = Clock(next(model.parameters()).device)
     losses = _Losses(prune)
     pending: deque[Step] = deque()
@@ -109,15 +109,6 @@ def train(
         loss_last=losses.last,
         step_ms=clock.step_ms(),
         train_s=clock.elapsed_s(),
-    )
-
-
-def _optimizer(model: nn.Module, config: Config) -> AdamW:
-    return AdamW(
-        model.parameters(),
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        grad_clip=config.grad_clip,
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from trainer.accounting.counter import Counter
 from trainer.accounting.work import StepCounts
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.optimizer import AdamW
+from trainer.optimizer import adamw_for
 from trainer.spec import Config
 
 META = torch.device("meta")
@@ -24,12 +24,7 @@ def count_step(config: Config, vocab_size: int) -> StepCounts:
         model = TorchBackend().build(config, vocab_size, META)
         model.train()
         counter.head_weight(model.head_VD)
-        optimizer = AdamW(
-            model.parameters(),
-            betas=(config.beta1, config.beta2),
-            weight_decay=config.weight_decay,
-            grad_clip=config.grad_clip,
-        )
+        optimizer = adamw_for(model, config)
         shape = (config.batch_size, config.seq_len)
         tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
         optimizer.step(_backward(model(tokens_BT, targets_BT)), config.lr)

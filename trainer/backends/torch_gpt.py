@@ -1,4 +1,9 @@
-"""The reference backend: a GPT in plain PyTorch, the same code on CPU and CUDA.
+"""The reference backend: a GPT in PyTorch, and on CUDA kernels of our own between the products.
+
+The model is written twice over the same parameters. :class:`Block` and ``linear_cross_entropy`` are
+torch's operators: what a CPU runs, and CUDA where it has no Triton. :mod:`trainer.backends.fused`
+is the same on :mod:`trainer.backends.kernels`: what CUDA runs by default. With ``compile`` blocks
+are compiled as they are written here, and the loss is the kernels'.
 
 Pre-norm blocks, causal attention, no biases, no dropout. Below fp32 the residual stream and
 everything in the blocks are bf16 (as in Megatron-Core), at fp8 the blocks' matrix products fp8
@@ -20,7 +25,7 @@ R = (H + 2 G) × K, D = d_model, F = d_ff, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import torch
@@ -31,7 +36,11 @@ from trainer.accounting.declared import has_gpu_kernels
 from trainer.backends.attention import attend
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes, float8_linear
+from trainer.backends.fused import FusedBlock, FusedHead, add_norm, copies_of
+from trainer.backends.kernels import usable_on
+from trainer.backends.kernels.sizes import NORM_EPS
 from trainer.backends.linear_cross_entropy import exact_nll, loss_and_gradient, mean_loss
+from trainer.backends.weights import RoundedWeight
 from trainer.errors import SpecError
 from trainer.spec import Config
 
@@ -42,7 +51,6 @@ MAX_LOGIT_STD = 0.5
 MAX_TIED_LOGIT_STD = 0.18
 """A tied head also favours the token it has just read, by a logit that grows with the width; text
 repeats itself, and at GPT-2's 0.02 the first loss came out up to 8 % below ln(V)."""
-NORM_EPS = 1e-5
 ROTARY_BASE = 10_000.0
 
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -54,9 +62,12 @@ class TorchBackend:
 
     name = "torch"
 
-    def __init__(self, *, compile: bool = False) -> None:
-        """:param compile: train through :mod:`trainer.backends.compilation`."""
+    def __init__(self, *, compile: bool = False, kernels: bool | None = None) -> None:
+        """:param compile: train through :mod:`trainer.backends.compilation`.
+        :param kernels: run on :mod:`trainer.backends.kernels`; None: where the device can.
+        """
         self._compile = compile
+        self._kernels = kernels
 
     def check(self, config: Config, device: torch.device) -> None:
         """Refuse fp8 on shapes or devices that have none, and compilation without a compiler."""
@@ -70,7 +81,9 @@ class TorchBackend:
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> TorchGPT:
         """See :class:`trainer.backends.base.Backend`."""
-        model = TorchGPT(config, vocab_size, device, compile=self._compile)
+        model = TorchGPT(
+            config, vocab_size, device, compile=self._compile, kernels=self._kernels
+        )
         model.init()
         return model
 
@@ -79,7 +92,13 @@ class TorchGPT(nn.Module):
     """A decoder-only transformer; weights are undefined until :meth:`init`."""
 
     def __init__(
-        self, config: Config, vocab_size: int, device: torch.device, *, compile: bool = False
+        self,
+        config: Config,
+        vocab_size: int,
+        device: torch.device,
+        *,
+        compile: bool = False,
+        kernels: bool | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -103,6 +122,26 @@ class TorchGPT(nn.Module):
         self.head_VD = (
             self.embedding_VD if config.tie_embeddings else _empty(vocab_size, width, device=device)
         )
+        self._fused_blocks: list[FusedBlock] = []
+        self._fused_head: FusedHead | None = None
+        if usable_on(device) if kernels is None else kernels:
+            self._fuse(blocks=not compile)
+
+    def _fuse(self, *, blocks: bool) -> None:
+        """Run the loss on kernels, and the blocks too where they are not compiled."""
+        dtype = self._stream_dtype
+        self._fused_head = FusedHead(self.head_VD, dtype)
+        if blocks:
+            float8 = self.config.precision == "fp8"
+            self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
+
+    @property
+    def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
+        """Copies of parameters that an update is to write along; none on a CPU."""
+        if self._fused_head is None:
+            return {}
+        weights = [weight for block in self._fused_blocks for weight in block.weights]
+        return copies_of([*weights, self._fused_head.weight])
 
     @torch.no_grad()
     def init(self) -> None:
@@ -128,6 +167,11 @@ class TorchGPT(nn.Module):
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.base.Backend.build`."""
         x_ND, targets_N = self.hidden(tokens_BT), targets_BT.flatten()
+        head = self._fused_head
+        if head is not None:
+            if self.training:
+                return head.mean_loss(x_ND, targets_N)
+            return head.exact_nll(x_ND, targets_N).view_as(targets_BT)
         if self.training:
             return mean_loss(x_ND, self.head_VD, targets_N, self._loss_and_gradient)
         return exact_nll(x_ND, self.head_VD, targets_N).view_as(targets_BT)
@@ -145,11 +189,20 @@ class TorchGPT(nn.Module):
             x_BTD = x_BTD + self.position_TD[:length]
         # One row a token: a matrix product of two dimensions dispatches without reshaping.
         x_ND = x_BTD.to(self._stream_dtype).flatten(0, 1)
+        if self._fused_blocks:
+            return self._fused_hidden(x_ND, batch)
         run = self._train_block if self.training else Block.forward
         for block in self.blocks:
             x_ND = run(block, x_ND, batch, self.rotary)
         normed_ND: Tensor = self.norm(x_ND)
         return normed_ND
+
+    def _fused_hidden(self, x_ND: Tensor, batch: int) -> Tensor:
+        delta_ND: Tensor | None = None
+        for block in self._fused_blocks:
+            x_ND, delta_ND = block(x_ND, delta_ND, batch, self.rotary)
+        assert delta_ND is not None
+        return add_norm(x_ND, delta_ND, self.norm)
 
 
 class Block(nn.Module):
@@ -178,8 +231,12 @@ class Block(nn.Module):
         return x_ND + self._feed_forward(self.feed_forward_norm(x_ND))
 
     def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
-        heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_NR = self._linear(x_ND, self.qkv_RD)
+        return self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
+
+    def attend_heads(self, qkv_NR: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
+        """What attention reads out, ``[N, D]``, before it is projected."""
+        heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
         # Split before they are transposed, so that backward their gradients are laid end to end.
         split = qkv_BTHK.split_with_sizes(heads, 2)
@@ -187,7 +244,7 @@ class Block(nn.Module):
         if rotary is not None:
             q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
         y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
-        return self._linear(y_BHTK.transpose(1, 2).reshape(x_ND.shape), self.out_DD)
+        return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
 
     def _feed_forward(self, x_ND: Tensor) -> Tensor:
         up = self._linear(x_ND, self.up_FD)

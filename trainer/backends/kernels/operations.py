@@ -1,0 +1,208 @@
+"""The operations between the products, each in the form its tensors' device has.
+
+All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in a chunk, D d_model,
+F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.sizes.padded`).
+
+How much each moves is declared for accounting where it is not every argument and result once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.accounting.declared import Cost, declared, touched_bytes
+from trainer.backends.kernels import written_out
+
+_FLOAT8_BYTES = 1
+
+
+def _form(kernels: str, tensor: Tensor) -> Any:
+    """The module that computes it there. Triton is imported when it is first needed: it is no
+    dependency of the package, and takes a third of a second."""
+    if tensor.is_cuda:
+        return importlib.import_module(f"trainer.backends.kernels.triton_{kernels}")
+    return written_out
+
+
+def _like(x: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _two_like(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+# --- norms --------------------------------------------------------------------------------------
+
+
+@declared(outputs=_like)
+def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
+    """LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
+    y_ND: Tensor = _form("norm", x_ND).norm(x_ND, gain_D, rms)
+    return y_ND
+
+
+@declared(outputs=_two_like)
+def add_norm(
+    x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool
+) -> tuple[Tensor, Tensor]:
+    """``x_ND + delta_ND`` in their dtype, and the norm of that."""
+    both: tuple[Tensor, Tensor] = _form("norm", x_ND).add_norm(x_ND, delta_ND, gain_D, rms)
+    return both
+
+
+def _norm_gradients(
+    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, *_: Any
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x_ND), torch.empty_like(gain_D)
+
+
+@declared(outputs=_norm_gradients)
+def norm_backward(
+    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the norm's input ``x_ND`` and of its gain.
+
+    :param residual_ND: what else arrives at the input, past the norm; it is added.
+    """
+    both: tuple[Tensor, Tensor] = _form("norm", x_ND).norm_backward(
+        gradient_ND, x_ND, gain_D, residual_ND, rms
+    )
+    return both
+
+
+# --- activations --------------------------------------------------------------------------------
+
+
+def _activated(up: Tensor, gated: bool) -> Tensor:
+    return up.new_empty(up.shape[0], up.shape[1] // 2 if gated else up.shape[1])
+
+
+@declared(outputs=_activated)
+def activate(up: Tensor, gated: bool) -> Tensor:
+    """``hidden_NF``: GELU of ``up_NF``; or SwiGLU of ``[N, 2 F]``, the gate's half first."""
+    hidden_NF: Tensor = _form("activation", up).activate(up, gated)
+    return hidden_NF
+
+
+@declared(outputs=lambda gradient_NF, up, gated: (torch.empty_like(up), _activated(up, gated)))
+def activate_backward(gradient_NF: Tensor, up: Tensor, gated: bool) -> tuple[Tensor, Tensor]:
+    """The gradient of ``up``, and ``hidden_NF`` once more."""
+    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(
+        gradient_NF, up, gated
+    )
+    return both
+
+
+# --- the loss -----------------------------------------------------------------------------------
+
+
+def _a_number_a_row(dtype: torch.dtype) -> Any:
+    def outputs(logits_CW: Tensor, *_: Any) -> Tensor:
+        return torch.empty(logits_CW.shape[0], dtype=dtype, device=logits_CW.device)
+
+    return outputs
+
+
+def _reads_and_overwrites(logits_CW: Tensor, *_: Any) -> Cost:
+    """A row's second reading comes from the cache; its gradient is written over it."""
+    once = touched_bytes(logits_CW)
+    return Cost(once + 8 * logits_CW.shape[0], once + 4 * logits_CW.shape[0])
+
+
+@declared(outputs=_a_number_a_row(torch.float32), cost=_reads_and_overwrites)
+def loss_and_gradient_(
+    logits_CW: Tensor, targets_C: Tensor, vocab_size: int, scale: float
+) -> Tensor:
+    """``loss_C``, fp32 nats; the logits become ``scale`` times its gradient with respect to them,
+    and what lies behind the vocabulary 0, whatever it was."""
+    loss_C: Tensor = _form("cross_entropy", logits_CW).loss_and_gradient_(
+        logits_CW, targets_C, vocab_size, scale
+    )
+    return loss_C
+
+
+@declared(outputs=_a_number_a_row(torch.float64))
+def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
+    """``nll_C`` in nats, fp64. On CUDA the exponentials are fp32 and their sum and its logarithm
+    fp64, an error of some 1e-7 a token that has no direction; written out all is fp64."""
+    nll_C: Tensor = _form("cross_entropy", logits_CW).exact_nll(logits_CW, targets_C, vocab_size)
+    return nll_C
+
+
+# --- fp8 ----------------------------------------------------------------------------------------
+
+
+def _quantised(
+    x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    height, width = x.shape
+    return (
+        x.new_empty((height, width), dtype=dtype) if rows else None,
+        x.new_empty((width, height), dtype=dtype) if columns else None,
+        x.new_empty((), dtype=torch.float32),
+    )
+
+
+def _two_passes(x: Tensor, dtype: torch.dtype, rows: bool, columns: bool) -> Cost:
+    return Cost(2 * touched_bytes(x), (rows + columns) * _FLOAT8_BYTES * x.numel(), 2)
+
+
+@declared(outputs=_quantised, cost=_two_passes)
+def quantise(
+    x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """A matrix as fp8 numbers, its transpose as such, whichever are asked for, and the fp32 scalar
+    that both are to be multiplied with: the largest magnitude over the dtype's."""
+    found: tuple[Tensor | None, Tensor | None, Tensor] = _form("float8", x).quantise(
+        x, dtype, rows, columns
+    )
+    return found
+
+
+# --- the update ---------------------------------------------------------------------------------
+
+
+def _updated(parameter: Tensor, gradient: Tensor, *state: Any, **_: Any) -> None:
+    return None
+
+
+def _reads_four_writes_three(
+    parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, copy: Tensor | None, *_: Any,
+    **__: Any,
+) -> Cost:  # fmt: skip
+    once = touched_bytes(parameter)
+    copied = 0 if copy is None else parameter.numel() * copy.element_size()
+    return Cost(4 * once, 3 * once + copied)
+
+
+@declared(outputs=_updated, cost=_reads_four_writes_three)
+def adamw_(
+    parameter: Tensor,
+    gradient: Tensor,
+    first_moment: Tensor,
+    second_moment: Tensor,
+    copy: Tensor | None,
+    grad_scale: Tensor,
+    stopped: Tensor,
+    *,
+    step: int,
+    lr: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+) -> None:
+    """The update of :class:`trainer.optimizer.AdamW`, all fp32, and of a copy in another dtype.
+
+    :param copy: at least as many elements as the parameter, the first of which become its.
+    :param grad_scale: a scalar on the device that gradients are divided by.
+    :param stopped: another; where it is not 0 nothing is written.
+    :param step: from 1.
+    """
+    _form("adamw", parameter).adamw_(
+        parameter, gradient, first_moment, second_moment, copy, grad_scale, stopped,
+        step=step, lr=lr, betas=betas, weight_decay=weight_decay,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""The largest magnitude of a matrix in one pass, and its fp8 form, by rows, by columns or both, in
+a second."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from trainer.backends.kernels.sizes import FLOAT8_SMALLEST
+
+_PROGRAMS = 1024
+"""Of the first pass; each program of the second reads what all of them found (4 kB)."""
+_BLOCK = 4096
+_TILE = 64
+
+
+@triton.jit
+def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
+    largest = tl.zeros([BLOCK], tl.float32)
+    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    for turn in range(tl.cdiv(size, programs * BLOCK)):
+        place = (program + turn * programs) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + place, mask=place < size, other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, tl.abs(x))
+    tl.store(largest_ptr + tl.program_id(0), tl.max(largest, 0))
+
+
+@triton.jit
+def _cast(
+    x_ptr, largest_ptr, by_rows_ptr, by_columns_ptr, scale_ptr, rows, columns, programs,
+    greatest, smallest,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    each = tl.arange(0, PROGRAMS)
+    largest = tl.max(tl.load(largest_ptr + each, mask=each < programs, other=0.0), 0)
+    scale = tl.maximum(largest, smallest) / greatest
+    row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    x = tl.load(
+        x_ptr + row[:, None] * columns + column[None, :], mask=inside, other=0.0
+    ).to(tl.float32)
+    scaled = x / scale
+    bounded = tl.minimum(tl.maximum(scaled, -greatest), greatest)
+    # What is no number stays none: a run that diverged must be seen to.
+    bounded = tl.where(scaled == scaled, bounded, scaled)
+    if ROWS:
+        x8 = bounded.to(by_rows_ptr.dtype.element_ty)
+        tl.store(by_rows_ptr + row[:, None] * columns + column[None, :], x8, mask=inside)
+    if COLUMNS:
+        turned = tl.trans(bounded).to(by_columns_ptr.dtype.element_ty)
+        place = column[:, None] * rows + row[None, :]
+        tl.store(by_columns_ptr + place, turned, mask=tl.trans(inside))
+    if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
+        tl.store(scale_ptr, scale)
+
+
+def quantise(
+    x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    height, width = x.shape
+    programs = min(_PROGRAMS, triton.cdiv(x.numel(), _BLOCK))
+    largest_P = torch.empty(programs, dtype=torch.float32, device=x.device)
+    _largest[(programs,)](x, largest_P, x.numel(), BLOCK=_BLOCK, num_warps=8)
+    scale = torch.empty((), dtype=torch.float32, device=x.device)
+    by_rows = torch.empty_like(x, dtype=dtype) if rows else None
+    by_columns = x.new_empty((width, height), dtype=dtype) if columns else None
+    some = by_rows if by_columns is None else by_columns
+    _cast[(triton.cdiv(height, _TILE), triton.cdiv(width, _TILE))](
+        x, largest_P, some if by_rows is None else by_rows,
+        some if by_columns is None else by_columns, scale, height, width, programs,
+        torch.finfo(dtype).max, FLOAT8_SMALLEST,
+        ROWS=rows, COLUMNS=columns, PROGRAMS=_PROGRAMS, TILE=_TILE,
+    )  # fmt: skip
+    return by_rows, by_columns, scale
