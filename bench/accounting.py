@@ -1,6 +1,6 @@
 """A training step of spark-354m's shape, counted operator by operator, without a GPU.
 
-    python -m bench.accounting [--precision fp8]
+    python -m bench.accounting [--precision fp8] [--reference]
 
 For whoever works on the kernels: counts before a change against counts after it.
 """
@@ -11,6 +11,7 @@ import argparse
 from collections import Counter as Tally
 
 from bench.gpu_session import gpu_plan
+from bench.reference_accounting import count_reference_step
 from trainer.accounting.step import count_step
 from trainer.accounting.work import StepCounts
 
@@ -21,9 +22,11 @@ def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.accounting", description=__doc__)
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp8"], default="bf16")
+    parser.add_argument("--reference", action="store_true", help="of the one written by hand")
     options = parser.parse_args()
     config = gpu_plan("cuda", 1).config.model_copy(update={"precision": options.precision})
-    for line in listing(count_step(config, VOCAB_SIZE)):
+    count = count_reference_step if options.reference else count_step
+    for line in listing(count(config, VOCAB_SIZE)):
         print(line)
 
 

@@ -97,7 +97,9 @@ class ReferenceGPT(nn.Module):
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """In training the mean negative log-likelihood in nats, else ``nll_BT`` in fp64."""
         place_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        with torch.autocast(tokens_BT.device.type, torch.bfloat16, enabled=self.bf16):
+        # The meta device, on which a step is counted, has no autocast and stands for CUDA.
+        device_type = "cpu" if tokens_BT.device.type == "cpu" else "cuda"
+        with torch.autocast(device_type, torch.bfloat16, enabled=self.bf16):
             x_BTD = self.tokens(tokens_BT) + self.positions(place_T)
             for block in self.blocks:
                 x_BTD = block(x_BTD)

@@ -132,6 +132,20 @@ def _looks_up(call: Call) -> Cost:
     return Cost(rows + touched_bytes(indices), rows)
 
 
+def _nll(call: Call) -> Cost:
+    """One entry of each row is read."""
+    log_p, targets, *_ = tensors_in(call.args)
+    entries = targets.numel() * log_p.element_size()
+    return Cost(touched_bytes(targets) + entries, _bytes(tensors_in(call.result)))
+
+
+def _nll_backward(call: Call) -> Cost:
+    """All is cleared, then one entry of each row is written."""
+    _, log_p, targets, *_ = tensors_in(call.args)
+    entries = targets.numel() * log_p.element_size()
+    return Cost(touched_bytes(targets), _bytes(tensors_in(call.result)) + entries, 2)
+
+
 def _embedding_backward(call: Call) -> Cost:
     """The table's gradient is cleared and the rows are added to it, sorted by their index; the
     kernels are those of the sort, which moves next to nothing."""
@@ -193,6 +207,8 @@ _RULES: Mapping[str, Rule] = {
     "embedding": _looks_up,
     "gather": _looks_up,
     "index_select": _looks_up,
+    "nll_loss_forward": _nll,
+    "nll_loss_backward": _nll_backward,
     "embedding_dense_backward": _embedding_backward,
     "slice_backward": _pads_with_zeros,
     "select_backward": _pads_with_zeros,
