@@ -1,0 +1,101 @@
+"""How long a counted step takes on a device that is described by its rates.
+
+A kernel takes at least the time of its FLOPs at the device's rate, and at least that of its bytes;
+the larger of the two is its roofline (Williams et al. 2009), and a step's time is the sum over its
+kernels, one after the other. The rates are those that good kernels *reach*, not a data sheet's: a
+prediction made of peaks that nothing reaches could not be falsified by any measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from trainer.accounting.work import StepCounts, Work
+from trainer.errors import SpecError
+from trainer.spec import Frozen, NonNegative, Positive
+
+
+class DeviceDescription(Frozen):
+    """What a prediction needs to know of a GPU."""
+
+    name: str
+    bf16_tflops: Positive
+    """That large products in bf16 reach within a training step; all rates are 10¹² FLOP/s."""
+    fp8_tflops: Positive
+    fp32_tflops: Positive
+    attention_tflops: Positive
+    """That causal attention reaches in bf16, of the FLOPs that it executes."""
+    bandwidth_gb_per_s: Positive
+    """10⁹ bytes a second of device memory, read and written together."""
+    ceiling_tflops: Positive
+    """Of the fastest large bf16 product alone, that utilisations are of."""
+    memory_gib: Positive
+    misaligned_slowdown: Positive = 3.0
+    """How many times as long a product takes whose rows are not aligned to 16 bytes."""
+    launch_us: NonNegative = 2.0
+    """The least that a kernel takes, however little it does."""
+    source: str
+    """Where the rates are from, and which are assumed."""
+
+    def seconds(self, counts: StepCounts) -> float:
+        """Of one step."""
+        return sum(calls * self._of(work) for work, calls in counts.calls.items())
+
+    def _of(self, work: Work) -> float:
+        computing = work.flops / (1e12 * self._tflops(work))
+        if work.misaligned and work.kind != "attention":
+            computing *= self.misaligned_slowdown
+        moving = work.moved_bytes / (1e9 * self.bandwidth_gb_per_s)
+        return max(computing, moving, 1e-6 * self.launch_us * work.kernels)
+
+    def _tflops(self, work: Work) -> float:
+        if work.dtype == "float32":
+            return self.fp32_tflops
+        if work.kind == "attention":
+            return self.attention_tflops
+        return self.fp8_tflops if work.dtype.startswith("float8") else self.bf16_tflops
+
+
+DEVICES: Mapping[str, DeviceDescription] = MappingProxyType(
+    {
+        "h200": DeviceDescription(
+            name="H200",
+            bf16_tflops=600,
+            fp8_tflops=1000,
+            fp32_tflops=50,
+            attention_tflops=320,
+            bandwidth_gb_per_s=3600,
+            ceiling_tflops=790,
+            memory_gib=139,
+            source="assumed, none measured: 600 of the data sheet's 989 TFLOP/s in bf16, 1,000 of"
+            " 1,979 in fp8, 50 of 67 in fp32, 3,600 of 4,800 GB/s; a single large product 790;"
+            " FlashAttention 2 at about half of the products' rate",
+        ),
+        "gb10": DeviceDescription(
+            name="GB10",
+            bf16_tflops=75,
+            fp8_tflops=110,
+            fp32_tflops=20,
+            attention_tflops=40,
+            bandwidth_gb_per_s=200,
+            ceiling_tflops=92,
+            memory_gib=119,
+            source="published for a DGX Spark: 92 TFLOP/s in bf16 and 218 GB/s, of which 75 and"
+            " 200 are assumed in a step; fp8, fp32 and attention assumed",
+        ),
+    }
+)
+
+
+def find_device_description(name: str) -> DeviceDescription:
+    """One of :data:`DEVICES`.
+
+    :raises SpecError: naming those there are.
+    """
+    if name.lower() not in DEVICES:
+        raise SpecError(
+            f"no device is described as {name!r}; choose {' or '.join(DEVICES)}, and change its"
+            " rates by options"
+        )
+    return DEVICES[name.lower()]
