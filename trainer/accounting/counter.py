@@ -84,8 +84,8 @@ class Counter(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         result = None if _has_no_meta(func) else func(*args, **options)
-        call = Call(func, (*args, *options.values()), result)
-        self._memory.hold(tensors_in(result), operators.workspace_bytes(call))
+        call = Call(func, args, options, result)
+        self._memory.hold(call.writes, operators.workspace_bytes(call))
         product = operators.multiplication(call)
         family_of = self._head.pass_on(call, is_product=product is not None)
         if self._phase is None or operators.is_free(call):
@@ -173,7 +173,7 @@ class _Head:
 
     def pass_on(self, call: Call, *, is_product: bool) -> Kind:
         """Note what the call's results are made of; of a product, whose it is."""
-        arguments, results = tensors_in(call.args), tensors_in(call.result)
+        arguments, results = call.reads, call.writes
         if not is_product:
             if not operators.is_free(call) and call.name not in {"embedding"}:
                 self.inherit(arguments, results)

@@ -29,11 +29,10 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from trainer.accounting.work import Kind
 
@@ -121,8 +120,13 @@ def touched_bytes(tensor: Tensor) -> int:
 
 def tensors_in(values: object) -> list[Tensor]:
     """All tensors of nested lists, tuples and dicts."""
-    leaves: list[Any] = _pytree.tree_leaves(values)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    if not isinstance(values, (list, tuple)):
+        return []
+    return [tensor for value in values for tensor in tensors_in(value)]
 
 
 def _once_each(arguments: object, result: object) -> Cost:

@@ -46,7 +46,21 @@ class Call:
     operator: Any
     """A ``torch._ops.OpOverload``."""
     args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    """Given by name, ``out`` among them."""
     result: Any
+
+    @property
+    def reads(self) -> list[Tensor]:
+        """The tensors whose values it looks at."""
+        first = 1 if self.name in _OVERWRITES else 0
+        named = [value for name, value in self.options.items() if name != "out"]
+        return tensors_in((self.args[first:], named))
+
+    @property
+    def writes(self) -> list[Tensor]:
+        """The tensors whose values it makes."""
+        return tensors_in(self.result)
 
     @property
     def name(self) -> str:
@@ -75,8 +89,7 @@ def is_free(call: Call) -> bool:
     """Whether the call launches nothing: a view, or memory that nobody has written yet."""
     if call.operator.is_view or call.name in _ALLOCATES or call.name in _VIEWS:
         return True
-    returned = tensors_in(call.result)
-    return not returned and call.name not in _IN_PLACE
+    return not call.writes and call.name not in _IN_PLACE
 
 
 def cost(call: Call) -> Cost:
@@ -95,6 +108,8 @@ def multiplication(call: Call) -> Multiplication | None:
 
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _VIEWS = {"_unsafe_view", "_reshape_alias", "lift_fresh"}
+_OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_"}
+"""Write their first argument without having read it."""
 _IN_PLACE = {"_foreach_add_", "_foreach_mul_", "_foreach_copy_", "_fused_adamw_"}
 """That return nothing."""
 
@@ -103,19 +118,7 @@ Rule = Callable[[Call], Cost]
 
 def _once(call: Call) -> Cost:
     """One kernel that reads all it is given, and writes all it returns."""
-    written = tensors_in(call.result)
-    overwritten = _overwritten(call, written)
-    read = [t for t in tensors_in(call.args) if not any(t is other for other in overwritten)]
-    return Cost(_bytes(read), _bytes(written))
-
-
-def _overwritten(call: Call, written: Sequence[Tensor]) -> list[Tensor]:
-    """Arguments that the call writes without having read them."""
-    if call.name in {"copy_", "fill_", "zero_", "normal_", "uniform_"}:
-        return list(written)
-    if call.operator._schema.arguments and call.operator._overloadname == "out":
-        return list(written)
-    return []
+    return Cost(_bytes(call.reads), _bytes(call.writes))
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
@@ -123,35 +126,35 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def _writes(call: Call) -> Cost:
-    return Cost(0, _bytes(tensors_in(call.result)))
+    return Cost(0, _bytes(call.writes))
 
 
 def _looks_up(call: Call) -> Cost:
     """``(table, indices)`` or ``(table, dimension, indices)``: as much read as is written."""
-    rows, (_, indices, *_) = _bytes(tensors_in(call.result)), tensors_in(call.args)
+    rows, (_, indices, *_) = _bytes(call.writes), call.reads
     return Cost(rows + touched_bytes(indices), rows)
 
 
 def _nll(call: Call) -> Cost:
     """One entry of each row is read."""
-    log_p, targets, *_ = tensors_in(call.args)
+    log_p, targets, *_ = call.reads
     entries = targets.numel() * log_p.element_size()
-    return Cost(touched_bytes(targets) + entries, _bytes(tensors_in(call.result)))
+    return Cost(touched_bytes(targets) + entries, _bytes(call.writes))
 
 
 def _nll_backward(call: Call) -> Cost:
     """All is cleared, then one entry of each row is written."""
-    _, log_p, targets, *_ = tensors_in(call.args)
+    _, log_p, targets, *_ = call.reads
     entries = targets.numel() * log_p.element_size()
-    return Cost(touched_bytes(targets), _bytes(tensors_in(call.result)) + entries, 2)
+    return Cost(touched_bytes(targets), _bytes(call.writes) + entries, 2)
 
 
 def _embedding_backward(call: Call) -> Cost:
     """The table's gradient is cleared and the rows are added to it, sorted by their index; the
     kernels are those of the sort, which moves next to nothing."""
-    gradient, indices, *_ = tensors_in(call.args)
+    gradient, indices, *_ = call.reads
     sorting_kernels = 10
-    table = _bytes(tensors_in(call.result))
+    table = _bytes(call.writes)
     rows = touched_bytes(gradient)
     return Cost(rows + touched_bytes(indices) + rows, table + rows, 2 + sorting_kernels)
 
@@ -162,7 +165,7 @@ def _pads_with_zeros(call: Call) -> Cost:
 
 
 def _norm_backward(call: Call) -> Cost:
-    gradient, x, *_ = tensors_in(call.args)
+    gradient, x, *_ = call.reads
     once = _once(call)
     again = touched_bytes(gradient) + touched_bytes(x)
     return Cost(once.read_bytes + again, once.written_bytes, 2)
@@ -175,17 +178,22 @@ def _attention_backward(call: Call) -> Cost:
     return Cost(once.read_bytes + 2 * sums, once.written_bytes + 2 * sums, 4)
 
 
-def _multi_tensor(call: Call, *, written_back: bool = True) -> Cost:
-    tensors = tensors_in(call.args)
-    lists = sum(1 for value in call.args if isinstance(value, (list, tuple)) and value)
-    read = _bytes(tensors)
-    launches = _launches(tensors[: len(tensors) // max(1, lists)])
-    return Cost(read, read if written_back else _bytes(tensors_in(call.result)), launches)
+def _multi_tensor(call: Call) -> Cost:
+    """Lists of tensors, each element read and written back."""
+    return Cost(_bytes(call.reads), _bytes(call.reads), _launches(tensors_in(call.args[0])))
+
+
+def _fused_adamw(call: Call) -> Cost:
+    parameters, gradients, first_moments, second_moments, *_ = call.args
+    written = [*parameters, *first_moments, *second_moments]
+    if call.options.get("grad_scale") is not None:
+        written += gradients
+    return Cost(_bytes(call.reads), _bytes(written), _launches(parameters))
 
 
 def _foreach_norm(call: Call) -> Cost:
-    once = _multi_tensor(call, written_back=False)
-    return Cost(once.read_bytes, once.written_bytes, once.kernels + 1)
+    """And a kernel that adds up what those of each launch found."""
+    return Cost(_bytes(call.reads), _bytes(call.writes), _launches(call.reads) + 1)
 
 
 def _launches(tensors: Sequence[Tensor]) -> int:
@@ -219,7 +227,7 @@ _RULES: Mapping[str, Rule] = {
     "_foreach_norm": _foreach_norm,
     "_foreach_add_": _multi_tensor,
     "_foreach_mul_": _multi_tensor,
-    "_fused_adamw_": _multi_tensor,
+    "_fused_adamw_": _fused_adamw,
 }
 
 
@@ -231,7 +239,7 @@ def workspace_bytes(call: Call) -> int:
 
 
 def _attention_sums_bytes(call: Call) -> int:
-    queries = tensors_in(call.args)[1]
+    queries = call.reads[1]
     return 4 * queries.numel()
 
 
@@ -244,7 +252,7 @@ def _mm(call: Call, first: int = 0) -> Multiplication:
     *batch, m, k = left.shape
     n = right.shape[-1]
     shape = Shape(m, k, n, math.prod(batch))
-    (result, *_) = tensors_in(call.result)
+    (result, *_) = call.writes
     matrices = {"left": left, "right": right, "result": result}
     return Multiplication(shape, 2 * shape.batch * m * k * n, matrices)
 
