@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from agent.commands.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
 from agent.commands.envelope_tables import print_envelope
 from agent.device_telemetry import device_telemetry
 from agent.menu import ProxyMenu, load_menu
 from agent.settings import data_dir
+from trainer.accounting.devices import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
     Cell,
@@ -66,6 +68,9 @@ def envelope(
         Path | None,
         typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
     ] = None,
+    dry: DryOption = False,
+    on: OnOption = "gb10",
+    rates: RatesOption = None,
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -74,6 +79,9 @@ def envelope(
     A point is a sandboxed trial on random tokens; one that fails is recorded and the sweep goes
     on. Run again with the same settings it goes on where it stopped. The fitted memory becomes
     what the memory rail of later campaigns with this menu asks.
+
+    With --dry nothing is trained: the step of each point is counted operator by operator, and its
+    time predicted from a described device's rates.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(menu)
@@ -85,6 +93,9 @@ def envelope(
     settings = _settings(
         chosen, backend=backend, device=device, steps=steps, warmup=warmup, compiled=compile_
     )
+    if dry:
+        dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
+        return
     limit = device_limit(device, settings.memory_gib)
     directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
     points, use = _measured(settings, grid, directory, console, allow_unsandboxed=allow_unsandboxed)

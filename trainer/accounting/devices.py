@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from pydantic import ValidationError
+
 from trainer.accounting.work import StepCounts, Work
 from trainer.errors import SpecError
-from trainer.spec import Frozen, NonNegative, Positive
+from trainer.spec import Frozen, NonNegative, Positive, explain
 
 
 class DeviceDescription(Frozen):
@@ -88,14 +90,32 @@ DEVICES: Mapping[str, DeviceDescription] = MappingProxyType(
 )
 
 
-def find_device_description(name: str) -> DeviceDescription:
-    """One of :data:`DEVICES`.
+def describe(name: str, rates: str | None = None) -> DeviceDescription:
+    """One of :data:`DEVICES`, with some of its numbers changed.
 
-    :raises SpecError: naming those there are.
+    :param rates: ``bf16_tflops=75,bandwidth_gb_per_s=210``: fields of the description.
+    :raises SpecError: on a name or a field that there is not, or a value that cannot be.
     """
     if name.lower() not in DEVICES:
         raise SpecError(
             f"no device is described as {name!r}; choose {' or '.join(DEVICES)}, and change its"
-            " rates by options"
+            " numbers with --rates"
         )
-    return DEVICES[name.lower()]
+    known = DEVICES[name.lower()]
+    if rates is None:
+        return known
+    fields = [name for name in DeviceDescription.model_fields if name not in {"name", "source"}]
+    changes: dict[str, str] = {}
+    for word in rates.split(","):
+        field, _, value = (part.strip() for part in word.partition("="))
+        if field not in fields or not value:
+            raise SpecError(
+                f"{word.strip()!r} is no rate of a device; write FIELD=NUMBER, where FIELD is one"
+                f" of {', '.join(fields)}"
+            )
+        changes[field] = value
+    source = f"{known.source}; changed: {', '.join(f'{f} {v}' for f, v in changes.items())}"
+    try:
+        return DeviceDescription.model_validate({**known.model_dump(), **changes, "source": source})
+    except ValidationError as error:
+        raise SpecError(f"no device can be as given by --rates: {explain(error)}") from error
