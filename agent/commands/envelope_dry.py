@@ -1,4 +1,4 @@
-"""``autoresearch envelope --dry``: the same grid, counted on the meta device instead of measured."""
+"""``autoresearch envelope --dry``: the same grid, its steps counted instead of measured."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def _print(
     shape = settings.base
     table = Table(
         title=f"{settings.menu} counted, and predicted for {device.name}: {shape.n_layer} layers,"
-        f" d_model {shape.d_model}, vocabulary {settings.vocab_size}"
+        f" d_model {shape.d_model}, vocabulary {settings.vocab_size}",
+        box=None,
+        padding=(0, 1, 0, 0),
     )
-    for head in ("precision", "seq", "batch"):
-        table.add_column(head)
-    for head in ("TFLOP", "GB moved", "kernels", "peak GiB", "misaligned", "ms", "tokens/s", "%"):
-        table.add_column(head, justify="right")
+    for head in ("", "seq", "batch", "TFLOP", "GB", "kernels", "GiB", "odd", "ms", "tokens/s", "%"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.precision,
@@ -117,11 +117,12 @@ def _print(
         )
     console.print(table)
     lines = [f"{cell}: {why}" for cell, why in refused.items()]
-    lines += [line for row in rows[-1:] for line in row.misaligned]
+    lines += dict.fromkeys(f"odd: {line}" for row in rows for line in row.misaligned)
     if not all(row.fits for row in rows):
         lines.append(f"! is more than the {device.memory_gib:g} GiB of {device.name}")
     lines += [
-        "%: of the ceiling, by 6 N + 12 L D T a token; nothing of this was measured",
+        "GB moved through memory, GiB held at the peak, odd: products not aligned to 16 bytes,"
+        " %: of the ceiling by 6 N + 12 L D T a token; counted and computed, not measured",
         f"rates: {device.source}",
     ]
     for line in lines:

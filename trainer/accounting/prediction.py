@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer.accounting.devices import DeviceDescription
-from trainer.accounting.work import Kind, StepCounts
+from trainer.accounting.work import KINDS, Kind, StepCounts
 from trainer.flops import TrainingFlops
 from trainer.spec import Config, Frozen, NonNegative, NonNegativeInt, Positive
 
@@ -50,9 +50,7 @@ class Prediction(Frozen):
             seq_len=config.seq_len,
             batch_size=config.batch_size,
             tflop=counts.flops / 1e12,
-            tflop_of={
-                kind: counts.flops_of(kind) / 1e12 for kind in ("block", "head", "attention")
-            },
+            tflop_of={kind: counts.flops_of(kind) / 1e12 for kind in KINDS},
             moved_gb=counts.moved_bytes / 1e9,
             elementwise_gb=counts.elementwise_bytes / 1e9,
             kernels=counts.kernels,

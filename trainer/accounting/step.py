@@ -6,22 +6,29 @@ import torch
 
 from trainer.accounting.counter import Counter
 from trainer.accounting.work import StepCounts
-from trainer.backends.torch_gpt import TorchBackend
+from trainer.backends.float8 import check_shapes
+from trainer.backends.torch_gpt import TorchGPT
 from trainer.optimizer import adamw_for
 from trainer.spec import Config
 
 META = torch.device("meta")
 
 
-def count_step(config: Config, vocab_size: int) -> StepCounts:
+def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> StepCounts:
     """Forward, backward, clipping and AdamW of ``config``, as the torch backend does them on CUDA.
 
     Uncompiled. It is the second step that is counted, so that whatever the first one makes and
     keeps is there already.
+
+    :param kernels: with the backend's own kernels; without, as where Triton is missing.
+    :raises SpecError: on shapes that the precision cannot have.
     """
+    if config.precision == "fp8":
+        check_shapes(config)
     counter = Counter()
     with counter.watching():
-        model = TorchBackend().build(config, vocab_size, META)
+        model = TorchGPT(config, vocab_size, META, kernels=kernels)
+        model.init()
         model.train()
         counter.head_weight(model.head_VD)
         optimizer = adamw_for(model, config)
