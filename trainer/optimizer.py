@@ -2,8 +2,8 @@
 
 ``torch.optim`` is left out on purpose: its first optimizer imports torch._dynamo, about a second
 that every cold trial would pay, and its per-step bookkeeping costs as much as the update of a
-million parameters. The kernel is the one that its ``AdamW(fused=True)`` calls; matrices that a GPU's
-products read a copy of are updated by one of ours, which writes the copy too.
+million parameters. The kernel is the one that its ``AdamW(fused=True)`` calls; matrices of which a
+GPU's products read a copy are updated by one of ours, which writes the copy too.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class AdamW:
             self._update_copied(copied, grad_norm, lr)
         return grad_norm
 
-    def _update(
-        self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float
-    ) -> None:
+    def _update(self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
         torch._foreach_add_(group.steps, 1.0)
         # The kernel divides gradients by grad_scale and does nothing where found_inf is 1.
         torch._fused_adamw_(

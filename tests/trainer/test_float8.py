@@ -79,7 +79,7 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
         assert nll_BT.isfinite().all()
     assert losses["bf16"] < 4
     assert losses["fp8"] != losses["bf16"]
-    assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.05)
+    assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.1)
 
 
 def test_what_no_kernel_takes_is_refused() -> None:

@@ -89,7 +89,7 @@ class FusedHead:
     def chunks(self, x_ND: Tensor, targets_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
         """As many tokens at once as :mod:`trainer.chunks` lets have logits."""
         chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
-        return zip(x_ND.split(chunk), targets_N.split(chunk), strict=True)
+        return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
 
 
 def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]:
@@ -233,7 +233,7 @@ class _MeanLoss(torch.autograd.Function):
     ) -> Tensor:
         tokens, weight_WD = x_ND.shape[0], head.weight.copy
         gradient_ND = torch.empty_like(x_ND)
-        into_ND = iter(gradient_ND.split(chunk_tokens(tokens, head.vocab_size)))
+        into_ND = iter(torch.split(gradient_ND, chunk_tokens(tokens, head.vocab_size)))
         gradient_WD: Tensor | None = None
         losses = []
         for x_CD, targets_C in head.chunks(x_ND, targets_N):

@@ -38,9 +38,10 @@ from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers "fake"
 
 from trainer.backends.float8 import MULTIPLE
+from trainer.backends.kernels.sizes import NORM_EPS
 from trainer.backends.linear_cross_entropy import exact_nll_of_logits
 from trainer.backends.megatron_weights import load_from_torch
-from trainer.backends.torch_gpt import NORM_EPS, ROTARY_BASE, TorchGPT
+from trainer.backends.torch_gpt import ROTARY_BASE, TorchGPT
 from trainer.backends.versions import Trio
 from trainer.errors import MachineryError, SpecError
 from trainer.spec import Config, Fp8Recipe

@@ -81,9 +81,7 @@ class TorchBackend:
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> TorchGPT:
         """See :class:`trainer.backends.base.Backend`."""
-        model = TorchGPT(
-            config, vocab_size, device, compile=self._compile, kernels=self._kernels
-        )
+        model = TorchGPT(config, vocab_size, device, compile=self._compile, kernels=self._kernels)
         model.init()
         return model
 

@@ -47,7 +47,9 @@ class RoundedWeight:
     """A copy in the dtype of the products, bf16 or fp32, with rows of zeros behind it where its
     products' rows are to be aligned."""
 
-    def __init__(self, parameter: nn.Parameter, dtype: torch.dtype, rows: int | None = None) -> None:
+    def __init__(
+        self, parameter: nn.Parameter, dtype: torch.dtype, rows: int | None = None
+    ) -> None:
         """:param rows: of the copy, at least the parameter's; None: as many."""
         self.parameter = parameter
         self._dtype = dtype
@@ -58,29 +60,28 @@ class RoundedWeight:
     @property
     def copy(self) -> Tensor:
         """``[rows, I]``, current."""
-        parameter = self.parameter
-        if parameter.dtype is self._dtype and parameter.shape[0] == self._rows:
-            return parameter.detach()
         copy = self.storage
-        if self._version != parameter._version:
+        if copy is None:
+            return self.parameter.detach()
+        if self._version != self.parameter._version:
             with torch.inference_mode(False), torch.no_grad():
-                copy[: parameter.shape[0]].copy_(parameter)
+                copy[: self.parameter.shape[0]].copy_(self.parameter)
             self.written()
         return copy
 
     @property
-    def storage(self) -> Tensor | None | Any:
+    def storage(self) -> Tensor | None:
         """The copy's memory, whatever it holds; None where the parameter itself is read."""
-        parameter = self.parameter
-        if parameter.dtype is self._dtype and parameter.shape[0] == self._rows:
+        rows, inputs = self.parameter.shape
+        if self.parameter.dtype is self._dtype and rows == self._rows:
             return None
         if self._copy is None:
             # An evaluation may be the first to ask; training could not use what is made in one.
             with torch.inference_mode(False):
-                shape = (self._rows, parameter.shape[1])
-                padded = self._rows > parameter.shape[0]
-                make = torch.zeros if padded else torch.empty
-                self._copy = make(shape, dtype=self._dtype, device=parameter.device)
+                make = torch.zeros if self._rows > rows else torch.empty
+                self._copy = make(
+                    (self._rows, inputs), dtype=self._dtype, device=self.parameter.device
+                )
         return self._copy
 
     def written(self) -> None:

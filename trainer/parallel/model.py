@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.backends.torch_gpt import INIT_STD, NORM_EPS, Rotary
+from trainer.backends.kernels.sizes import NORM_EPS
+from trainer.backends.torch_gpt import INIT_STD, Rotary
 from trainer.spec import Config
 
 

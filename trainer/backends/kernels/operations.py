@@ -28,28 +28,20 @@ def _form(kernels: str, tensor: Tensor) -> Any:
     return written_out
 
 
-def _like(x: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(x)
-
-
-def _two_like(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(x)
-
-
 # --- norms --------------------------------------------------------------------------------------
 
 
-@declared(outputs=_like)
+@declared(outputs=lambda x_ND, gain_D, rms: torch.empty_like(x_ND))
 def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     """LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
     y_ND: Tensor = _form("norm", x_ND).norm(x_ND, gain_D, rms)
     return y_ND
 
 
-@declared(outputs=_two_like)
-def add_norm(
-    x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool
-) -> tuple[Tensor, Tensor]:
+@declared(
+    outputs=lambda x_ND, delta_ND, gain_D, rms: (torch.empty_like(x_ND), torch.empty_like(x_ND))
+)
+def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
     """``x_ND + delta_ND`` in their dtype, and the norm of that."""
     both: tuple[Tensor, Tensor] = _form("norm", x_ND).add_norm(x_ND, delta_ND, gain_D, rms)
     return both
@@ -92,9 +84,7 @@ def activate(up: Tensor, gated: bool) -> Tensor:
 @declared(outputs=lambda gradient_NF, up, gated: (torch.empty_like(up), _activated(up, gated)))
 def activate_backward(gradient_NF: Tensor, up: Tensor, gated: bool) -> tuple[Tensor, Tensor]:
     """The gradient of ``up``, and ``hidden_NF`` once more."""
-    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(
-        gradient_NF, up, gated
-    )
+    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(gradient_NF, up, gated)
     return both
 
 
@@ -167,20 +157,13 @@ def quantise(
 # --- the update ---------------------------------------------------------------------------------
 
 
-def _updated(parameter: Tensor, gradient: Tensor, *state: Any, **_: Any) -> None:
-    return None
-
-
-def _reads_four_writes_three(
-    parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, copy: Tensor | None, *_: Any,
-    **__: Any,
-) -> Cost:  # fmt: skip
-    once = touched_bytes(parameter)
+def _reads_four_writes_three(parameter: Tensor, *others: Any, **_: Any) -> Cost:
+    once, copy = touched_bytes(parameter), others[3]
     copied = 0 if copy is None else parameter.numel() * copy.element_size()
     return Cost(4 * once, 3 * once + copied)
 
 
-@declared(outputs=_updated, cost=_reads_four_writes_three)
+@declared(outputs=lambda *_, **__: None, cost=_reads_four_writes_three)
 def adamw_(
     parameter: Tensor,
     gradient: Tensor,

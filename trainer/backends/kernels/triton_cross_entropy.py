@@ -30,9 +30,7 @@ def _largest_and_sum(logits_ptr, vocab, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _loss_and_gradient(
-    logits_ptr, targets_ptr, loss_ptr, vocab, width, scale, BLOCK: tl.constexpr
-):
+def _loss_and_gradient(logits_ptr, targets_ptr, loss_ptr, vocab, width, scale, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     logits_ptr += row.to(tl.int64) * width
     target = tl.load(targets_ptr + row)
@@ -46,9 +44,7 @@ def _loss_and_gradient(
         x = tl.load(logits_ptr + word, mask=word < vocab, other=-float("inf")).to(tl.float32)
         gradient = (tl.exp(x - log_sum) - tl.where(word == target, 1.0, 0.0)) * scale
         gradient = tl.where(word < vocab, gradient, 0.0)
-        tl.store(
-            logits_ptr + word, gradient.to(logits_ptr.dtype.element_ty), mask=word < width
-        )
+        tl.store(logits_ptr + word, gradient.to(logits_ptr.dtype.element_ty), mask=word < width)
 
 
 @triton.jit

@@ -39,13 +39,13 @@ def _cast(
     row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
-    x = tl.load(
-        x_ptr + row[:, None] * columns + column[None, :], mask=inside, other=0.0
-    ).to(tl.float32)
+    x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=inside, other=0.0).to(
+        tl.float32
+    )
     scaled = x / scale
     bounded = tl.minimum(tl.maximum(scaled, -greatest), greatest)
     # What is no number stays none: a run that diverged must be seen to.
-    bounded = tl.where(scaled == scaled, bounded, scaled)
+    bounded = tl.where(scaled != scaled, scaled, bounded)  # noqa: PLR0124
     if ROWS:
         x8 = bounded.to(by_rows_ptr.dtype.element_ty)
         tl.store(by_rows_ptr + row[:, None] * columns + column[None, :], x8, mask=inside)

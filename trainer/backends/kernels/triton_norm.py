@@ -80,9 +80,7 @@ def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     return y_ND
 
 
-def add_norm(
-    x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool
-) -> tuple[Tensor, Tensor]:
+def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
     sum_ND, y_ND = torch.empty_like(x_ND), torch.empty_like(x_ND)
     _launch_norm(x_ND, delta_ND, gain_D, sum_ND, y_ND, rms)
     return sum_ND, y_ND

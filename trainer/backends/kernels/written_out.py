@@ -17,9 +17,7 @@ def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     return (unit_ND * gain_D).to(x_ND.dtype)
 
 
-def add_norm(
-    x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool
-) -> tuple[Tensor, Tensor]:
+def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
     sum_ND = (_wide(x_ND) + delta_ND).to(x_ND.dtype)
     return sum_ND, norm(sum_ND, gain_D, rms)
 
