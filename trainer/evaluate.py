@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from trainer.data import Tokens, to_device
 
 TOKENS_PER_PASS = 4096
-"""Scored in one forward pass; at least one window. No config changes it."""
+"""Scored in one forward pass on a CPU; at least one window. No config changes it."""
+TOKENS_PER_CUDA_PASS = 16_384
+"""The same on CUDA, whose products are as fast as they get only for many tokens."""
 LOGITS_PER_PASS = 1 << 28
 """Bound on tokens × vocabulary of a pass: half a GiB of bf16 logits where a model holds all."""
 
@@ -42,17 +44,31 @@ def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int
 
     Logits come in the precision the config trains in, which is part of what is measured (bf16
     logits have three digits). From them on all is float64: the log-softmax, which the model does
-    (:meth:`trainer.backends.base.Backend.build`), and the sum, which this does. Separators are
-    targets too: where a document ends is something to predict.
+    (:meth:`trainer.backends.base.Backend.build`), and the sum, which this does; but for the
+    exponentials, which CUDA's kernels take in fp32 and add up in fp64. Separators are targets too:
+    where a document ends is something to predict.
     """
     device = next(model.parameters()).device
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=device)
-    tokens_per_pass = min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
-    for tokens_BT, targets_BT in windows(heldout, seq_len, max(1, tokens_per_pass // seq_len)):
+    at_once = tokens_per_pass(model, device, vocab_size)
+    for tokens_BT, targets_BT in windows(heldout, seq_len, max(1, at_once // seq_len)):
         nll_BT = model(to_device(tokens_BT, device), to_device(targets_BT, device))
         total += nll_BT.sum(dtype=torch.float64)
     return Evaluation(nll_nats=total.item(), tokens=len(heldout) - 1)
+
+
+def tokens_per_pass(model: nn.Module, device: torch.device, vocab_size: int) -> int:
+    """How many tokens are scored in one forward pass.
+
+    A model that says ``chunks_logits`` holds those of few tokens at a time, however long a pass is.
+    On a CPU that makes no difference: which products a number is a sum of stays as it was.
+    """
+    if device.type == "cpu":
+        return min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
+    if getattr(model, "chunks_logits", False):
+        return TOKENS_PER_CUDA_PASS
+    return min(TOKENS_PER_CUDA_PASS, LOGITS_PER_PASS // vocab_size)
 
 
 def windows(stream: Tokens, seq_len: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor]]:

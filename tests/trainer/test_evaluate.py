@@ -128,6 +128,27 @@ def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch
     assert max(seen) == 48
 
 
+def test_a_gpus_passes_are_large_and_bounded_where_all_logits_are_held() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    chunked, whole = model_of(16), Exact()
+    assert ruler.tokens_per_pass(chunked, cuda, 50_257) == 16_384
+    assert ruler.tokens_per_pass(whole, cuda, 50_257) == (1 << 28) // 50_257
+    assert ruler.tokens_per_pass(whole, cuda, 1024) == 16_384
+    for model in (chunked, whole):
+        assert ruler.tokens_per_pass(model, cpu, 50_257) == 4096
+
+
+def test_scores_on_kernels_are_the_scores() -> None:
+    stream = byte_stream([prose(2000)])
+    usual = model_of(16)
+    on_kernels = TorchGPT(usual.config, VOCAB_SIZE, torch.device("cpu"), kernels=True)
+    on_kernels.load_state_dict(usual.state_dict())
+    scored, again = (
+        evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE) for model in (usual, on_kernels)
+    )
+    assert again.nll_nats == pytest.approx(scored.nll_nats, rel=1e-6)
+
+
 def test_units() -> None:
     scored = Evaluation(nll_nats=math.log(2) * 12, tokens=6)
     assert scored.bits_per_token == pytest.approx(2.0)

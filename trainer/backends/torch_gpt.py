@@ -89,6 +89,9 @@ class TorchBackend:
 class TorchGPT(nn.Module):
     """A decoder-only transformer; weights are undefined until :meth:`init`."""
 
+    chunks_logits = True
+    """Never holds those of all tokens, in training or in evaluation."""
+
     def __init__(
         self,
         config: Config,

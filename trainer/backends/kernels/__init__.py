@@ -5,8 +5,9 @@ residual additions, norms, activations, the loss, casts. Each of them is here on
 what it needs once and writes what it makes once:
 
     operations      the operations, and which form of each a tensor's device takes
-    triton_*        CUDA: Triton kernels, compiled at the first call for the dtypes they meet and
-                    for no shape, so that a config of another shape finds them compiled
+    triton_*        CUDA: Triton kernels, compiled at the first call for the dtypes they meet and,
+                    of shapes, for the power of two above a norm's width alone, so that a config of
+                    another shape finds them compiled
     written_out     the same in torch's operators: what each computes, for a CPU and for tests
 
 Where Triton or its C compiler is missing on a CUDA machine the model runs as on a CPU, on torch's

@@ -19,12 +19,15 @@ _TILE = 64
 @triton.jit
 def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
     largest = tl.zeros([BLOCK], tl.float32)
+    nothing = tl.zeros([BLOCK], tl.float32)
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     for turn in range(tl.cdiv(size, programs * BLOCK)):
         place = (program + turn * programs) * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + place, mask=place < size, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.abs(x))
-    tl.store(largest_ptr + tl.program_id(0), tl.max(largest, 0))
+        nothing += x - x
+    # A maximum passes over what is no number; a run that diverged must be seen to.
+    tl.store(largest_ptr + tl.program_id(0), tl.max(largest, 0) + tl.sum(nothing, 0))
 
 
 @triton.jit
@@ -34,8 +37,9 @@ def _cast(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     each = tl.arange(0, PROGRAMS)
-    largest = tl.max(tl.load(largest_ptr + each, mask=each < programs, other=0.0), 0)
-    scale = tl.maximum(largest, smallest) / greatest
+    found = tl.load(largest_ptr + each, mask=each < programs, other=0.0)
+    largest = tl.max(found, 0) + tl.sum(found - found, 0)
+    scale = tl.where(largest < smallest, smallest, largest) / greatest
     row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -44,8 +48,6 @@ def _cast(
     )
     scaled = x / scale
     bounded = tl.minimum(tl.maximum(scaled, -greatest), greatest)
-    # What is no number stays none: a run that diverged must be seen to.
-    bounded = tl.where(scaled != scaled, scaled, bounded)  # noqa: PLR0124
     if ROWS:
         x8 = bounded.to(by_rows_ptr.dtype.element_ty)
         tl.store(by_rows_ptr + row[:, None] * columns + column[None, :], x8, mask=inside)

@@ -107,7 +107,8 @@ def adamw_(
     for old, new in ((parameter, updated), (first_moment, first), (second_moment, second)):
         old.copy_(torch.where(goes_on, new, old))
     if copy is not None:
-        copy.flatten()[: parameter.numel()].copy_(parameter.flatten())
+        copied = copy.flatten()[: parameter.numel()]  # a view: copies are contiguous
+        copied.copy_(torch.where(goes_on, parameter.flatten().to(copy.dtype), copied))
 
 
 def _unit(x_ND: Tensor, rms: bool) -> tuple[Tensor, Tensor]:

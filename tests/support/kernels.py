@@ -1,0 +1,101 @@
+"""Calls of every kernel, at sizes that no block divides, for whoever runs or compiles them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VOCAB = 4099
+"""More than a block, and odd."""
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of :mod:`trainer.backends.kernels.operations`, and arguments for it."""
+
+    kernels: str
+    """The module after ``triton_``."""
+    function: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        words = (
+            "x".join(map(str, a.shape)) + str(a.dtype).removeprefix("torch.")
+            if isinstance(a, Tensor)
+            else str(a)
+            for a in self.arguments
+        )
+        return " ".join((self.function, *words))
+
+    def of(self, module: Any, device: str = "cpu") -> list[Tensor | None]:
+        """What the module's function returns, and what it leaves in its arguments."""
+        arguments = [
+            a.to(device, copy=True) if isinstance(a, Tensor) else copy.copy(a)
+            for a in self.arguments
+        ]
+        function: Callable[..., Any] = getattr(module, self.function)
+        returned = function(*arguments, **self.options)
+        values = returned if isinstance(returned, tuple) else (returned,)
+        return [*values, *(a for a in arguments if isinstance(a, Tensor))]
+
+
+def calls() -> Iterator[Call]:
+    """Every kernel in every form it is compiled in."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    for dtype in DTYPES:
+        for rms in (False, True):
+            x_ND, delta_ND, gradient_ND = (normal(7, 1000, dtype=dtype) for _ in "abc")
+            gain_D = normal(1000)
+            yield Call("norm", "norm", (x_ND, gain_D, rms))
+            yield Call("norm", "add_norm", (x_ND, delta_ND, gain_D, rms))
+            for residual_ND in (None, delta_ND):
+                arguments = (gradient_ND, x_ND, gain_D, residual_ND, rms)
+                yield Call("norm", "norm_backward", arguments)
+        for gated in (False, True):
+            up = normal(5, 2060 if gated else 1030, dtype=dtype)
+            yield Call("activation", "activate", (up, gated))
+            gradient_NF = normal(5, 1030, dtype=dtype)
+            yield Call("activation", "activate_backward", (gradient_NF, up, gated))
+        logits_CW = 3 * normal(3, 4160, dtype=dtype)
+        targets_C = torch.tensor([0, VOCAB - 1, 77])
+        yield Call("cross_entropy", "loss_and_gradient_", (logits_CW, targets_C, VOCAB, 0.3))
+        yield Call("cross_entropy", "exact_nll", (logits_CW, targets_C, VOCAB))
+        for float8 in (torch.float8_e4m3fn, torch.float8_e5m2):
+            for rows, columns in ((True, False), (False, True), (True, True)):
+                arguments8 = (normal(80, 112, dtype=dtype), float8, rows, columns)
+                yield Call("float8", "quantise", arguments8)
+    for stopped in (0.0, 1.0):
+        for copied in (None, torch.zeros(64, 47, dtype=torch.bfloat16)):
+            state = (*(normal(33, 47) for _ in "abc"), normal(33, 47).abs())
+            scalars = (torch.tensor(2.0), torch.tensor(stopped))
+            how = {"step": 3, "lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.1}
+            yield Call("adamw", "adamw_", (*state, copied, *scalars), how)
+
+
+def assert_same(got: list[Tensor | None], wanted: list[Tensor | None]) -> None:
+    """Equal up to the order of sums in fp32 and, below fp32, roundings of what is added (which
+    Triton's interpreter cuts off) and of what is returned."""
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted, strict=True):
+        if one is None or other is None:
+            assert one is other
+            continue
+        assert one.dtype is other.dtype
+        assert one.shape == other.shape
+        ulp = {torch.bfloat16: 2**-7, torch.float8_e4m3fn: 2**-3, torch.float8_e5m2: 2**-2}
+        rtol = ulp.get(one.dtype, 1e-5)
+        got_fp32, wanted_fp32 = one.cpu().float(), other.cpu().float()
+        atol = rtol * wanted_fp32.abs().max().item()
+        torch.testing.assert_close(got_fp32, wanted_fp32, rtol=rtol, atol=atol)
