@@ -20,7 +20,7 @@ from agent.settings import CampaignSettings
 from trainer.corpus import Corpus
 from trainer.errors import MachineryError
 from trainer.machine import cpu_name
-from trainer.spec import Config, Limits, TrialSpec
+from trainer.spec import Config, Limits, TrialSpec, makes_code
 from trajectory.errors import HistoryError
 from trajectory.evidence import Evidence
 from trajectory.history import History
@@ -149,14 +149,17 @@ class Campaign:
             device=settings.device,
             threads=settings.threads,
             compile=settings.compile,
-            compile_cache=str(self._compile_cache) if settings.compile else None,
+            compile_cache=self._compile_cache,
             limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
         )
 
     @property
-    def _compile_cache(self) -> Path:
-        """Where its trials keep what they compiled; made, since trials may write nowhere else."""
-        return (self.directory / COMPILED_DIR).absolute()
+    def _compile_cache(self) -> str | None:
+        """Where its trials keep what they compile; None where they compile nothing."""
+        settings = self.settings
+        if not makes_code(settings.backend, settings.device, compile=settings.compile):
+            return None
+        return str((self.directory / COMPILED_DIR).absolute())
 
     def close(self) -> None:
         self._resources.close()

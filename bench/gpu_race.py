@@ -59,8 +59,7 @@ class Course:
 
     def spec(self, name: str, wall_s: float, **changes: Any) -> TrialSpec:
         """The trial, with any field changed; ``precision`` is one of the config's."""
-        if changes.get("compile"):
-            changes["compile_cache"] = str(self.directory / "compiled")
+        changes["compile_cache"] = str(self.directory / "compiled")
         precision = changes.pop("precision", self.config.precision)
         config = self.config.model_copy(update={"precision": precision})
         return TrialSpec(

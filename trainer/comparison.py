@@ -214,7 +214,7 @@ def _spec(
         "device": settings.device,
         "threads": settings.threads,
         "compile": compiled,
-        "compile_cache": str(directory.absolute() / "compiled") if compiled else None,
+        "compile_cache": str(directory.absolute() / "compiled"),
         "limits": settings.limits,
     }
     try:

@@ -44,6 +44,7 @@ class ForkServer:
         self._channel = channel
         self._settings = settings
         self._sandbox = Sandbox.prepare(Layers(settings.landlock_abi, settings.seccomp))
+        self._prepared: set[str] = set()
         self._trial: int | None = None
         """Process id of the running trial, which is its session and group too."""
         self._kill_at: float | None = None
@@ -89,11 +90,19 @@ class ForkServer:
         for message in messages:
             if isinstance(message, Start):
                 if self._settings.warm:
-                    _import_ahead(message.imports)
+                    self._prepare(message.imports)
                 self._fork(Path(message.trial_dir))
             elif isinstance(message, Stop) and self._trial is not None:
                 self._signal_trial(signal.SIGTERM)
                 self._kill_at = time.monotonic() + message.grace_s
+
+    def _prepare(self, ahead: tuple[str, ...]) -> None:
+        """Do once what these trials would each do at their start."""
+        new = [name for name in ahead if name not in self._prepared]
+        if new:
+            self._prepared.update(new)
+            _do_ahead(new)
+            _freeze_heap()
 
     def _fork(self, trial_dir: Path) -> None:
         server = os.getpid()
@@ -214,13 +223,15 @@ def load_entry(entry: str) -> trial_process.TrialFunction:
     return function
 
 
-def _import_ahead(modules: tuple[str, ...]) -> None:
-    """Import what is not there yet; what cannot be, the trial will meet again and report."""
-    if modules and not all(name in sys.modules for name in modules):
-        with contextlib.suppress(ImportError):
-            for name in modules:
+def _do_ahead(names: list[str]) -> None:
+    """Import modules, and call what ``module:function`` names; what cannot be, the trial will meet
+    again and report."""
+    with contextlib.suppress(ImportError):
+        for name in names:
+            if ":" in name:
+                load_entry(name)()  # type: ignore[call-arg]
+            else:
                 importlib.import_module(name)
-        _freeze_heap()
 
 
 def _freeze_heap() -> None:

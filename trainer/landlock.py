@@ -94,9 +94,9 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             for pattern in _DEVICES_CUDA:
                 for node in Path("/dev").glob(pattern):
                     allow(node, read | write | AccessFS.IOCTL_DEV)
-        if spec.compile and spec.compile_cache is not None:
+        if spec.code_cache is not None:
             corpus = Path(spec.corpus_dir).resolve()
-            cache = Path(spec.compile_cache).resolve()
+            cache = Path(spec.code_cache).resolve()
             around = (corpus, *paths.programs)
             allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
         allow(trial_dir, own)

@@ -36,7 +36,8 @@ class Start(Frozen):
     kind: Literal["start"] = "start"
     trial_dir: str
     imports: tuple[str, ...] = ()
-    """Modules that this trial and those like it will want; a warm server imports them first."""
+    """Modules that this trial and those like it will want, and ``module:function`` that they would
+    call; a warm server imports and calls them first, once."""
 
 
 class Started(Frozen):

@@ -8,7 +8,7 @@ Covered, each with a test that attacks it (tests/trainer/test_sandbox.py):
 * **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
   home, the campaign and other trials are closed (directories of Python itself, where they lie in
   the home, are opened one by one). Writes only the trial's own directory, whatever links or
-  renames it makes there, and where it compiles the campaign's compile cache. Nothing in those
+  renames it makes there, and where it makes code the campaign's compile cache. Nothing in those
   directories can be executed as a program. Mode, owner and
   extended attributes of files cannot be changed at all.
 * **Network.** No socket but Unix ones, and no ``connect()`` on those (:mod:`trainer.seccomp`); TCP
@@ -37,14 +37,15 @@ Not covered:
   RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, and read all of /sys.
 * A trial that lies about its own score: result.json is checked for form, not for truth.
-* A compiling trial that lies about the next ones. The compile cache is the one place that a trial
+* A trial that makes code and lies about the next ones. The compile cache is the one place that a trial
   leaves to those after it: machine code and pickles, which they load. It belongs to the user who
   runs the campaign, is made by the first trial that needs it, before that is confined, and is one
   campaign's own. A trial that ran hostile code could leave some there; later trials of that
   campaign would run it, each inside this same sandbox, without keys, network, or a way to the
   journal. What they could do is what any trial can: lie about a score, now not their own. Trials
-  run no code but this package's, and a config is data, so nobody is handed that door; who wants it
-  shut runs without ``compile``, or deletes the directory, which costs only time.
+  run no code but this package's, and a config is data, so nobody is handed that door. It is there
+  with ``compile``, and on CUDA for the torch backend's kernels; deleting the directory costs time
+  alone.
 * Descendants that fled the session when the fork server itself is killed by SIGKILL: the
   supervisor ends those it had seen at its last look.
 """

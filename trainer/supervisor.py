@@ -35,6 +35,7 @@ ENTRY = "trainer.child:run_trial"
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 """What compiling imports: some seconds, which the fork server spends once."""
+_COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _LOOK_S = 0.1
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
@@ -172,6 +173,12 @@ class LocalExecutor:
         return self._server
 
 
+def _ahead(spec: TrialSpec) -> tuple[str, ...]:
+    """What trials like this one would each import and compute."""
+    modules = _COMPILER_MODULES if spec.compile else ()
+    return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
+
+
 class _Watch:
     """One trial from its start to its end."""
 
@@ -199,8 +206,7 @@ class _Watch:
         """
         oom_kills_before = oom_kills()
         try:
-            imports = _COMPILER_MODULES if self._spec.compile else ()
-            self._trial = self._server.start_trial(self._files.path, imports)
+            self._trial = self._server.start_trial(self._files.path, _ahead(self._spec))
             ended, stopped = self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()

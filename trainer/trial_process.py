@@ -54,7 +54,7 @@ def live(
         run = _load(load)
         scratch = trial_dir / SCRATCH_NAME
         scratch.mkdir()
-        move_home(scratch, spec.compile_cache if spec.compile else None)
+        move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
         sandbox.confine(spec, trial_dir)
         run(spec, trial_dir, born=born)

@@ -118,7 +118,7 @@ def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Pat
         "device": settings.device,
         "threads": settings.threads,
         "compile": settings.compile,
-        "compile_cache": str(directory.absolute() / "compiled") if settings.compile else None,
+        "compile_cache": str(directory.absolute() / "compiled"),
         "limits": Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib),
     }
     try:

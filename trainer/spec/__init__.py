@@ -14,7 +14,15 @@ from trainer.spec.result import (
     TrialResult,
     parse_result,
 )
-from trainer.spec.trial import BackendName, Budget, Fp8Recipe, Limits, PruneRule, TrialSpec
+from trainer.spec.trial import (
+    BackendName,
+    Budget,
+    Fp8Recipe,
+    Limits,
+    PruneRule,
+    TrialSpec,
+    makes_code,
+)
 from trainer.spec.values import (
     Finite,
     Frozen,
@@ -49,5 +57,6 @@ __all__ = [
     "TrialSpec",
     "explain",
     "make_config",
+    "makes_code",
     "parse_result",
 ]

@@ -93,6 +93,12 @@ class Fp8Recipe(Frozen):
 BackendName: TypeAlias = Literal["torch", "megatron"]
 
 
+def makes_code(backend: BackendName, device: str, *, compile: bool) -> bool:
+    """Whether such trials compile anything: those of ``compile``, and on CUDA every one of the
+    torch backend, whose kernels Triton compiles at their first call."""
+    return compile or (backend == "torch" and device.startswith("cuda"))
+
+
 class TrialSpec(Frozen):
     """One training run of one config with one seed: all that the trainer is told."""
 
@@ -116,8 +122,8 @@ class TrialSpec(Frozen):
     the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
     in ``train_s``."""
     compile_cache: str | None = None
-    """Absolute path of a directory that a compiling trial may write besides its own, and whose code
-    it runs: what earlier trials compiled. None: nothing is kept."""
+    """Absolute path of a directory that a trial which makes code (:func:`makes_code`) may write
+    besides its own, and whose code it runs: what earlier trials compiled. None: nothing is kept."""
     device: str = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
     threads: PositiveInt | None = None
@@ -126,6 +132,16 @@ class TrialSpec(Frozen):
     """Steps between lines of the curve."""
     prune: PruneRule | None = None
     limits: Limits = Limits()
+
+    @property
+    def makes_code(self) -> bool:
+        """See :func:`makes_code`."""
+        return makes_code(self.backend, self.device, compile=self.compile)
+
+    @property
+    def code_cache(self) -> str | None:
+        """The compile cache of a trial that uses one."""
+        return self.compile_cache if self.makes_code else None
 
     @model_validator(mode="after")
     def _only_torch_compiles(self) -> Self:
