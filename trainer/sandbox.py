@@ -37,8 +37,8 @@ Not covered:
   RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, and read all of /sys.
 * A trial that lies about its own score: result.json is checked for form, not for truth.
-* A trial that makes code and lies about the next ones. The compile cache is the one place that a trial
-  leaves to those after it: machine code and pickles, which they load. It belongs to the user who
+* A trial that makes code and lies about the next ones. The compile cache is the one place that a
+  trial leaves to those after it: machine code and pickles, which they load. It is the user's who
   runs the campaign, is made by the first trial that needs it, before that is confined, and is one
   campaign's own. A trial that ran hostile code could leave some there; later trials of that
   campaign would run it, each inside this same sandbox, without keys, network, or a way to the

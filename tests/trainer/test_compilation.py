@@ -139,18 +139,18 @@ def attacked() -> Iterator[LocalExecutor]:
         yield executor
 
 
-def test_only_a_compiling_trial_may_write_the_cache(
+def test_only_a_trial_that_makes_code_may_write_the_cache(
     attacked: LocalExecutor, tmp_path: Path
 ) -> None:
     cache, corpus = tmp_path / "compiled", tmp_path / "corpus"
     cache.mkdir()
     corpus.mkdir()
-    for compile in (False, True):
-        trial_dir = hostile.arm(
-            tmp_path / "trials" / str(compile), hostile.write, path=str(cache / "planted")
-        )
-        attacked.run(trial_spec(corpus, compile=compile, compile_cache=str(cache)), trial_dir)
-        assert (cache / "planted").exists() == compile
+    changes = ({}, {"device": "cuda", "backend": "megatron"}, {"device": "cuda"}, {"compile": True})
+    for number, change in enumerate(changes):
+        planted = cache / str(number)
+        trial_dir = hostile.arm(tmp_path / "trials" / str(number), hostile.write, path=str(planted))
+        attacked.run(trial_spec(corpus, compile_cache=str(cache), **change), trial_dir)
+        assert planted.exists() == (number >= 2)
 
 
 def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
