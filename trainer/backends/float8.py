@@ -8,9 +8,10 @@ stream stay as they are in bf16.
 
 Why not torchao, whose ``convert_to_float8_training`` has this as its default recipe: it works on
 ``nn.Linear`` modules, and its releases are each built for one torch. The product itself is torch's
-own ``_scaled_mm``, which is what torchao calls. Finding the largest magnitude and casting are two
-more passes over every operand, which only :mod:`trainer.backends.compilation` makes cheap; the gain
-over bf16, with it and without, is not yet measured.
+own ``_scaled_mm``, which is what torchao calls. Finding the largest magnitude and casting are many
+passes over every operand as written here, which :mod:`trainer.backends.compilation` joins; on CUDA
+without it :class:`trainer.backends.weights.Float8Weight` takes its place, with kernels that make
+two. The gain over bf16, with either, is not yet measured.
 
 Shapes: N tokens, I inputs, O outputs; all multiples of :data:`MULTIPLE` but for N in evaluation.
 """

@@ -6,14 +6,10 @@ logits is known as soon as they are: (softmax - one-hot) / N. So the forward pas
 both products with it at once, and forgets them. The backward pass only multiplies by what comes
 from above. This is how Liger-Kernel does it (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
 
-Why our own forty lines. ``torch.nn.functional.linear_cross_entropy`` came with torch 2.13 and this
-must run on 2.11; in 2.13 its chunked form makes about five separate passes over a chunk's logits
-and is opaque to ``torch.compile`` (its documentation says so). Liger's is a Triton kernel, one more
-package to match with torch; torch's maintainers saw it take 180 ms where a compiled chunked loss
-took 40 (pytorch/pytorch issue 124480, their GPU). :func:`loss_and_gradient` is plain torch, which
-``torch.compile`` makes into two passes over the bf16 logits. Recomputing the logits in the backward
-pass would need no trick, and one more product with the head: about 4 % of a step of the 354 M
-shape. Which of the three is fastest on an H200 or a GB10 is not yet measured.
+This is what a CPU runs, and CUDA without Triton; :mod:`trainer.backends.fused` does the same on
+padded rows with a kernel (:mod:`trainer.backends.kernels` says why not another's). Recomputing the logits in
+the backward pass would need no trick, and one more product with the head: about 4 % of a step of the
+354 M shape.
 
 Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
 """
