@@ -19,7 +19,7 @@ import psutil
 import torch
 
 from trainer.backends import Backend, choose_backend
-from trainer.backends.compilation import compile_ahead, is_compiler_failure
+from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.data import Batches
@@ -120,6 +120,8 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     )
     if spec.compile:
         compile_ahead(model, batches(1))
+    elif spec.makes_code:
+        load_kernels(model, batches(1))
     setup_s = time.monotonic() - born
     with (trial_dir / CURVE_NAME).open("w", encoding="utf-8") as curve:
         trained = train(

@@ -13,6 +13,7 @@ from bench.gpu_session import gpu_plan
 from tests.support.configs import config
 from trainer.accounting.step import count_step
 from trainer.backends import fused, linear_cross_entropy
+from trainer.backends.compilation import load_kernels
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.chunks import chunk_tokens
 from trainer.optimizer import adamw_for
@@ -154,6 +155,17 @@ def test_the_update_that_writes_copies_is_the_update(precision: str) -> None:
         copy = weight.copy
         assert torch.equal(copy[: parameter.shape[0]], parameter.to(copy.dtype))
         assert not copy[parameter.shape[0] :].any()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_loading_the_kernels_leaves_the_model_as_it_was(precision: str) -> None:
+    shape = {"d_ff": 64, "batch_size": 4}
+    fresh, loaded = (build(True, precision=precision, **shape) for _ in "ab")
+    load_kernels(loaded, batch())
+    assert all(p.grad is None for p in loaded.parameters())
+    for one, other in zip(fresh.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert fresh(*batch(2)).item() == loaded(*batch(2)).item()
 
 
 def test_an_update_that_a_kernel_writes_makes_fp8_copies_anew() -> None:

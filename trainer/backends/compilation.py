@@ -28,6 +28,8 @@ from torch import Tensor, nn
 
 from trainer.errors import MachineryError
 
+FEW_TOKENS = 16
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -54,8 +56,35 @@ def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     model.train()
     model(*batch).backward()
     model.zero_grad()
+    load_update(model)
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
+
+
+def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """The same where the blocks run on kernels: those are compiled for no shape, so that a few
+    tokens will do. What Triton does look at is whether a size is a multiple of 16."""
+    tokens_BT, targets_BT = batch
+    compile_ahead(model, (tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS]))
+
+
+def load_update(model: nn.Module) -> None:
+    """Compile the update that writes a parameter's copy, on one that it is told to leave alone."""
+    for parameter, weight in getattr(model, "copies", {}).items():
+        operations = importlib.import_module("trainer.backends.kernels.operations")
+        scalar = torch.ones((), device=parameter.device)
+        with torch.no_grad():
+            operations.adamw_(
+                *[parameter.detach()] * 4,
+                weight.storage,
+                scalar,
+                scalar,
+                step=1,
+                lr=0.0,
+                betas=(0.9, 0.9),
+                weight_decay=0.0,
+            )
+        return
 
 
 def check_compiler(device: torch.device) -> None:

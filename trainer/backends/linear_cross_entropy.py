@@ -7,9 +7,9 @@ both products with it at once, and forgets them. The backward pass only multipli
 from above. This is how Liger-Kernel does it (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
 
 This is what a CPU runs, and CUDA without Triton; :mod:`trainer.backends.fused` does the same on
-padded rows with a kernel (:mod:`trainer.backends.kernels` says why not another's). Recomputing the logits in
-the backward pass would need no trick, and one more product with the head: about 4 % of a step of the
-354 M shape.
+padded rows with a kernel (:mod:`trainer.backends.kernels` says why not another's). Recomputing the
+logits in the backward pass would need no trick, and one more product with the head: about 4 % of a
+step of the 354 M shape.
 
 Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
 """

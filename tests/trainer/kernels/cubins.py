@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from tests.support.kernels import calls
+from trainer.spec import TrialSpec
 
 TYPES = {
     torch.bfloat16: "bf16",
@@ -28,6 +31,7 @@ TYPES = {
     torch.float8_e4m3fn: "fp8e4nv",
     torch.float8_e5m2: "fp8e5",
 }
+KERNELS = ("norm", "activation", "cross_entropy", "float8", "adamw")
 OPTIONS = ("num_warps", "num_stages")
 
 
@@ -63,7 +67,7 @@ def type_of(value: object) -> str:
     return "fp32" if isinstance(value, float) else "i32"
 
 
-def main(*capabilities: str) -> None:
+def main(*capabilities: str, kernels: Sequence[str] = KERNELS) -> None:
     """Compile and print."""
     recorder = Recorder()
 
@@ -72,12 +76,18 @@ def main(*capabilities: str) -> None:
 
     JITFunction.run = run
     for call in calls():
-        call.of(importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}"))
+        if call.kernels in kernels:
+            call.of(importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}"))
     for key, (_, source, options) in recorder.launched.items():
         for capability in capabilities:
             target = GPUTarget("cuda", int(capability), 32)
             compiled = triton.compile(source, target=target, options=options)
             print(f"sm_{capability} {len(compiled.asm['cubin'])} {key}")
+
+
+def compile_activations(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
+    """A trial that trains nothing: it compiles a few kernels, for an H200."""
+    main("90", kernels=("activation",))
 
 
 if __name__ == "__main__":
