@@ -208,9 +208,13 @@ def test_a_precision_that_was_not_measured_is_estimated() -> None:
 
 
 def test_a_small_step_of_a_large_model_needs_room_for_the_update() -> None:
-    rail = FittedMemory(gb10_envelope(), vocab_size=GB10_VOCAB, limit_gib=119)
+    """Where gradients have no buffer of their own, and no other moment needs more."""
+    envelope = gb10_envelope()
+    on_cpu = envelope.settings.model_copy(update={"backend": "torch", "device": "cpu"})
+    envelope = envelope.model_copy(update={"settings": on_cpu})
+    rail = FittedMemory(envelope, vocab_size=GB10_VOCAB, limit_gib=119)
     one = gb10_base().model_copy(update={"batch_size": 1, "seq_len": 1})
-    line = gb10_envelope().fit_of("fp8")
+    line = envelope.fit_of("fp8")
     assert line is not None
     assert rail.predict_gib(one) > line.predict_gib(1)
 

@@ -22,7 +22,7 @@ from trainer.backends.linear_cross_entropy import (
 )
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.chunks import chunk_tokens
-from trainer.memory import CHUNK_BYTES
+from trainer.memory_parts import CHUNK_BYTES
 
 CPU = torch.device("cpu")
 VOCAB = 97
