@@ -113,6 +113,26 @@ def test_it_gives_its_gradients_once() -> None:
         loss.backward()
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_kernels_train_as_the_model_as_written(precision: str) -> None:
+    losses = []
+    for kernels in (False, True):
+        torch.manual_seed(0)
+        device = torch.device("cuda")
+        recipe = config(**SHAPE, precision=precision)
+        model = TorchBackend(kernels=kernels).build(recipe, VOCAB, device).train()
+        optimizer = adamw_for(model, recipe)
+        for step in range(1, 11):
+            loss = model(*(part.to(device) for part in batch(step)))
+            loss.backward()
+            optimizer.step(loss, 3e-3)
+            losses.append(loss.item())
+    near = 1e-4 if precision == "fp32" else 2e-2
+    assert losses[10:] == pytest.approx(losses[:10], rel=near)
+
+
 # --- copies of parameters ------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from trainer.backends.weights import (
 from trainer.chunks import chunk_tokens
 
 if TYPE_CHECKING:
-    from trainer.backends.torch_gpt import Block, Rotary
+    from trainer.backends.torch_gpt import Block, Norm, Rotary
 
 
 class FusedBlock:
@@ -105,7 +105,7 @@ def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]
 
 
 def norm_linear(
-    x_ND: Tensor, delta_ND: Tensor | None, norm: Any, weight: Weight
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
 ) -> tuple[Tensor, Tensor]:
     """``x + delta``, and the product of its norm."""
     both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
@@ -114,7 +114,7 @@ def norm_linear(
     return both
 
 
-def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Any) -> Tensor:
+def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
     """The norm of ``x + delta``."""
     y_ND: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
         x_ND, delta_ND, norm.gain_D, norm.rms

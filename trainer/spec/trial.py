@@ -118,7 +118,8 @@ class TrialSpec(Frozen):
     fp8: Fp8Recipe = Fp8Recipe()
     """Looked at by the megatron backend where the precision is fp8."""
     compile: Annotated[bool, Field(strict=True)] = False
-    """Train the torch backend's blocks and loss through torch.compile. Other sums than without, to
+    """Train the torch backend's blocks through torch.compile, and its loss where that does not run
+    on a kernel of ours. Other sums than without, to
     the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
     in ``train_s``."""
     compile_cache: str | None = None
