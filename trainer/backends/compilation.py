@@ -1,5 +1,5 @@
-"""Regional compilation: one block, by ``torch.compile``, and not the whole model; and the loss where
-that is not a kernel of :mod:`trainer.backends.kernels`.
+"""Regional compilation: one block, by ``torch.compile``, and not the whole model; and the loss,
+where that is not a kernel of :mod:`trainer.backends.kernels`.
 
 A model of 24 equal blocks then compiles one of them, and all share its code: Dynamo guards on what
 a block is and not on which. Shapes are fixed, since a trial has one. Only training is compiled:
