@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainer import trial_process
+from trainer.driver_line import DriverEar
 from trainer.messages import Channel, Ended, Ready, ServerSettings, Start, Started, Stop
 from trainer.processes import become_subreaper, children, die_with_parent
 from trainer.sandbox import Layers, Sandbox
@@ -43,10 +44,13 @@ class ForkServer:
     def __init__(self, channel: Channel, settings: ServerSettings) -> None:
         self._channel = channel
         self._settings = settings
-        self._sandbox = Sandbox.prepare(Layers(settings.landlock_abi, settings.seccomp))
+        layers = Layers(settings.landlock_abi, settings.seccomp)
+        self._sandbox = Sandbox.prepare(layers, Path(settings.root))
         self._prepared: set[str] = set()
         self._trial: int | None = None
         """Process id of the running trial, which is its session and group too."""
+        self._ear: DriverEar | None = None
+        """Open as long as the trial may tell of its GPU's driver."""
         self._kill_at: float | None = None
         self._closing = False
         self._wakeup, self._signalled = socket.socketpair()
@@ -106,23 +110,28 @@ class ForkServer:
 
     def _fork(self, trial_dir: Path) -> None:
         server = os.getpid()
+        ear = DriverEar()
         pid = os.fork()
         if pid == 0:
             born = time.monotonic()
             exit_code = 1
             try:
                 self._become_nobody()
+                line = ear.as_trial()
                 exit_code = trial_process.live(
                     trial_dir,
                     born=born,
                     server=server,
                     load=partial(load_entry, self._settings.entry),
                     sandbox=self._sandbox,
+                    line=line,
                 )
             finally:
                 os._exit(exit_code)
-        self._trial = pid
+        ear.as_server()
+        self._trial, self._ear = pid, ear
         self._channel.send(Started(pid=pid))
+        self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
 
     def _become_nobody(self) -> None:
         """In the child: let go of everything that belongs to the server."""
@@ -133,6 +142,20 @@ class ForkServer:
         self._channel.close()
         self._wakeup.close()
         self._signalled.close()
+
+    def _hear_trial(self) -> None:
+        """Pass on what the trial has said of its driver."""
+        while self._ear is not None and (said := self._ear.hear()) != []:
+            for word in said or ():
+                self._channel.send(word)
+            if said is None:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._ear is not None:
+            self._selector.unregister(self._ear)
+            self._ear.close()
+            self._ear = None
 
     # --- the trial's end -----------------------------------------------------------------------
 
@@ -156,6 +179,8 @@ class ForkServer:
             if pid == self._trial:
                 self._signal_trial(signal.SIGKILL)
                 survivors = _end_all_children()
+                self._hear_trial()
+                self._hang_up()
                 self._trial = self._kill_at = None
                 unit = 1 if sys.platform == "darwin" else 1024
                 exit_code = os.waitstatus_to_exitcode(status)

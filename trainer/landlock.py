@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.driver_paths import OWN_TASKS, DriverPaths, pin_own_tasks
 from trainer.errors import SandboxError
 from trainer.spec import TrialSpec
 
@@ -30,8 +31,6 @@ _READABLE = tuple(
     " /sys/devices/system/node /sys/fs/cgroup /sys/kernel/mm/transparent_hugepage"
     " /dev/zero /dev/full /dev/urandom /dev/random".split()
 )
-_READABLE_CUDA = ("/proc/driver/nvidia", "/proc/modules", "/sys")
-_DEVICES_CUDA = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dxg", "dri")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,18 @@ class SystemPaths:
     imports: tuple[Path, ...]
     """Where else code may be imported from."""
     others: tuple[Path, ...]
+    driver: DriverPaths
+    """What a trial on a GPU may touch besides."""
 
     @classmethod
-    def find(cls, library_path: str) -> SystemPaths:
-        """Those of this machine and this Python; ``library_path`` is LD_LIBRARY_PATH."""
+    def find(cls, library_path: str, root: Path = Path("/")) -> SystemPaths:
+        """Those of this machine and this Python; ``library_path`` is LD_LIBRARY_PATH, ``root``
+        where the GPU driver's files are looked for."""
         return cls(
             programs=_outermost(_program_paths()),
             imports=_outermost(_import_paths(library_path.split(":"))),
             others=tuple(path for path in map(Path, _READABLE) if path.exists()),
+            driver=DriverPaths(root),
         )
 
 
@@ -89,11 +92,12 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
         allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
         allow(Path(os.devnull), write)
         if spec.device.startswith("cuda"):
-            for path in map(Path, _READABLE_CUDA):
+            for path in paths.driver.readable():
                 allow(path, read)
-            for pattern in _DEVICES_CUDA:
-                for node in Path("/dev").glob(pattern):
-                    allow(node, read | write | AccessFS.IOCTL_DEV)
+            for node in paths.driver.devices():
+                allow(node, read | write | AccessFS.IOCTL_DEV)
+            pin_own_tasks()
+            allow(OWN_TASKS, read | write)
         if spec.code_cache is not None:
             corpus = Path(spec.corpus_dir).resolve()
             cache = Path(spec.code_cache).resolve()

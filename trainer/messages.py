@@ -22,6 +22,8 @@ class ServerSettings(Frozen):
     """Import the entry once, before the forks, rather than in every child."""
     landlock_abi: int
     seccomp: bool
+    root: str = "/"
+    """Where the GPU driver's files are looked for."""
 
 
 class Ready(Frozen):
@@ -47,6 +49,15 @@ class Started(Frozen):
     pid: int
 
 
+class Driver(Frozen):
+    """How far the trial's process has come with its GPU's driver, in its own words."""
+
+    kind: Literal["driver"] = "driver"
+    phase: Literal["starting", "up"]
+    is_unified: bool = False
+    """Whether the device's memory is the machine's; known once it is up."""
+
+
 class Stop(Frozen):
     """Ask the running trial to end; after ``grace_s`` seconds make it."""
 
@@ -67,9 +78,11 @@ class Ended(Frozen):
     """Processes that even SIGKILL did not end in time; empty unless the kernel is in trouble."""
 
 
-Message: TypeAlias = Annotated[Ready | Start | Started | Stop | Ended, Field(discriminator="kind")]
+Message: TypeAlias = Annotated[
+    Ready | Start | Started | Driver | Stop | Ended, Field(discriminator="kind")
+]
 
-_MESSAGE: TypeAdapter[Ready | Start | Started | Stop | Ended] = TypeAdapter(Message)
+_MESSAGE: TypeAdapter[Ready | Start | Started | Driver | Stop | Ended] = TypeAdapter(Message)
 
 
 class Channel:

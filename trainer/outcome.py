@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from trainer.cuda_codes import CRASHED
 from trainer.errors import AutoresearchError, MachineryError
-from trainer.messages import Ended
+from trainer.messages import Driver, Ended
 from trainer.server_process import signal_name
 from trainer.spec import FailureStatus, TrialFailed, TrialOk, TrialSpec, explain, parse_result
 from trainer.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, TrialFiles
@@ -38,6 +39,8 @@ class Ending:
     """The most resident memory of the trial's processes that was seen."""
     oom_killer_struck: bool
     """The kernel's out-of-memory killer ended some process of this machine meanwhile."""
+    driver: Driver | None = None
+    """What the trial's process said last of its GPU's driver."""
 
 
 def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | TrialFailed:
@@ -50,6 +53,7 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | Trial
         process reported, or a MachineryError.
     """
     _raise_if_machinery(spec, files, ending)
+    _raise_if_driver_broke(spec, ending)
     data = files.read_result()
     garbage = ""
     if data is not None:
@@ -90,6 +94,22 @@ def _raise_if_machinery(spec: TrialSpec, files: TrialFiles, ending: Ending) -> N
             f"trial {spec.trial_id} could not be run ({files.log.last_line() or 'it did not say'});"
             f" see {files.path / 'trainer.log'}"
         )
+
+
+def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
+    """Whatever ends a trial while its GPU's driver starts, the config had no part in it."""
+    if ending.driver is None or ending.driver.phase != "starting":
+        return
+    stopped, ended = ending.stopped, ending.ended
+    if stopped is not None and stopped.cause == "aborted":
+        return
+    if stopped is not None:
+        how = stopped.why
+    elif ended.signal is not None:
+        how = f"killed by {signal_name(ended.signal)}"
+    else:
+        how = f"exit code {ended.exit_code}"
+    raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
 
 
 def _failure(files: TrialFiles, ending: Ending, garbage: str) -> tuple[FailureStatus, str]:

@@ -179,9 +179,9 @@ class Sandbox:
     paths: SystemPaths
 
     @classmethod
-    def prepare(cls, layers: Layers) -> Sandbox:
-        """Look at this process and this machine."""
-        paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""))
+    def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
+        """Look at this process and this machine; at the GPU driver's files below ``root``."""
+        paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
         return cls(layers, _tasks_of_this_user(), paths)
 
     def confine(self, spec: TrialSpec, trial_dir: Path) -> None:

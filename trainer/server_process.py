@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import IO
 
 from trainer.errors import MachineryError
-from trainer.messages import Channel, Ended, Message, Ready, ServerSettings, Start, Started, Stop
+from trainer.messages import (
+    Channel,
+    Driver,
+    Ended,
+    Message,
+    Ready,
+    ServerSettings,
+    Start,
+    Started,
+    Stop,
+)
 from trainer.own_process import module_command, package_root
 from trainer.sandbox import Layers, allowed_environment
 
@@ -32,7 +42,13 @@ class ServerProcess:
     """A running fork server. Its start is not waited for until it is needed."""
 
     def __init__(
-        self, *, entry: str, warm: bool, layers: Layers, environ: Mapping[str, str] | None
+        self,
+        *,
+        entry: str,
+        warm: bool,
+        layers: Layers,
+        environ: Mapping[str, str] | None,
+        root: Path = Path("/"),
     ) -> None:
         ours, theirs = socket.socketpair()
         settings = ServerSettings(
@@ -42,6 +58,7 @@ class ServerProcess:
             warm=warm,
             landlock_abi=layers.landlock_abi,
             seccomp=layers.seccomp,
+            root=str(root),
         )
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         try:
@@ -60,6 +77,8 @@ class ServerProcess:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._channel, selectors.EVENT_READ)
         self._ready = False
+        self.driver: Driver | None = None
+        """What the running trial said last of its GPU's driver."""
 
     @property
     def pid(self) -> int:
@@ -78,6 +97,7 @@ class ServerProcess:
         """
         if not self._ready:
             self._await_ready()
+        self.driver = None
         self._send(Start(trial_dir=str(trial_dir), imports=imports))
         started = self.receive(timeout_s=_READY_S)
         if not isinstance(started, Started):
@@ -107,11 +127,13 @@ class ServerProcess:
         return self._heard.popleft()
 
     def await_end(self, timeout_s: float) -> Ended | None:
-        """The trial's end, or None where it does not come in time.
+        """The trial's end, or None where something else comes, or nothing in time.
 
         :raises ServerDied: where it can come no more.
         """
         message = self.receive(timeout_s)
+        if isinstance(message, Driver):
+            self.driver = message
         return message if isinstance(message, Ended) else None
 
     def last_words(self) -> str:

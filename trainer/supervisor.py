@@ -95,6 +95,7 @@ class LocalExecutor:
         environ: Mapping[str, str] | None = None,
         layers: Layers | None = None,
         entry: str = ENTRY,
+        root: Path = Path("/"),
     ) -> None:
         """Start the fork server; it gets ready while the caller goes on.
 
@@ -103,6 +104,7 @@ class LocalExecutor:
         :param environ: what the allowlist chooses from; None: this process's environment.
         :param layers: what to confine with; None: all that the kernel has.
         :param entry: ``module:function`` that a trial runs.
+        :param root: where /proc/meminfo and a GPU driver's files are looked for.
         :raises SandboxError: where this kernel cannot confine a trial and that is not allowed.
         """
         self._layers = Layers.detect() if layers is None else layers
@@ -115,6 +117,7 @@ class LocalExecutor:
         self._warm = fork_server
         self._environ = environ
         self._entry = entry
+        self._root = root
         self._lock = threading.Lock()
         self._server: ServerProcess | None = self._start_server()
 
@@ -161,7 +164,11 @@ class LocalExecutor:
 
     def _start_server(self) -> ServerProcess:
         return ServerProcess(
-            entry=self._entry, warm=self._warm, layers=self._layers, environ=self._environ
+            entry=self._entry,
+            warm=self._warm,
+            layers=self._layers,
+            environ=self._environ,
+            root=self._root,
         )
 
     def _live_server(self) -> ServerProcess:
@@ -220,7 +227,7 @@ class _Watch:
         self._files.log.compact()
         self._tell_points()
         struck = ended.signal == signal.SIGKILL and oom_kills() != oom_kills_before
-        return Ending(ended, stopped, self._peak_bytes, struck)
+        return Ending(ended, stopped, self._peak_bytes, struck, self._server.driver)
 
     def _attend(self, deadline: float) -> tuple[Ended, Stopped | None]:
         """Look at the trial until it ends or must be ended."""

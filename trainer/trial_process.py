@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from trainer import cuda_driver
+from trainer.driver_line import DriverLine
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.processes import die_with_parent
 from trainer.sandbox import Sandbox, move_home
@@ -43,8 +45,10 @@ def live(
     server: int,
     load: Callable[[], TrialFunction],
     sandbox: Sandbox,
+    line: DriverLine,
 ) -> int:
-    """Be a trial from here on; return the exit code. ``born`` is the monotonic time of the fork."""
+    """Be a trial from here on; return the exit code. ``born`` is the monotonic time of the fork,
+    ``line`` where to tell of the GPU's driver."""
     os.setsid()
     die_with_parent(server)
     _redirect(trial_dir / LOG_NAME)
@@ -57,6 +61,7 @@ def live(
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
         sandbox.confine(spec, trial_dir)
+        _start_device(spec.device, line)
         run(spec, trial_dir, born=born)
     except AutoresearchError as error:
         write_error(trial_dir, error)
@@ -71,6 +76,18 @@ def live(
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def _start_device(device: str, line: DriverLine) -> None:
+    """Start a GPU's driver before anything of the config is looked at.
+
+    :raises MachineryError: where it does not start.
+    """
+    if device.startswith("cuda"):
+        line.starting()
+        started = cuda_driver.start(device)
+        line.up(is_unified=started.is_unified)
+    line.close()
 
 
 def _load(load: Callable[[], TrialFunction]) -> TrialFunction:

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -434,3 +435,49 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
         "open_files": open_files,
         "matmul": product[0, 0].item(),
     }
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+def tell_driver(trial_dir: Path) -> dict[str, Any]:
+    """Whether the driver's library is loaded in this process, and what this process has open."""
+    files = []
+    for fd in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            files.append(str(fd.readlink()))
+    loaded = "libcuda.so" in Path("/proc/self/maps").read_text()
+    return {"pid": os.getpid(), "loaded": loaded, "open": files}
+
+
+def rename_own_thread(trial_dir: Path, name: str) -> str:
+    """As a library names a thread that another of its threads started."""
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait)
+    thread.start()
+    comm = Path(f"/proc/self/task/{thread.native_id}/comm")
+    try:
+        comm.write_text(name)
+        return comm.read_text().strip()
+    finally:
+        leave.set()
+
+
+def write_to_the_server(trial_dir: Path) -> str:
+    """Reach for the process that forked this one, through its threads."""
+    server = os.getppid()
+    Path(f"/proc/{server}/task/{server}/oom_score_adj").write_text("overwritten")
+    return "written"
+
+
+def spare_oneself(trial_dir: Path, score: int) -> str:
+    Path(f"/proc/self/task/{os.getpid()}/oom_score_adj").write_text(str(score))
+    return "spared"
+
+
+def read_with_a_program_in_memory(trial_dir: Path, path: str) -> str:
+    fd = os.memfd_create("program")
+    os.write(fd, Path("/bin/cat").read_bytes())
+    command = [f"/proc/self/fd/{fd}", path]
+    ended = subprocess.run(command, pass_fds=[fd], capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
