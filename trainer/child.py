@@ -23,7 +23,13 @@ from trainer.backends.compilation import compile_ahead, is_compiler_failure, loa
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.data import Batches
-from trainer.device import device_name, find_device, peak_mem_gib, peak_reserved_gib
+from trainer.device import (
+    cap_memory,
+    device_name,
+    find_device,
+    peak_mem_gib,
+    peak_reserved_gib,
+)
 from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import Evaluation, evaluate
 from trainer.gpu import check_elsewhere
@@ -193,6 +199,7 @@ def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
     if device.type == "cuda":
         # Pinned memory and whatever else names no device would make a context on the first GPU.
         torch.cuda.set_device(device.index or 0)
+        cap_memory(device, spec.limits.reserve_gib)
     return device, backend
 
 

@@ -8,6 +8,7 @@ import sys
 import torch
 
 from trainer.errors import MachineryError
+from trainer.host_memory import available_gib, unified_limit_gib
 from trainer.machine import cpu_name
 
 _GIB = 1 << 30
@@ -38,6 +39,19 @@ def find_device(name: str) -> torch.device:
     elif device.type != "cpu":
         raise MachineryError(f"device {name} is not supported; use cpu, cuda or cuda:N")
     return device
+
+
+def cap_memory(device: torch.device, reserve_gib: float) -> None:
+    """Have torch's allocator leave ``reserve_gib`` of what is available now, where this GPU shares
+    the machine's memory; a GPU with its own refuses by itself what it has not.
+
+    :raises MachineryError: where that leaves nothing to train in.
+    """
+    properties = torch.cuda.get_device_properties(device)
+    if properties.is_integrated:
+        limit_gib = unified_limit_gib(available_gib(), reserve_gib)
+        fraction = min(1.0, limit_gib * _GIB / properties.total_memory)
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def peak_mem_gib(device: torch.device) -> float:

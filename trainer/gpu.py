@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 from trainer.errors import AutoresearchError, MachineryError, SpecError
 from trainer.own_process import NoAnswer, ask
-from trainer.spec import BackendName, Config, Frozen, Positive
+from trainer.spec import BackendName, Config, Frozen, NonNegative, Positive
 
 PATIENCE_S = 120.0
 """Importing torch from a cold disk and starting CUDA take tens of seconds at worst."""
@@ -27,6 +27,9 @@ class GpuMemory(Frozen):
     gib: Positive
     is_unified: bool
     """Whether it is the machine's own."""
+    free_gib: NonNegative | None = None
+    """What a new process could allocate, by CUDA's word; not asked of a unified machine, where it
+    leaves out what the page cache would give back, and where asking may fail."""
 
 
 class Verdict(Frozen):
@@ -76,9 +79,12 @@ def _memory(device: str) -> GpuMemory:
     import torch  # noqa: PLC0415 (whoever asks needs the types alone)
 
     properties = torch.cuda.get_device_properties(device)
+    is_unified = bool(getattr(properties, "is_integrated", False))
+    free_bytes = None if is_unified else torch.cuda.mem_get_info(device)[0]
     return GpuMemory(
         gib=properties.total_memory / (1 << 30),
-        is_unified=bool(getattr(properties, "is_integrated", False)),
+        is_unified=is_unified,
+        free_gib=None if free_bytes is None else free_bytes / (1 << 30),
     )
 
 

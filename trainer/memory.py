@@ -10,8 +10,9 @@ from typing import Literal
 
 import psutil
 
-from trainer.errors import SpecError
+from trainer.errors import MachineryError, SpecError
 from trainer.gpu import gpu_memory
+from trainer.host_memory import MEMINFO, available_gib, unified_limit_gib
 from trainer.memory_parts import (
     MEGATRON_STORAGE,
     MemoryParts,
@@ -20,7 +21,7 @@ from trainer.memory_parts import (
     parameter_count,
     written_out,
 )
-from trainer.spec import Config, Frozen, Positive
+from trainer.spec import DEFAULT_RESERVE_GIB, Config, Frozen, Positive
 
 __all__ = ["GIB", "AnalyticMemory", "DeviceLimit", "device_limit", "parameter_count"]
 
@@ -88,19 +89,26 @@ class DeviceLimit(Frozen):
     """The memory a trial can have at most."""
 
     gib: Positive
-    source: Literal["device", "system", "container", "trial"]
-    """The GPU's own memory; the machine's, which a CPU and a GPU of a unified machine use; what
-    this container may use of it; or the limit set for a trial."""
+    source: Literal["device", "system", "available", "container", "trial"]
+    """The GPU's own memory; the machine's; what a trial on a GPU that shares it may take of what is
+    available now; what this container may use of it; or the limit set for a trial."""
 
 
-def device_limit(device: str, trial_limit_gib: float | None = None) -> DeviceLimit:
-    """What ``device`` has, everything else on it put aside.
+def device_limit(
+    device: str,
+    trial_limit_gib: float | None = None,
+    reserve_gib: float = DEFAULT_RESERVE_GIB,
+    meminfo: Path = MEMINFO,
+) -> DeviceLimit:
+    """What a trial on ``device`` can have.
 
-    It is what there is and not what is free at this moment, so that a question asked twice gets
-    one answer. ``trial_limit_gib`` bounds a trial's resident memory, which is its peak on a CPU
-    and says nothing about a GPU's.
+    Of a CPU all that the machine has, so that a question asked twice gets one answer. Of a GPU
+    what is free at this moment, for what else is on it stays; where it shares the machine's memory,
+    what is available less the reserve. ``trial_limit_gib`` bounds a trial's resident memory, which
+    is its peak on a CPU and says nothing about a GPU's.
 
     :raises SpecError: where there is no such device.
+    :raises MachineryError: where none is left for a trial.
     """
     limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB, source="system")]
     container_gib = _container_gib()
@@ -111,8 +119,15 @@ def device_limit(device: str, trial_limit_gib: float | None = None) -> DeviceLim
             limits.append(DeviceLimit(gib=trial_limit_gib, source="trial"))
         return min(limits, key=lambda limit: limit.gib)
     memory = gpu_memory(device)
-    gpu = DeviceLimit(gib=memory.gib, source="device")
-    return min((*limits, gpu), key=lambda limit: limit.gib) if memory.is_unified else gpu
+    gpu_gib = memory.gib if memory.free_gib is None else memory.free_gib
+    if gpu_gib == 0:
+        raise MachineryError(f"{device} has no memory left; see with nvidia-smi who holds it")
+    gpu = DeviceLimit(gib=gpu_gib, source="device")
+    if not memory.is_unified:
+        return gpu
+    left_gib = unified_limit_gib(available_gib(meminfo), reserve_gib)
+    left = DeviceLimit(gib=left_gib, source="available")
+    return min((*limits, gpu, left), key=lambda limit: limit.gib)
 
 
 def _container_gib() -> float | None:

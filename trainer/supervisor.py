@@ -2,7 +2,8 @@
 
 The trial's process is forked by a fork server (:mod:`trainer.forkserver`), which reports its end
 the moment it happens. Between start and end the supervisor looks at it ten times a second: wall
-clock, resident memory, number of processes, size of the log, new lines of the curve. What ends a
+clock, resident memory, number of processes, size of the log, new lines of the curve, and where its
+GPU shares the machine's memory, what is left of that. What ends a
 trial here is a ``status`` of its result; what fails around it is a MachineryError.
 """
 
@@ -20,6 +21,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from trainer.errors import MachineryError, SandboxError
+from trainer.host_memory import HostWatch
 from trainer.messages import Ended
 from trainer.outcome import Ending, Stopped, TrialAborted, judge
 from trainer.processes import TreeUsage, await_death, oom_kills, proportional_bytes, usage_below
@@ -139,7 +141,8 @@ class LocalExecutor:
             server = self._live_server()
             files = TrialFiles(spec, trial_dir.resolve())
             try:
-                ending = _Watch(server, spec, files, on_point, should_stop).until_end()
+                host = HostWatch(spec.limits.reserve_gib, self._root / "proc" / "meminfo")
+                ending = _Watch(server, spec, files, host, on_point, should_stop).until_end()
                 result = judge(spec, files, ending)
             finally:
                 files.close()
@@ -194,12 +197,14 @@ class _Watch:
         server: ServerProcess,
         spec: TrialSpec,
         files: TrialFiles,
+        host: HostWatch,
         on_point: Callable[[CurvePoint], None] | None,
         should_stop: Callable[[], bool] | None,
     ) -> None:
         self._server = server
         self._spec = spec
         self._files = files
+        self._host = host
         self._on_point = on_point
         self._should_stop = should_stop
         self._usage = TreeUsage((), 0)
@@ -263,6 +268,9 @@ class _Watch:
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
             held = f"{held_bytes / _GIB:.2f} GiB of memory"
             return Stopped("oom", f"{held}, over the limit of {limits.memory_gib:g} GiB")
+        if self._server.driver is not None and self._server.driver.is_unified:
+            shortage = self._host.shortage()
+            return None if shortage is None else Stopped("oom", shortage)
         return None
 
     def _weigh(self) -> int:

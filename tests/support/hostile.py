@@ -481,3 +481,12 @@ def read_with_a_program_in_memory(trial_dir: Path, path: str) -> str:
     command = [f"/proc/self/fd/{fd}", path]
     ended = subprocess.run(command, pass_fds=[fd], capture_output=True, text=True, check=False)
     return ended.stdout + ended.stderr
+
+
+def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
+    """Hold ever more memory, a MiB at a time, each touched; then wait."""
+    hoard = []
+    for _ in range(mib):
+        hoard.append(bytearray(b"x" * (1 << 20)))
+        time.sleep(pause_s)
+    time.sleep(60)

@@ -62,6 +62,7 @@ def make_machine(library: Path, root: Path) -> StubMachine:
 def set_available(root: Path, gib: float) -> None:
     """Have the machine's /proc/meminfo say that so much of 128 GiB is available."""
     meminfo = root / "proc" / "meminfo"
+    meminfo.parent.mkdir(exist_ok=True)
     part = meminfo.with_suffix(".part")
     total_kib, available_kib = 128 << 20, int(gib * (1 << 20))
     part.write_text(

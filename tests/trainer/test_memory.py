@@ -14,8 +14,9 @@ import torch
 from tests.support.configs import config
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
 from trainer.accounting.step import count_step
+from tests.support.stub_cuda import set_available
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.errors import SpecError
+from trainer.errors import MachineryError, SpecError
 from trainer.memory import AnalyticMemory, device_limit, parameter_count
 from trainer.memory_parts import BF16, megatron, written_out
 from trainer.spec import Config
@@ -175,6 +176,9 @@ class cuda:
     def get_device_properties(device):
         assert device == "cuda:3", device
         return Properties
+    def mem_get_info(device):
+        assert not {unified}, "on a GB10 this can fail, and leaves out what the page cache holds"
+        return 3 << 30, {gib} << 30
 class Properties:
     total_memory = {gib} << 30
     is_integrated = {unified}
@@ -182,20 +186,37 @@ class Properties:
 
 
 @pytest.mark.parametrize(
-    ("gib", "unified", "source"),
-    [(4096, 0, "device"), (4096, 1, "system"), (1, 1, "device")],
+    ("gib", "unified", "available_gib", "limit"),
+    [
+        pytest.param(4096, 0, 9, (3, "device"), id="of its own: what is free there"),
+        pytest.param(4096, 1, 9, (1.5, "available"), id="shared: what is available, less"),
+        pytest.param(1, 1, 9, (1, "device"), id="shared: no more than it can address"),
+    ],
 )
 def test_a_gpus_memory_is_asked_in_another_process(
-    gib: int, unified: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gib: int,
+    unified: int,
+    available_gib: float,
+    limit: tuple[float, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which alone finds a torch that has one."""
     (tmp_path / "torch.py").write_text(PRETENDED_TORCH.format(gib=gib, unified=unified))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = device_limit("cuda:3")
-    if source == "device":
-        assert (found.gib, found.source) == (gib, "device")
-    else:
-        assert found == device_limit("cpu")
+    set_available(tmp_path, available_gib)
+    found = device_limit("cuda:3", reserve_gib=7.5, meminfo=tmp_path / "proc" / "meminfo")
+    assert (found.gib, found.source) == limit
+
+
+def test_a_machine_that_is_full_has_no_room_for_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(PRETENDED_TORCH.format(gib=120, unified=1))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    set_available(tmp_path, 8.5)
+    with pytest.raises(MachineryError, match=r"8\.5 GiB .* 8 GiB of it are kept .*RESERVE_GIB"):
+        device_limit("cuda:3", meminfo=tmp_path / "proc" / "meminfo")
 
 
 def test_asking_for_a_gpus_memory_loads_no_torch_here() -> None:
@@ -210,5 +231,5 @@ def test_asking_for_a_gpus_memory_loads_no_torch_here() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpus_limit_is_its_own_memory_or_the_machines() -> None:
-    assert device_limit("cuda").source in {"device", "system", "container"}
+    assert device_limit("cuda").source in {"device", "available", "container"}
     assert device_limit("cuda", 0.1).gib > 1, "a limit on resident memory says nothing about a GPU"

@@ -15,6 +15,7 @@ from trainer.spec.result import (
     parse_result,
 )
 from trainer.spec.trial import (
+    DEFAULT_RESERVE_GIB,
     BackendName,
     Budget,
     Fp8Recipe,
@@ -35,6 +36,7 @@ from trainer.spec.values import (
 )
 
 __all__ = [
+    "DEFAULT_RESERVE_GIB",
     "BackendName",
     "Budget",
     "Config",

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from trainer.errors import SpecError
 from trainer.spec.config import Config
-from trainer.spec.values import Frozen, NonNegativeInt, Positive, PositiveInt
+from trainer.spec.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 
 
 class Budget(Frozen):
@@ -59,12 +59,18 @@ class PruneRule(Frozen):
     max_loss: Positive
 
 
+DEFAULT_RESERVE_GIB = 8.0
+
+
 class Limits(Frozen):
     """What a trial may use before the supervisor ends it."""
 
     wall_s: Positive = 1800
     memory_gib: Positive | None = None
     """Resident memory of the trial and its descendants."""
+    reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
+    """Of the machine's memory, kept from a trial whose GPU shares it (:mod:`trainer.host_memory`).
+    Elsewhere it is not looked at."""
     log_bytes: PositiveInt = 1 << 20
     file_bytes: PositiveInt = 1 << 30
     """The largest file the trial may write."""
