@@ -16,7 +16,7 @@ import psutil
 from agent.disk import replace_file, writing_to
 from agent.errors import CampaignError
 from agent.menu import ProxyMenu, parse_menu
-from agent.settings import CampaignSettings
+from agent.settings import CampaignSettings, read_environment
 from trainer.corpus import Corpus
 from trainer.errors import MachineryError
 from trainer.machine import cpu_name
@@ -150,7 +150,11 @@ class Campaign:
             threads=settings.threads,
             compile=settings.compile,
             compile_cache=self._compile_cache,
-            limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
+            limits=Limits(
+                wall_s=settings.trial_wall_s,
+                memory_gib=settings.trial_memory_gib,
+                reserve_gib=read_environment().memory_reserve_gib,
+            ),
         )
 
     @property

@@ -15,6 +15,7 @@ from agent.errors import SettingsError
 from agent.funnel.rates import DEFAULT_KWH_USD, Price, Rates
 from agent.wording import did_you_mean
 from trainer.spec import (
+    DEFAULT_RESERVE_GIB,
     BackendName,
     Budget,
     Frozen,
@@ -59,6 +60,8 @@ class Environment(BaseSettings):
     """Where prepared corpora are cached."""
     history_url: str | None = None
     """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
+    memory_reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
+    """Kept from trials on a GPU that shares the machine's memory."""
     serve_token: SecretStr | None = None
     """What whoever looks at the live page from another machine has to show."""
 

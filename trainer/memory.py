@@ -92,6 +92,8 @@ class DeviceLimit(Frozen):
     source: Literal["device", "system", "available", "container", "trial"]
     """The GPU's own memory; the machine's; what a trial on a GPU that shares it may take of what is
     available now; what this container may use of it; or the limit set for a trial."""
+    is_shared: bool = False
+    """Whether it is of a GPU that shares the machine's memory."""
 
 
 def device_limit(
@@ -127,7 +129,8 @@ def device_limit(
         return gpu
     left_gib = unified_limit_gib(available_gib(meminfo), reserve_gib)
     left = DeviceLimit(gib=left_gib, source="available")
-    return min((*limits, gpu, left), key=lambda limit: limit.gib)
+    least = min((*limits, gpu, left), key=lambda limit: limit.gib)
+    return least.model_copy(update={"is_shared": True})
 
 
 def _container_gib() -> float | None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.menu import ProxyMenu, load_menu
-from agent.settings import data_dir
+from agent.settings import data_dir, read_environment
 from trainer.ceiling import Ceiling, measure_ceiling
 from trainer.comparison import (
     QUANTITIES,
@@ -126,7 +126,11 @@ def _config(menu: ProxyMenu, **asked: object) -> Config:
 
 def _settings(menu: ProxyMenu, config: Config, **asked: Any) -> CompareSettings:
     defaults = menu.campaign
-    limits = Limits(wall_s=defaults.wall_s or DEFAULT_WALL_S, memory_gib=defaults.memory_gib)
+    limits = Limits(
+        wall_s=defaults.wall_s or DEFAULT_WALL_S,
+        memory_gib=defaults.memory_gib,
+        reserve_gib=read_environment().memory_reserve_gib,
+    )
     try:
         return CompareSettings(config=config, threads=defaults.threads, limits=limits, **asked)
     except ValidationError as error:

@@ -17,7 +17,7 @@ from agent.commands.envelope_dry import DryOption, OnOption, RatesOption, dry_en
 from agent.commands.envelope_tables import print_envelope
 from agent.device_telemetry import device_telemetry
 from agent.menu import ProxyMenu, load_menu
-from agent.settings import data_dir
+from agent.settings import data_dir, read_environment
 from trainer.accounting.devices import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
@@ -26,6 +26,7 @@ from trainer.envelope import (
     Envelope,
     EnvelopePoint,
     EnvelopeSettings,
+    Wall,
     cells,
     envelope_path,
     vocabulary_of,
@@ -68,6 +69,13 @@ def envelope(
         Path | None,
         typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
     ] = None,
+    to_the_wall: Annotated[
+        bool,
+        typer.Option(
+            "--to-the-wall",
+            help="Where the GPU shares the machine's memory, run points predicted not to fit too.",
+        ),
+    ] = False,
     dry: DryOption = False,
     on: OnOption = "gb10",
     rates: RatesOption = None,
@@ -96,9 +104,12 @@ def envelope(
     if dry:
         dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
         return
-    limit = device_limit(device, settings.memory_gib)
+    reserve_gib = read_environment().memory_reserve_gib
+    limit = device_limit(device, settings.memory_gib, reserve_gib)
+    wall = Wall(settings, limit.gib) if limit.is_shared and not to_the_wall else None
     directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
-    points, use = _measured(settings, grid, directory, console, allow_unsandboxed=allow_unsandboxed)
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
+        points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)
     files = _save(found, directory)
     if as_json:
@@ -166,24 +177,26 @@ def _measured(
     grid: tuple[Cell, ...],
     directory: Path,
     console: Console,
-    *,
-    allow_unsandboxed: bool,
+    executor: LocalExecutor,
+    reserve_gib: float,
+    wall: Wall | None,
 ) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
-    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
-        try:
-            with console.status("") as status:
-                return watched_sweep(
-                    settings,
-                    grid,
-                    directory,
-                    executor,
-                    _Lines(console, status),
-                    device_telemetry(settings.device),
-                    on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
-                )
-        except KeyboardInterrupt:
-            console.print(f"stopped; the same command goes on from {directory}", highlight=False)
-            raise
+    try:
+        with console.status("") as status:
+            return watched_sweep(
+                settings,
+                grid,
+                directory,
+                executor,
+                _Lines(console, status),
+                device_telemetry(settings.device),
+                reserve_gib=reserve_gib,
+                wall=wall,
+                on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
+            )
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command goes on from {directory}", highlight=False)
+        raise
 
 
 def _save(found: Envelope, directory: Path) -> dict[str, str]:

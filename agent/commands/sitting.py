@@ -166,6 +166,7 @@ def _memory(campaign: Campaign) -> MemoryChoice:
         backend=settings.backend,
         device=settings.device,
         trial_limit_gib=settings.trial_memory_gib,
+        reserve_gib=read_environment().memory_reserve_gib,
     )
 
 

@@ -47,10 +47,9 @@ class Scales:
         self._root = root
         self._server = psutil.Process(executor._server.pid) if executor._server else None
         self._begun: dict[int, int] = {}
-        self.beside: list[int] = []
-        """Other processes that hold some of it."""
+        self.beside: set[int] = set()
+        """Other processes that hold some of it, from their start on."""
         self.least_gib = MACHINE_GIB
-        self.looks = 0
 
     def weigh(self) -> bool:
         """Called at every look of the supervisor."""
@@ -62,10 +61,11 @@ class Scales:
                 resident = psutil.Process(pid).memory_info().rss
             except psutil.Error:
                 continue
-            held += resident - self._begun.setdefault(pid, resident)
+            held += resident
+            if pid not in self.beside:  # what the trial brings along is no growth
+                held -= self._begun.setdefault(pid, resident)
         left_gib = MACHINE_GIB - SCALE * held / 2**30
         self.least_gib = min(self.least_gib, left_gib)
-        self.looks += 1
         set_available(self._root, left_gib)
         return False
 
@@ -104,7 +104,7 @@ def test_whatever_else_is_on_the_machine_counts(machine: StubMachine, tmp_path: 
         scales(machine, integrated=True) as (executor, weighing),
         subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(0.01)\ntime.sleep(60)"]) as nim,
     ):
-        weighing.beside.append(nim.pid)
+        weighing.beside.add(nim.pid)
         spec = trial_spec(device="cuda", reserve_gib=8)
         result = executor.run(spec, trial_dir, should_stop=weighing.weigh).result
         nim.kill()

@@ -207,6 +207,7 @@ def test_a_gpus_memory_is_asked_in_another_process(
     set_available(tmp_path, available_gib)
     found = device_limit("cuda:3", reserve_gib=7.5, meminfo=tmp_path / "proc" / "meminfo")
     assert (found.gib, found.source) == limit
+    assert found.is_shared == bool(unified)
 
 
 def test_a_machine_that_is_full_has_no_room_for_a_trial(

@@ -6,6 +6,7 @@ from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings, Point
 from trainer.envelope.rail import FittedMemory, MemoryChoice, choose_memory, envelope_path
 from trainer.envelope.random_corpus import random_corpus, vocabulary_of
 from trainer.envelope.sweep import Watcher, cells, sweep, watched_sweep
+from trainer.envelope.wall import Wall
 
 __all__ = [
     "ENVELOPE_FILE",
@@ -19,6 +20,7 @@ __all__ = [
     "MemoryFit",
     "PointsFile",
     "Residual",
+    "Wall",
     "Watcher",
     "cells",
     "choose_memory",

@@ -80,8 +80,9 @@ class EnvelopePoint(Frozen):
     batch_size: PositiveInt
     seq_len: PositiveInt
     precision: Literal["fp32", "bf16", "fp8"]
-    status: Literal["ok", "refused"] | FailureStatus
-    """``refused``: the backend or the device cannot train this at all."""
+    status: Literal["ok", "refused", "beyond"] | FailureStatus
+    """``refused``: the backend or the device cannot train this at all. ``beyond``: not run, because
+    it would not fit (:mod:`trainer.envelope.wall`)."""
     message: str = ""
     """Why not ok, in one sentence."""
     step_ms: Positive | None = None

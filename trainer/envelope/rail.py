@@ -8,7 +8,7 @@ from pathlib import Path
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
 from trainer.envelope.fit import MIB_PER_GIB
 from trainer.memory import AnalyticMemory, device_limit
-from trainer.spec import Config
+from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
 class FittedMemory:
@@ -79,13 +79,14 @@ def choose_memory(
     backend: str,
     device: str,
     trial_limit_gib: float | None = None,
+    reserve_gib: float = DEFAULT_RESERVE_GIB,
 ) -> MemoryChoice:
     """The fitted model where ``path`` holds an envelope, else the analytic estimate.
 
     :raises EnvelopeError: where there is a file that is no envelope.
     :raises SpecError: where there is no such device or backend.
     """
-    limit = device_limit(device, trial_limit_gib)
+    limit = device_limit(device, trial_limit_gib, reserve_gib)
     of_what = f"of {limit.gib:.1f} GiB ({limit.source})"
     if not path.exists():
         analytic = AnalyticMemory(

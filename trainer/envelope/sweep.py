@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -19,8 +19,17 @@ from trainer.envelope.points import (
     PointsFile,
 )
 from trainer.envelope.random_corpus import random_corpus
+from trainer.envelope.wall import Wall
 from trainer.errors import MachineryError, SpecError
-from trainer.spec import Budget, CurvePoint, Limits, TrialOk, TrialSpec, explain
+from trainer.spec import (
+    DEFAULT_RESERVE_GIB,
+    Budget,
+    CurvePoint,
+    Limits,
+    TrialOk,
+    TrialSpec,
+    explain,
+)
 from trainer.supervisor import Executor
 from trainer.telemetry import TELEMETRY_FILE, Sampler, Telemetry
 
@@ -53,11 +62,15 @@ def sweep(
     directory: Path,
     executor: Executor,
     watcher: Watcher,
+    *,
+    reserve_gib: float = DEFAULT_RESERVE_GIB,
+    wall: Wall | None = None,
 ) -> tuple[EnvelopePoint, ...]:
     """Measure every cell of ``grid`` that ``directory`` holds no settled point of.
 
     Returns all points of the directory, those of earlier sweeps with the same settings included.
-    A trial that fails is a point; an interruption loses the running one and no other.
+    A trial that fails is a point; an interruption loses the running one and no other. What lies
+    beyond ``wall``, if there is one, is not run.
 
     :raises EnvelopeError: where the directory's points cannot be added to.
     :raises SpecError: where no trainer could run any cell, whatever its precision.
@@ -71,10 +84,17 @@ def sweep(
                 vocab_size=settings.vocab_size,
                 longest_seq_len=max(cell.seq_len for cell in missing),
             )
-            specs = [_spec(settings, cell, corpus, directory) for cell in missing]
+            limits = Limits(
+                wall_s=settings.wall_s, memory_gib=settings.memory_gib, reserve_gib=reserve_gib
+            )
+            specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
             for cell, spec in zip(missing, specs, strict=True):
                 watcher.started(cell)
-                point = _measure(settings, cell, spec, directory / "trials", executor)
+                why = None if wall is None else wall.why_beyond(cell, points.points)
+                if why is None:
+                    point = _measure(settings, cell, spec, directory / "trials", executor)
+                else:
+                    point = _unmeasured(cell, "beyond", why, wall_s=0)
                 points.append(point)
                 watcher.measured(point)
         return points.points
@@ -88,6 +108,8 @@ def watched_sweep(
     watcher: Watcher,
     telemetry: Telemetry,
     *,
+    reserve_gib: float = DEFAULT_RESERVE_GIB,
+    wall: Wall | None = None,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
     """:func:`sweep`, and what the device was seen doing meanwhile; its samples go to
@@ -100,13 +122,17 @@ def watched_sweep(
     """
     PointsFile(directory / POINTS_FILE, settings).close()  # refused before anything is sampled
     with Sampler(telemetry, directory / TELEMETRY_FILE, on_note=on_note) as sampler:
-        points = sweep(settings, grid, directory, executor, watcher)
+        points = sweep(
+            settings, grid, directory, executor, watcher, reserve_gib=reserve_gib, wall=wall
+        )
         sampler.mark()  # up to the end of the last point
         seen = sampler.summary(usd_per_kwh=0)
     return points, DeviceUse.of(seen) if seen.samples else None
 
 
-def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Path) -> TrialSpec:
+def _spec(
+    settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Path, limits: Limits
+) -> TrialSpec:
     fields = {
         "trial_id": f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
         "config": settings.config(cell),
@@ -119,7 +145,7 @@ def _spec(settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Pat
         "threads": settings.threads,
         "compile": settings.compile,
         "compile_cache": str(directory.absolute() / "compiled"),
-        "limits": Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib),
+        "limits": limits,
     }
     try:
         return TrialSpec.model_validate(fields)
@@ -141,9 +167,7 @@ def _measure(
     try:
         finished = executor.run(spec, trial_dir, on_point=curve.append)
     except SpecError as error:
-        refused = {"status": "refused", "message": str(error)}
-        wall_s = time.monotonic() - began_s
-        return EnvelopePoint.model_validate({**cell._asdict(), **refused, "wall_s": wall_s})
+        return _unmeasured(cell, "refused", str(error), wall_s=time.monotonic() - began_s)
     result = finished.result
     fields = cell._asdict() | {
         "status": result.status,
@@ -160,6 +184,13 @@ def _measure(
         }
     else:
         fields["message"] = result.message
+    return EnvelopePoint.model_validate(fields)
+
+
+def _unmeasured(
+    cell: Cell, status: Literal["refused", "beyond"], message: str, *, wall_s: float
+) -> EnvelopePoint:
+    fields = {**cell._asdict(), "status": status, "message": message, "wall_s": wall_s}
     return EnvelopePoint.model_validate(fields)
 
 

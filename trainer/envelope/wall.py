@@ -1,0 +1,60 @@
+"""Where a sweep stops climbing: at the last point before the one that is predicted not to fit.
+
+A GPU with memory of its own refuses what it has not, and a point that ran out is a finding. A
+machine whose GPU shares its memory may hang instead (:mod:`trainer.host_memory`); the limits that
+trials have there should prevent it, and nobody runs into them on purpose unless asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer.envelope.fit import fit
+from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
+from trainer.errors import EnvelopeError
+from trainer.memory import AnalyticMemory
+
+
+class Wall:
+    """The end of a machine's memory, as far as it is known beforehand."""
+
+    def __init__(self, settings: EnvelopeSettings, limit_gib: float) -> None:
+        """
+        :param limit_gib: what a trial may take.
+        :raises SpecError: on a backend whose memory nobody can estimate.
+        """
+        self._settings = settings
+        self._limit_gib = limit_gib
+        self._estimate = AnalyticMemory(
+            vocab_size=settings.vocab_size,
+            backend=settings.backend,
+            device=settings.device,
+            limit_gib=limit_gib,
+        )
+
+    def why_beyond(self, cell: Cell, points: Sequence[EnvelopePoint]) -> str | None:
+        """Why the cell should not be run, judged by the points so far; None where it should.
+
+        The larger counts of the analytic estimate and the line through the peaks of its precision;
+        and whatever a smaller step of its precision ran out of, this one would.
+        """
+        tokens = cell.batch_size * cell.seq_len
+        for point in points:
+            smaller = point.precision == cell.precision and point.tokens_per_step <= tokens
+            if smaller and point.status == "oom":
+                return f"{point.cell} ran out of memory already, and so would this"
+        predicted_gib = self._predict_gib(cell, points)
+        if predicted_gib <= self._limit_gib:
+            return None
+        return (
+            f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} can be had; not run,"
+            " since a machine whose GPU shares its memory may hang (--to-the-wall runs it)"
+        )
+
+    def _predict_gib(self, cell: Cell, points: Sequence[EnvelopePoint]) -> float:
+        estimated_gib = self._estimate.predict_gib(self._settings.config(cell))
+        try:
+            line = fit(points, cell.precision)
+        except EnvelopeError:  # too few of them
+            return estimated_gib
+        return max(estimated_gib, line.predict_gib(cell.batch_size * cell.seq_len))
