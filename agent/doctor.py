@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.settings import Environment, data_dir
+from trainer import cuda_driver
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.sandbox import Layers
 
@@ -74,15 +75,19 @@ def _torch() -> Check:
 
 def _device() -> Check:
     try:
-        import torch  # noqa: PLC0415
+        from trainer.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
     except (ImportError, OSError):
         return Check("device", "bad", "unknown without torch")
-    if torch.cuda.is_available():
-        return Check("device", "good", f"{torch.cuda.get_device_name()} (--device cuda)")
     bf16 = "with" if _cpu_has_bf16() else "without"
-    return Check(
-        "device", "good", f"no GPU; trials run on the CPU, {bf16} bf16 matrix instructions"
-    )
+    on_cpu = f"trials run on the CPU, {bf16} bf16 matrix instructions"
+    if not cuda_driver.is_installed():
+        return Check("device", "good", f"no GPU; {on_cpu}")
+    probe = probe_cuda()
+    if probe.works:
+        return Check("device", "good", f"{probe.said} (--device cuda)")
+    if probe.sees_no_gpu:
+        return Check("device", "note", f"{probe.said}; else {on_cpu}")
+    return Check("device", "bad", probe.said)
 
 
 def _cpu_has_bf16() -> bool:

@@ -39,6 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"torch {torch.__version__} sees no CUDA device, and this measures one;"
                 " --rehearse runs the same script with a tiny shape on the CPU"
             )
+        from trainer.cuda_probe import probe_cuda
+
+        probe = probe_cuda(options.device)
+        if not probe.works:
+            return _refuse(probe.said)
+        print(f"in the sandbox: {probe.said}")
     if options.loop:
         from bench.gpu_loop import run_loop
 
