@@ -490,3 +490,8 @@ def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
         hoard.append(bytearray(b"x" * (1 << 20)))
         time.sleep(pause_s)
     time.sleep(60)
+
+
+def tell_imported(trial_dir: Path, names: list[str]) -> list[str]:
+    """Which of these modules the fork server had imported."""
+    return [name for name in names if name in sys.modules]

@@ -6,6 +6,7 @@
  * CUDA_STUB_READS  one more file it must be able to read, CUDA_STUB_WRITES: to write
  * CUDA_STUB_ENDS   what cuInit comes to: a code, or segv, abort, exit, hang
  * CUDA_STUB_INTEGRATED  set: the device shares the machine's memory
+ * CUDA_STUB_NOTES  a file that each call of the library is noted in, with the process that made it
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -25,6 +26,15 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+static void note(const char *call) {
+    const char *path = getenv("CUDA_STUB_NOTES");
+    if (path == NULL) return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return;
+    dprintf(fd, "%d %s\n", getpid(), call);
+    close(fd);
+}
 
 static int refused;
 
@@ -207,6 +217,7 @@ static int end_as_told(const char *how) {
 
 int cuInit(unsigned flags) {
     const char *root = getenv("CUDA_STUB_ROOT"), *more;
+    note("cuInit");
     refused = flags != 0;
     look_at_the_machine(root);
     name_threads();
@@ -220,6 +231,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDeviceGetCount(int *count) {
+    note("cuDeviceGetCount");
     *count = 1;
     return 0;
 }
@@ -232,4 +244,20 @@ int cuDeviceGet(int *device, int ordinal) {
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 18 && device == 0 && getenv("CUDA_STUB_INTEGRATED") != NULL;
     return 0;
+}
+
+/* What the runtime library and Triton ask before anything else. */
+
+int cuDriverGetVersion(int *version) {
+    note("cuDriverGetVersion");
+    *version = 13000;
+    return 0;
+}
+
+int cuGetProcAddress_v2(const char *name, void **found, int version, unsigned long flags,
+                        void *status) {
+    (void)name, (void)version, (void)flags, (void)status;
+    note("cuGetProcAddress_v2");
+    *found = NULL;
+    return 500;
 }

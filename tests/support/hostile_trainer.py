@@ -1,0 +1,8 @@
+"""The entry of a trial whose fork server has imported what the real one imports."""
+
+from __future__ import annotations
+
+import trainer.child  # noqa: F401 (so that the fork server imports it)
+from tests.support.hostile import run
+
+__all__ = ["run"]
