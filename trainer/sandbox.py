@@ -32,10 +32,12 @@ Not covered:
   shared memory and semaphores; all of /usr and /opt is readable.
 * The sum of file sizes: many files below the limit can still fill the disk. Processor time within
   the wall clock. GPU memory: only resident memory of processes is watched (on a machine whose GPU
-  shares it, what CUDA allocates does not count as resident).
+  shares it, what CUDA allocates does not count as resident, but what is left is watched).
 * Bursts between two looks of the supervisor, a tenth of a second: of memory, processes and log.
   RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
-* The GPU driver: a CUDA trial may open and ioctl its device nodes, and read all of /sys.
+* The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
+  its own threads have in /proc (:mod:`trainer.driver_paths`); a user's who is not root may so give
+  up being the first whom the out-of-memory killer takes.
 * A trial that lies about its own score: result.json is checked for form, not for truth.
 * A trial that makes code and lies about the next ones. The compile cache is the one place that a
   trial leaves to those after it: machine code and pickles, which they load. It is the user's who

@@ -7,6 +7,7 @@ Triton is imported with the compiler where it is installed.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ import pytest
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from tests.support.trials import trial_spec
+from trainer.errors import MachineryError
 from trainer.supervisor import LocalExecutor
 
 STARTS_CUDA = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
@@ -66,3 +68,18 @@ def test_the_fork_server_leaves_cuda_alone(
         if find_spec("triton") is not None:
             wanted.add("triton")
     assert wanted <= imported
+
+
+def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
+    environ: dict[str, str], notes: Path, tmp_path: Path
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=[])
+    spec = trial_spec(device="cuda", compile=True, wall_s=120)
+    entry = "tests.support.hostile_trainer:run"
+    with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
+        with contextlib.suppress(MachineryError):  # a torch without CUDA goes no further
+            executor.run(spec, trial_dir)
+        assert executor._server is not None
+        server = str(executor._server.pid)
+    calls = notes.read_text().splitlines() if notes.exists() else []
+    assert not [call for call in calls if call.split()[0] == server], calls
