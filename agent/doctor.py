@@ -85,8 +85,8 @@ def _device() -> Check:
     probe = probe_cuda()
     if probe.works:
         return Check("device", "good", f"{probe.said} (--device cuda)")
-    if probe.sees_no_gpu:
-        return Check("device", "note", f"{probe.said}; else {on_cpu}")
+    if probe.is_absent:
+        return Check("device", "note", f"{probe.said}; without it {on_cpu}")
     return Check("device", "bad", probe.said)
 
 

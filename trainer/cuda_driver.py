@@ -14,6 +14,7 @@ from trainer.cuda_codes import NO_DEVICE, SUCCESS, explain_code
 from trainer.errors import MachineryError
 
 LIBRARY = "libcuda.so.1"
+WITHOUT_CUDA = "is a build without CUDA"
 _INTEGRATED = 18
 """CU_DEVICE_ATTRIBUTE_INTEGRATED of cuda.h."""
 _SIZE = 64
@@ -96,6 +97,11 @@ def _failed(call: str, code: int) -> DriverFailed:
 def _start_torch(device: str) -> None:
     import torch  # noqa: PLC0415 (loaded already; a trial without it need not wait for it)
 
+    if torch.version.cuda is None:
+        raise MachineryError(
+            f"the CUDA driver starts, but torch {torch.__version__} {WITHOUT_CUDA}; install one"
+            " that is built for this driver's CUDA"
+        )
     try:
         ones = torch.ones(_SIZE, _SIZE, device=device)
         total = float((ones @ ones).sum().item())

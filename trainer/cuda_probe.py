@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from trainer.backends.compilation import compiled, missing_for
 from trainer.cuda_codes import NO_DEVICE, explain_code
+from trainer.cuda_driver import WITHOUT_CUDA
 from trainer.device import device_name
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.spec import Config, Frozen, Limits, TrialSpec
@@ -50,8 +51,8 @@ class CudaProbe:
     works: bool
     said: str
     """What works, and where; or what does not, with the code and what mends it."""
-    sees_no_gpu: bool = False
-    """It fails because there is no GPU to see: no fault where none is wanted."""
+    is_absent: bool = False
+    """There is no GPU to see, or a torch without CUDA: no fault where neither is wanted."""
 
 
 def probe_cuda(
@@ -72,8 +73,9 @@ def probe_cuda(
                 answer = _read(trial_dir / _ANSWER)
                 confined = executor.describe()
         except AutoresearchError as error:
-            none_seen = explain_code(NO_DEVICE) in str(error)
-            return CudaProbe(works=False, said=str(error), sees_no_gpu=none_seen)
+            said = str(error)
+            is_absent = explain_code(NO_DEVICE) in said or WITHOUT_CUDA in said
+            return CudaProbe(works=False, said=said, is_absent=is_absent)
     kernel = "a compiled kernel" if answer.compiled else f"no compiled kernel ({answer.compiler})"
     return CudaProbe(
         works=True,

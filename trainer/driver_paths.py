@@ -9,7 +9,9 @@ libcuda is closed; this is what others saw it do under confinement:
 * it reads ``/proc/driver/nvidia`` and ``/proc/driver/nvidia-uvm`` (the same), ``/proc/devices``,
   ``/proc/modules``, ``/proc/sys/vm/mmap_min_addr`` and the size of a memory block in /sys (the
   ``cuda-support`` interface of github.com/canonical/snapd);
-* it opens and controls device nodes, ``nvidia-uvm-tools`` among them.
+* it opens and controls device nodes, ``nvidia-uvm-tools`` among them;
+* it makes memory files (NVIDIA/OpenShell, issue 1696: 304 without) and listens on an abstract Unix
+  socket ``@cuda-uvmfd-…`` (snapd again), which is for :mod:`trainer.seccomp` to leave.
 
 A rule holds for a directory and all below, so the names of threads cannot be opened alone: what
 else ``/proc/self/task`` has (memory, the preference for the out-of-memory killer, the attributes of
