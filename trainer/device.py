@@ -48,7 +48,7 @@ def cap_memory(device: torch.device, reserve_gib: float) -> None:
     :raises MachineryError: where that leaves nothing to train in.
     """
     properties = torch.cuda.get_device_properties(device)
-    if properties.is_integrated:
+    if getattr(properties, "is_integrated", False):
         limit_gib = unified_limit_gib(available_gib(), reserve_gib)
         fraction = min(1.0, limit_gib * _GIB / properties.total_memory)
         torch.cuda.set_per_process_memory_fraction(fraction, device)

@@ -2,9 +2,9 @@
 
 The trial's process is forked by a fork server (:mod:`trainer.forkserver`), which reports its end
 the moment it happens. Between start and end the supervisor looks at it ten times a second: wall
-clock, resident memory, number of processes, size of the log, new lines of the curve, and where its
-GPU shares the machine's memory, what is left of that. What ends a
-trial here is a ``status`` of its result; what fails around it is a MachineryError.
+clock, resident memory, number of processes, size of the log, new lines of the curve; and where its
+GPU shares the machine's memory, what is left of that. What ends a trial here is a ``status`` of its
+result; what fails around it is a MachineryError.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from trainer.spec import explain
 from trainer.supervisor import LocalExecutor
 
 DEFAULT_WALL_S = 1800.0
+TO_THE_WALL = "Where the GPU shares the machine's memory, run points predicted not to fit too."
 PRECISIONS = ("fp32", "bf16", "fp8")
 
 
@@ -69,13 +70,7 @@ def envelope(
         Path | None,
         typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
     ] = None,
-    to_the_wall: Annotated[
-        bool,
-        typer.Option(
-            "--to-the-wall",
-            help="Where the GPU shares the machine's memory, run points predicted not to fit too.",
-        ),
-    ] = False,
+    to_the_wall: Annotated[bool, typer.Option("--to-the-wall", help=TO_THE_WALL)] = False,
     dry: DryOption = False,
     on: OnOption = "gb10",
     rates: RatesOption = None,
