@@ -7,6 +7,7 @@ import sys
 
 import torch
 
+from trainer import cuda_driver
 from trainer.errors import MachineryError
 from trainer.host_memory import available_gib, unified_limit_gib
 from trainer.machine import cpu_name
@@ -27,6 +28,8 @@ def find_device(name: str) -> torch.device:
         ) from error
     if device.type == "cuda":
         if not torch.cuda.is_available():
+            if cuda_driver.is_installed():
+                cuda_driver.start(name)  # it says what is wrong
             raise MachineryError(
                 f"torch {torch.__version__} sees no CUDA device where the spec wants"
                 f" {name}; set device to cpu or see `autoresearch doctor`"

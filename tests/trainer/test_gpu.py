@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.support.configs import config
+from tests.support.stub_cuda import build_stub
 from trainer.child import check_trainable
 from trainer.errors import MachineryError, SpecError
 from trainer.gpu import check_elsewhere
@@ -32,6 +35,20 @@ def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -
     """So this one's ignorance of CUDA, or its knowledge, does not matter."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("asked here"))
     with pytest.raises(MachineryError, match="sees no CUDA device where the spec wants cuda"):
+        check_trainable(config(), "torch", "cuda")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
+def test_a_driver_that_fails_is_asked_for_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all of these torch says that there is no device."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build_stub(tmp_path)))
+    monkeypatch.setenv("CUDA_STUB_ENDS", "803")
+    with pytest.raises(MachineryError, match=r"cuInit returned 803 .*restart the machine"):
+        check_trainable(config(), "torch", "cuda")
+    monkeypatch.setenv("CUDA_STUB_ENDS", "0")
+    with pytest.raises(MachineryError, match="is a build without CUDA"):
         check_trainable(config(), "torch", "cuda")
 
 
