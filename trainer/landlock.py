@@ -31,6 +31,12 @@ _READABLE = tuple(
     " /sys/devices/system/node /sys/fs/cgroup /sys/kernel/mm/transparent_hugepage"
     " /dev/zero /dev/full /dev/urandom /dev/random".split()
 )
+_OF_ITSELF = (
+    "cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
+    " status".split()
+)
+"""In /proc/self. Not ``net``, which lists the connections of the whole machine; nor, but for their
+names, ``task``, which holds it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,15 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
                 allow(path, run)
         for path in paths.others:
             allow(path, read)
-        allow(Path("/proc/self"), read)
+        own_process = Path("/proc/self")
         allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
         allow(Path(os.devnull), write)
-        if spec.device.startswith("cuda"):
+        if not spec.device.startswith("cuda"):
+            for name in _OF_ITSELF:
+                allow(own_process / name, read)
+            allow(own_process / "task", AccessFS.READ_DIR)
+        else:
+            allow(own_process, read)
             for path in paths.driver.readable():
                 allow(path, read)
             for node in paths.driver.devices():

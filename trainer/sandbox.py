@@ -184,6 +184,8 @@ class Sandbox:
     def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
         """Look at this process and this machine; at the GPU driver's files below ``root``."""
         paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
+        if layers.seccomp:
+            seccomp.prepare()
         return cls(layers, _tasks_of_this_user(), paths)
 
     def confine(self, spec: TrialSpec, trial_dir: Path) -> None:
@@ -197,9 +199,9 @@ class Sandbox:
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
                     landlock.restrict(self.paths, spec, trial_dir)
-                _drop_capabilities()
+                drop_capabilities()
             if self.layers.seccomp:
-                seccomp.install()
+                seccomp.install(spec.device)
         except OSError as error:
             raise SandboxError(
                 f"the trial could not be confined ({error}); see what this machine offers with"
@@ -241,11 +243,14 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 
-def _drop_capabilities() -> None:
-    """Keep what lets root read a user's files (Landlock says which); capabilities(7)."""
+def drop_capabilities(keep: int = _KEPT_CAPABILITIES) -> None:
+    """Keep what lets root read a user's files (Landlock says which); capabilities(7).
+
+    :raises OSError: where the kernel refuses.
+    """
     header, data = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapData * 2)()
     check(libc().capget(ctypes.byref(header), data), "capget")
-    kept = data[0].permitted & _KEPT_CAPABILITIES
+    kept = data[0].permitted & keep
     data[0].effective = data[0].permitted = kept
     data[1].effective = data[1].permitted = 0
     data[0].inheritable = data[1].inheritable = 0

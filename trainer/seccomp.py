@@ -1,23 +1,29 @@
-"""A small system call filter for what Landlock leaves open: sockets, kernel interfaces, metadata.
+"""A system call filter for what Landlock leaves open: sockets, kernel interfaces, other processes.
 
 Landlock before ABI 10 knows TCP and nothing else of the network, and no version of it guards the
-mode, owner or extended attributes of a file. So a classic BPF program over the system call number,
+mode of a file or the limits of another process. So a classic BPF program (:mod:`trainer.bpf`),
 installed with seccomp(2), answers
 
-* ``socket()`` of any family but AF_UNIX (IPv4, IPv6, packet, vsock, netlink, …) with EACCES, and
-  ``connect()`` with ECONNREFUSED, as if nobody listened: without the second a trial could talk to
-  the user's session bus or to a container daemon through its socket file (CUDA's multi-process
-  service, which needs it, is not available to trials);
+* ``socket()`` of any family but AF_UNIX (IPv4, IPv6, packet, vsock, netlink, …) with EACCES, and on
+  a CPU those too, since nothing there needs them and their buffers are memory that nobody weighs;
+  ``connect()`` with ECONNREFUSED, as if nobody listened: else a trial could talk to the user's
+  session bus or to a container daemon through its socket file (CUDA's multi-process service, which
+  needs it, is not available to trials); names for sockets, and datagrams with an address or as a
+  message whose address a filter cannot see, with EACCES: ``send()`` on a socket pair is left;
+* limits, priorities, schedulers and processors of any but the calling thread with EPERM: they go
+  by user, not by ancestry. The C library sets another thread's processors by that thread's id, so
+  OpenMP could not bind its threads (:mod:`trainer.sandbox` does not tell it to);
+* new namespaces, which would bring every capability with them, with EPERM; ``clone3``, whose flags
+  a filter cannot see, with ENOSYS, after which the C library uses ``clone``;
+* space beyond the end of a file, which the limit on a file's size does not count, with EOPNOTSUPP;
 * changes of mode, owner and extended attributes with EPERM, since they need no open file;
-* the doors into the kernel and into other processes (:data:`_REFUSED`) with EPERM.
+* memory that is resident in no process, and what outlives the process that made it, with EPERM:
+  System V objects, message queues, pages lent to a pipe, and on a CPU memfds and shared anonymous
+  mappings, which CUDA needs;
+* the doors into the kernel and into other processes with EPERM.
 
-A filter sees register values, not what pointers point to, so a datagram sent through ``sendmsg``
-to a Unix socket's path is not seen here. System calls of another architecture, x32's included,
-kill the process. Linux checks the filter's constant answers once and caches them in a bitmap, so
-the allowed calls of a training run pay nothing measurable.
-
-Sources: Documentation/userspace-api/seccomp_filter.rst; the numbers are those of
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+Linux checks the filter's constant answers once and caches them in a bitmap, so the allowed calls of
+a training run pay nothing measurable.
 """
 
 from __future__ import annotations
@@ -27,89 +33,78 @@ import errno
 import platform
 import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import cache
 
+from trainer.bpf import ERRNO, Condition, Rule, assemble
 from trainer.libc import check, libc
+from trainer.syscalls import ARCHITECTURES
 
-
-@dataclass(frozen=True, slots=True)
-class _Architecture:
-    audit: int
-    """AUDIT_ARCH_* of <linux/audit.h>."""
-    column: int
-    """Of the numbers in the tables below."""
-    seccomp: int
-    socket: int
-    connect: int
-
-
-_ARCHITECTURES = {
-    "x86_64": _Architecture(0xC000003E, 0, seccomp=317, socket=41, connect=42),
-    "aarch64": _Architecture(0xC00000B7, 1, seccomp=277, socket=198, connect=203),
-}
-
-_X32_BIT = 0x40000000
-
-_REFUSED: dict[str, tuple[int | None, int | None]] = {
+_REFUSED = (
     # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
-    "perf_event_open": (298, 241),
+    "ptrace process_vm_readv process_vm_writev pidfd_getfd perf_event_open"
     # the kernel; io_uring would open sockets behind this filter's back
-    "io_uring_setup": (425, 425),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
+    " io_uring_setup bpf userfaultfd init_module finit_module kexec_load kexec_file_load syslog"
     # keys
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
+    " add_key request_key keyctl"
     # namespaces and mounts
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "open_by_handle_at": (304, 265),
-    # metadata of files; AArch64 has only the fd-relative forms
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
-    "file_setattr": (469, 469),
-}
+    " unshare setns chroot pivot_root mount umount2 fsopen fsconfig fsmount fspick open_tree"
+    " open_tree_attr move_mount mount_setattr open_by_handle_at"
+    # what goes on in closed directories
+    " inotify_init inotify_init1 inotify_add_watch fanotify_init fanotify_mark"
+    # memory that no process maps, or that outlives the trial
+    " shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open"
+    " mq_unlink vmsplice memfd_secret"
+    # metadata of files
+    " chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat setxattr lsetxattr fsetxattr"
+    " setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
+).split()
 
-# Classic BPF, <linux/bpf_common.h>, and what it returns, <linux/seccomp.h>.
-_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
-_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
-_IF_AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
-_RETURN = 0x06  # BPF_RET | BPF_K
-_KILL = 0x80000000
-_ERRNO = 0x00050000
-_ALLOW = 0x7FFF0000
-# struct seccomp_data: nr, arch, instruction pointer, six 64-bit arguments (both little-endian).
-_NR, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_NEW_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET of <linux/sched.h>; a time
+namespace can be asked of clone3 and unshare alone."""
+_SHARED_ANONYMOUS = 0x21
+"""MAP_SHARED and MAP_ANONYMOUS of <linux/mman.h>."""
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 _SET_MODE_FILTER = 1
 _GET_ACTION_AVAIL = 2
 _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and protects nobody here
+
+
+def rules(device: str) -> Iterator[Rule]:
+    """What a trial on ``device`` may not do; first what is called most."""
+    if not device.startswith("cuda"):
+        shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
+        yield Rule("mmap", errno.EPERM, unless=(shared,))
+        yield Rule("memfd_create", errno.EPERM)
+    for call in _REFUSED:
+        yield Rule(call, errno.EPERM)
+    yield from _rules_about_sockets(device)
+    yield from _rules_about_processes()
+    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
+
+
+def _rules_about_sockets(device: str) -> Iterator[Rule]:
+    yield Rule("connect", errno.ECONNREFUSED)
+    for call in ("bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg"):
+        yield Rule(call, errno.EACCES)
+    no_address = Condition(4, 0), Condition(4, 0, high=True)
+    yield Rule("sendto", errno.EACCES, unless=no_address)
+    local = (Condition(0, int(socket.AF_UNIX)),) if device.startswith("cuda") else ()
+    yield Rule("socket", errno.EACCES, unless=local)
+    yield Rule("socketpair", errno.EACCES, unless=local)
+
+
+def _rules_about_processes() -> Iterator[Rule]:
+    oneself = (Condition(0, 0),)
+    for call in ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam"):
+        yield Rule(call, errno.EPERM, unless=oneself)
+    yield Rule("sched_setscheduler", errno.EPERM, unless=oneself)
+    for call, kind in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
+        yield Rule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
+    yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
+    yield Rule("clone3", errno.ENOSYS)
 
 
 class _Instruction(ctypes.Structure):
@@ -127,52 +122,33 @@ class _Program(ctypes.Structure):
 
 def available() -> bool:
     """Whether this kernel and architecture can take the filter."""
-    architecture = _ARCHITECTURES.get(platform.machine())
+    architecture = ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None or sys.maxsize < 2**32:
         return False
-    action = ctypes.c_uint32(_ERRNO)
-    returned = libc().syscall(architecture.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(action))
-    return int(returned) == 0
+    action = ctypes.c_uint32(ERRNO)
+    seccomp = architecture.number("seccomp")
+    return int(libc().syscall(seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(action))) == 0
 
 
-def install() -> None:
+def prepare() -> None:
+    """Put the programs together, so that no trial's start pays for it."""
+    for device in ("cpu", "cuda"):
+        _program(device)
+
+
+def install(device: str) -> None:
     """Filter this thread and all it will start, for good. PR_SET_NO_NEW_PRIVS must be set.
 
     :raises OSError: where the kernel refuses.
     """
-    architecture = _ARCHITECTURES[platform.machine()]
-    instructions = [_Instruction(*fields) for fields in _instructions(architecture)]
-    array = (_Instruction * len(instructions))(*instructions)
-    program = _Program(len(instructions), array)
-    returned = libc().syscall(
-        architecture.seccomp, _SET_MODE_FILTER, _FLAG_SPEC_ALLOW, ctypes.byref(program)
-    )
+    program = _program("cuda" if device.startswith("cuda") else "cpu")
+    seccomp = ARCHITECTURES[platform.machine()].number("seccomp")
+    returned = libc().syscall(seccomp, _SET_MODE_FILTER, _FLAG_SPEC_ALLOW, ctypes.byref(program))
     check(returned, "seccomp")
 
 
-def _instructions(architecture: _Architecture) -> list[tuple[int, int, int, int]]:
-    """Each as (code, jump if true, jump if false, operand); jumps skip that many instructions."""
-    program = [
-        (_LOAD, 0, 0, _ARCH),
-        (_IF_EQUAL, 1, 0, architecture.audit),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NR),
-    ]
-    if architecture.column == 0:
-        program += [(_IF_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL)]
-    answers = [(architecture.connect, errno.ECONNREFUSED)]
-    for numbers in _REFUSED.values():
-        number = numbers[architecture.column]
-        if number is not None:
-            answers.append((number, errno.EPERM))
-    for number, answer in answers:
-        program += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | answer)]
-    program += [
-        (_IF_EQUAL, 1, 0, architecture.socket),
-        (_RETURN, 0, 0, _ALLOW),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_IF_EQUAL, 0, 1, int(socket.AF_UNIX)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO | errno.EACCES),
-    ]
-    return program
+@cache
+def _program(device: str) -> _Program:
+    instructions = assemble(rules(device), ARCHITECTURES[platform.machine()])
+    array = (_Instruction * len(instructions))(*(_Instruction(*each) for each in instructions))
+    return _Program(len(instructions), array)

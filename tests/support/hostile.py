@@ -36,7 +36,7 @@ _ATTACK, _LOOT = "attack.json", "loot.json"
 def arm(trial_dir: Path, attack: Callable[..., Any], **arguments: object) -> Path:
     """Have the trial of this directory run ``attack(trial_dir, **arguments)``."""
     trial_dir.mkdir(parents=True, exist_ok=True)
-    order = {"attack": attack.__name__, "arguments": arguments}
+    order = {"module": attack.__module__, "attack": attack.__name__, "arguments": arguments}
     (trial_dir / _ATTACK).write_text(json.dumps(order))
     return trial_dir
 
@@ -49,7 +49,7 @@ def loot(trial_dir: Path) -> Any:
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
     """The trial. Its result is for the attack to write."""
     order = json.loads((trial_dir / _ATTACK).read_text())
-    attack = globals()[order["attack"]]
+    attack = getattr(sys.modules[order["module"]], order["attack"])
     try:
         got = attack(trial_dir, **order["arguments"])
     except OSError as error:
@@ -187,15 +187,6 @@ def connect_unix(trial_dir: Path, address: str) -> str:
     return "connected"
 
 
-def pair_sockets(trial_dir: Path) -> str:
-    """What CUDA and multiprocessing need is left."""
-    left, right = socket.socketpair()
-    with left, right, socket.socket(socket.AF_UNIX) as server:
-        left.send(b"x")
-        server.bind(f"\0autoresearch-test-{os.getpid()}")
-        return right.recv(1).decode()
-
-
 # --- other processes, the kernel -----------------------------------------------------------------
 
 
@@ -259,7 +250,7 @@ def dump_core(trial_dir: Path) -> None:
 
 def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:
     """Touch ``mib`` MiB, and then fork so that all share them, and wait."""
-    hoard = mmap.mmap(-1, mib << 20)
+    hoard = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for offset in range(0, mib << 20, mmap.PAGESIZE):
         hoard[offset] = 1
     for _ in range(forks):

@@ -1,0 +1,290 @@
+"""Attacks on the kernel's side of the sandbox, besides those of :mod:`tests.support.hostile`.
+
+Each returns what it got; an OSError becomes the loot. None can hurt the machine it runs on: each
+bounds itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import platform
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.support.hostile import run
+from trainer.spec import TrialFailed
+from trainer.syscalls import ARCHITECTURES
+
+__all__ = ["ENTRY", "run"]
+
+ENTRY = "tests.support.doors:run"
+
+_CLONE_NEWUSER, _CLONE_NEWNS = 0x10000000, 0x00020000
+_KEEP_SIZE = 1
+_EXIT = {"x86_64": 60, "aarch64": 93}
+_IOPRIO_WHO_PROCESS, _BEST_EFFORT_7 = 1, 2 << 13 | 7
+
+
+def _call(name: str, *arguments: object) -> int:
+    number = ARCHITECTURES[platform.machine()].number(name)
+    returned = int(ctypes.CDLL(None, use_errno=True).syscall(number, *arguments))
+    if returned == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned
+
+
+def call(trial_dir: Path, name: str) -> str:
+    """One system call with arguments that do nothing."""
+    _call(name, 0, 0, 0, 0, 0, 0)
+    return "called"
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+def limit_processor_time(trial_dir: Path, pid: int) -> str:
+    resource.prlimit(pid, resource.RLIMIT_CPU, (3600, 3600))
+    return "done"
+
+
+def set_priority(trial_dir: Path, pid: int) -> str:
+    os.setpriority(os.PRIO_PROCESS, pid, 19)
+    return "done"
+
+
+def set_priority_of_user(trial_dir: Path) -> str:
+    """Of all the processes of the user who asks; their own value, so that none suffers."""
+    os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0))
+    return "done"
+
+
+def set_affinity(trial_dir: Path, pid: int) -> str:
+    os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
+    return "done"
+
+
+def set_scheduler(trial_dir: Path, pid: int) -> str:
+    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+    return "done"
+
+
+def set_scheduling_parameters(trial_dir: Path, pid: int) -> str:
+    os.sched_setparam(pid, os.sched_param(0))
+    return "done"
+
+
+def set_scheduling_attributes(trial_dir: Path, pid: int) -> str:
+    attributes = (ctypes.c_uint32 * 12)(48, 0, 0, 0, 19)  # its size, SCHED_OTHER, flags, nice
+    _call("sched_setattr", pid, attributes, 0)
+    return "done"
+
+
+def set_io_priority(trial_dir: Path, pid: int) -> str:
+    _call("ioprio_set", _IOPRIO_WHO_PROCESS, pid, _BEST_EFFORT_7)
+    return "done"
+
+
+# --- namespaces, executables, names ---------------------------------------------------------------
+
+
+def enter_namespaces(trial_dir: Path) -> str:
+    """The capabilities of a child in a user namespace of its own."""
+    told = trial_dir / "capabilities"
+    child = _call("clone", _CLONE_NEWUSER | _CLONE_NEWNS | signal.SIGCHLD, 0, 0, 0, 0)
+    if child == 0:
+        told.write_text(Path("/proc/thread-self/status").read_text())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return next(line for line in told.read_text().splitlines() if line.startswith("CapEff"))
+
+
+def load_own_program(trial_dir: Path, loader: str, path: str) -> str:
+    """``cat path`` by a copy of cat that the dynamic loader runs without executing it."""
+    program = trial_dir / "program"
+    program.write_bytes(Path("/bin/cat").read_bytes())
+    done = subprocess.run([loader, program, path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PermissionError(1 if "not permitted" in done.stderr else 13, done.stderr)
+    return done.stdout
+
+
+def watch_directory(trial_dir: Path, path: str) -> str:
+    """The name of a file that somebody makes in a closed directory."""
+    descriptor = _call("inotify_init1", os.O_NONBLOCK)
+    _call("inotify_add_watch", descriptor, os.fsencode(path), 0x100)  # IN_CREATE
+    return "watching"
+
+
+# --- sockets --------------------------------------------------------------------------------------
+
+
+def send_datagram(trial_dir: Path, path: str, way: str) -> str:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        if way == "sendto":
+            sender.sendto(b"secret", path)
+        else:
+            sender.sendmsg([b"secret"], [], 0, path)
+    return "sent"
+
+
+def bind_abstract(trial_dir: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0autoresearch-test-{os.getpid()}")
+        server.listen()
+    return "bound"
+
+
+def talk_to_oneself(trial_dir: Path) -> str:
+    """What CUDA and multiprocessing need is left."""
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(b"x")
+        return right.recv(1).decode()
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def allocate_beyond_the_end(trial_dir: Path, size_bytes: int) -> int:
+    """The bytes on the disk of a file that says it is empty."""
+    with (trial_dir / "empty").open("wb") as file:
+        _call("fallocate", file.fileno(), _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes))
+        return os.fstat(file.fileno()).st_blocks * 512
+
+
+def allocate_within(trial_dir: Path, size_bytes: int) -> int:
+    with (trial_dir / "full").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
+        return os.fstat(file.fileno()).st_blocks * 512
+
+
+def start_threads(trial_dir: Path, many: int) -> None:
+    """At most ``many``, each for at most ten seconds."""
+    threading.stack_size(1 << 16)
+    for _ in range(many):
+        threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
+    time.sleep(10)
+
+
+# --- memory out of sight --------------------------------------------------------------------------
+
+
+def _touch(memory: mmap.mmap, size_bytes: int) -> None:
+    for offset in range(0, size_bytes, mmap.PAGESIZE):
+        memory[offset] = 1
+
+
+def _private(size_bytes: int) -> mmap.mmap:
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def hold_without_main_thread(trial_dir: Path, mib: int, forks: int = 0) -> None:
+    """The main thread ends, so that /proc/PID/statm reads 0; another holds ``mib`` MiB."""
+
+    def hold() -> None:
+        memory = _private(mib << 20)
+        _touch(memory, mib << 20)
+        time.sleep(30)
+        os._exit(0)
+
+    for _ in range(forks):
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+    threading.Thread(target=hold).start()
+    ctypes.CDLL(None).syscall(_EXIT[platform.machine()], 0)
+
+
+def hold_memfd(trial_dir: Path, mib: int) -> None:
+    descriptor = _call("memfd_create", b"hoard", 0)
+    for _ in range(mib):
+        os.write(descriptor, bytes(1 << 20))
+    time.sleep(30)
+
+
+def hold_in_sockets(trial_dir: Path, pairs: int) -> None:
+    held = []
+    for _ in range(pairs):
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        for end in ends:
+            end.setblocking(False)
+            try:
+                while end.send(bytes(1 << 16)):
+                    pass
+            except BlockingIOError:
+                held.append(end)
+    time.sleep(30)
+
+
+def hold_shared(trial_dir: Path, mib: int) -> str:
+    """Pages that no process maps any more, though the mapping stays."""
+    memory = mmap.mmap(-1, mib << 20)
+    _touch(memory, mib << 20)
+    memory.madvise(mmap.MADV_DONTNEED)
+    time.sleep(2)
+    return "held"
+
+
+def hold_page_tables(trial_dir: Path, gib: int) -> None:
+    """One read in each 2 MiB: the page is the kernel's one page of zeros, the table is ours."""
+    memory = mmap.mmap(
+        -1, gib << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ
+    )
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for offset in range(0, gib << 30, 2 << 20):
+        memory[offset]
+    time.sleep(30)
+
+
+def make_segment(trial_dir: Path, mib: int) -> str:
+    segment = _call("shmget", 0, mib << 20, 0o1600)  # IPC_PRIVATE, IPC_CREAT
+    _call("shmctl", segment, 0, 0)  # IPC_RMID
+    return "made"
+
+
+def lend_pages_to_pipe(trial_dir: Path) -> int:
+    _reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETFL, os.O_NONBLOCK)
+    page = ctypes.create_string_buffer(4096)
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(page), 4096)
+    return _call("vmsplice", writer, vector, 1, 0)
+
+
+def take_private_memory(trial_dir: Path, gib: int) -> str:
+    """Address space alone: nothing is touched."""
+    _private(gib << 30)
+    return "mapped"
+
+
+# --- its own order --------------------------------------------------------------------------------
+
+
+def rewrite_spec(trial_dir: Path, seed: int, result: str, exit_code: int) -> None:
+    """Leave the result of another seed, and the order to match."""
+    path = trial_dir / "spec.json"
+    spec = json.loads(path.read_text())
+    spec["seed"] = seed
+    path.unlink()
+    path.write_text(json.dumps(spec))
+    (trial_dir / "result.json").write_text(result)
+    sys.exit(exit_code)
+
+
+def leave_result_and_report(trial_dir: Path, result: str) -> None:
+    """A result, and the word that none could be had."""
+    (trial_dir / "result.json").write_text(result)
+    failure = TrialFailed(status="crash", message="-")
+    (trial_dir / "error.json").write_text(
+        json.dumps({"kind": "MachineryError", "message": f"no result, {failure.status}"})
+    )
+    sys.exit(70)
