@@ -155,11 +155,20 @@ def _import_paths(libraries: list[str]) -> Iterator[Path]:
     home: such a directory holds more than code.
     """
     package = Path(__file__).parent
+    home = _home()
     for name in ("/opt", *sys.path, *libraries):
         path = Path(name).resolve()
         checkout = path == package.parent and path.name not in {"site-packages", "dist-packages"}
-        if name and not checkout and not Path.home().resolve().is_relative_to(path):
+        if name and not checkout and not (home is not None and home.is_relative_to(path)):
             yield path
+
+
+def _home() -> Path | None:
+    """The user's home; None for a user id of a container's that no file names."""
+    try:
+        return Path.home().resolve()
+    except RuntimeError:
+        return None
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:

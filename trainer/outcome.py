@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from trainer.contradiction import contradiction
 from trainer.cuda_codes import CRASHED
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.messages import Driver, Ended
@@ -62,7 +63,7 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | Trial
         except ValidationError as error:
             garbage = explain(error)
         else:
-            garbage = _contradiction(spec, result)
+            garbage = files.tampering() or contradiction(spec, result)
             if not garbage:
                 return result
     status, message = _failure(files, ending, garbage)
@@ -85,6 +86,8 @@ def _raise_if_machinery(spec: TrialSpec, files: TrialFiles, ending: Ending) -> N
         )
     if ending.stopped is not None:
         return
+    if ending.ended.exit_code in {NO_SPACE_EXIT_CODE, ERROR_EXIT_CODE}:
+        files.discard_result()  # what measured nothing has none, when the campaign is resumed too
     if ending.ended.exit_code == NO_SPACE_EXIT_CODE:
         raise MachineryError(
             f"the disk under {files.path} is full; free some space and resume the campaign"
@@ -133,19 +136,3 @@ def _failure(files: TrialFiles, ending: Ending, garbage: str) -> tuple[FailureSt
 
 def _with(message: str, last_line: str) -> str:
     return f"{message}: {last_line}" if last_line else message
-
-
-def _contradiction(spec: TrialSpec, result: TrialOk | TrialFailed) -> str:
-    """Why this cannot be the result of that spec; empty where it can."""
-    if isinstance(result, TrialFailed):
-        return ""
-    steps = spec.budget.steps(spec.config.tokens_per_step)
-    if result.precision != spec.config.precision:
-        return f"trained in {result.precision}, not {spec.config.precision}"
-    if result.backend != spec.backend:
-        return f"trained by the {result.backend} backend, not {spec.backend}"
-    if steps is not None and result.steps != steps:
-        return f"{result.steps} steps, not the {steps} of the budget"
-    if result.tokens != result.steps * spec.config.tokens_per_step:
-        return f"{result.tokens} tokens in {result.steps} steps of {spec.config.tokens_per_step}"
-    return ""

@@ -57,6 +57,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -86,9 +87,14 @@ PASSED_PREFIXES = tuple(
     " TRITON_".split()
 )
 """Handed on to the trial's process, by the beginning of the name."""
-SECRET_WORDS = tuple("KEY TOKEN SECRET PASS CRED AUTH".split())
+SECRET_WORDS = tuple("KEY TOKEN SECRET PASS CRED AUTH COOKIE BEARER PRIVATE".split())
 """Never handed on when the name contains one (NVIDIA_API_KEY begins like a device setting)."""
-
+SECRET_PARTS = frozenset("PWD PW PAT JWT OTP PIN PSK SAS SID CERT DSN".split())
+"""Never handed on when one stands alone between underscores: CUDA_PAT, but not CUDA_PATH."""
+_BINDING = frozenset("OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY".split())
+"""A trial's threads may choose no processors for each other (:mod:`trainer.seccomp`), and libgomp
+ends the process where it was told to and cannot."""
+_ADDRESS_OF_A_USER = re.compile(r"://[^/\s]*@")
 
 SPIN_COUNT = "10000"
 """How long an OpenMP thread waits awake for the others. By default it is so long that one busy
@@ -103,7 +109,8 @@ def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, s
         name: value
         for name, value in (os.environ if environ is None else environ).items()
         if (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES))
-        and not any(word in name.upper() for word in SECRET_WORDS)
+        and name not in _BINDING
+        and not _may_be_secret(name, value)
     }
     defaults = {
         "PATH": os.defpath,
@@ -113,6 +120,16 @@ def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, s
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    """By its name; or by a value that is an address with a user in it."""
+    upper = name.upper()
+    return (
+        any(word in upper for word in SECRET_WORDS)
+        or not SECRET_PARTS.isdisjoint(upper.split("_"))
+        or _ADDRESS_OF_A_USER.search(value) is not None
+    )
 
 
 def move_home(scratch: Path, compile_cache: str | None = None) -> None:

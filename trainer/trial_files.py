@@ -1,6 +1,7 @@
 """The files of a trial's directory, as seen by a supervisor that does not trust who wrote them.
 
-    spec.json     written, and on the disk, before the trial's process exists
+    spec.json     written before the trial's process exists; what is believed of the trial later is
+                  the copy of :mod:`trainer.sealed_spec`, which is on the disk by then
     trainer.log   what the trial printed, its middle cut out when it prints too much
     curve.jsonl   a CurvePoint a line, as training goes
     result.json   the TrialResult
@@ -23,8 +24,10 @@ from typing import Literal
 from pydantic import ValidationError
 
 from trainer import errors
+from trainer.contradiction import contradiction
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.libc import punch_hole
+from trainer.sealed_spec import sealed_path
 from trainer.spec import CurvePoint, Frozen, TrialFailed, TrialOk, TrialSpec, parse_result
 
 SPEC_NAME = "spec.json"
@@ -71,11 +74,12 @@ class TrialFiles:
     """A directory prepared for one trial, with its log open."""
 
     def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
-        """Write spec.json, atomically and to the disk; clear away what an interrupted run left.
+        """Write the order, atomically and to the disk; clear away what an interrupted run left.
 
         :raises MachineryError: where the directory holds a result already or cannot be written.
         """
         self.path = trial_dir
+        self._order = spec.model_dump_json().encode()
         try:
             trial_dir.mkdir(parents=True, exist_ok=True)
             if os.path.lexists(trial_dir / RESULT_NAME):
@@ -86,7 +90,9 @@ class TrialFiles:
             for name in (SPEC_NAME, LOG_NAME, CURVE_NAME, ERROR_NAME, SCRATCH_NAME):
                 _clear(trial_dir / name)
             self.log = TrialLog(trial_dir / LOG_NAME, spec.limits.log_bytes)
-            _write_durably(trial_dir / SPEC_NAME, spec.model_dump_json().encode())
+            sealed_path(trial_dir).parent.mkdir(exist_ok=True)
+            _write_durably(sealed_path(trial_dir), self._order)
+            write_atomically(trial_dir / SPEC_NAME, self._order, durable=False)
         except OSError as error:
             raise MachineryError(
                 f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
@@ -112,6 +118,16 @@ class TrialFiles:
                 " free some space there and resume the campaign"
             ) from error
 
+    def discard_result(self) -> None:
+        """Remove what the trial left as its result, if anything; what resists stays."""
+        with contextlib.suppress(OSError):
+            _clear(self.path / RESULT_NAME)
+
+    def tampering(self) -> str:
+        """What the trial did to its own order; empty where that is as it was given."""
+        same = _read_small(self.path / SPEC_NAME) == self._order
+        return "" if same else f"the trial rewrote its own {SPEC_NAME}"
+
     def read_error(self) -> AutoresearchError | None:
         """The error the trial's process reported, if any."""
         data = _read_small(self.path / ERROR_NAME)
@@ -128,13 +144,17 @@ class TrialFiles:
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
-    """The spec and result of a trial that ended before now; None where it left no sound ones."""
+    """The spec and result of a trial that ended before now; None where it left no sound ones, or
+    not of the order that it was given."""
+    order = _read_small(sealed_path(trial_dir))
+    if order is None or order != _read_small(trial_dir / SPEC_NAME):
+        return None
     try:
-        spec = TrialSpec.model_validate_json(_read_small(trial_dir / SPEC_NAME) or b"")
+        spec = TrialSpec.model_validate_json(order)
         result = parse_result(_read_small(trial_dir / RESULT_NAME) or b"")
     except ValidationError:
         return None
-    return spec, result
+    return None if contradiction(spec, result) else (spec, result)
 
 
 def wall_s(trial_dir: Path) -> float:
@@ -261,9 +281,10 @@ def _read_small(path: Path) -> bytes | None:
     return data if len(data) <= _SMALL_FILE_BYTES else None
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace ``path`` in one step, so that whoever finds it finds all of it.
 
+    :param durable: wait until it is on the disk.
     :raises OSError: where that is not possible.
     """
     part = path.with_name(path.name + ".part")
@@ -272,7 +293,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     part.replace(path)
 
 

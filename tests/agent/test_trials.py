@@ -13,6 +13,7 @@ from tests.support.configs import config
 from tests.support.trials import trial_ok, trial_spec
 from trainer.spec import Budget, Config, CurvePoint, TrialSpec
 from trainer.supervisor import Finished
+from trainer.trial_files import TrialFiles
 from trajectory.rows import Role, TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
@@ -29,8 +30,7 @@ class Instant:
         on_point: Callable[[CurvePoint], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Finished:
-        trial_dir.mkdir()
-        (trial_dir / "spec.json").write_text(spec.model_dump_json())
+        TrialFiles(spec, trial_dir).close()
         (trial_dir / "result.json").write_text(trial_ok(spec).model_dump_json())
         return Finished(trial_ok(spec), 1.0)
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.campaigns import Toy
 from tests.support.openai_server import OpenAIServer, hangs, says
+from trainer.sealed_spec import sealed_path
 from trajectory.rows import SCHEMA
 
 
@@ -361,6 +362,8 @@ def test_a_pipe_where_a_result_should_be_does_not_hang_the_resumption(toy: Toy) 
     assert toy.loop(1).returncode == 0
     planted = toy.campaign / "trials" / "t000099"
     planted.mkdir()
+    orders = [sealed_path(planted.with_name(name)) for name in ("t000001", planted.name)]
+    orders[1].write_bytes(orders[0].read_bytes())
     os.mkfifo(planted / "result.json")
     os.mkfifo(planted / "spec.json")
     done = toy.loop(2)

@@ -117,6 +117,12 @@ def test_environment_is_an_allowlist() -> None:
         "NVIDIA_API_KEY": SECRET,
         "OMP_TOKEN": SECRET,
         "PYTORCH_password": SECRET,
+        "CUDA_PWD": SECRET,
+        "TORCH_PAT": SECRET,
+        "NVIDIA_JWT": SECRET,
+        "TRITON_REGISTRY": f"https://user:{SECRET}@registry",
+        "CUDA_PATH": "/usr/local/cuda",
+        "OMP_PROC_BIND": "true",
         "LD_PRELOAD": "/tmp/x.so",
         "PYTHONSTARTUP": "/tmp/x.py",
         "SSH_AUTH_SOCK": "/tmp/agent",
@@ -124,7 +130,7 @@ def test_environment_is_an_allowlist() -> None:
         "http_proxy": "http://user:secret@proxy",
     }
     assert set(allowed_environment(environ)) == {
-        *("PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "LANG", "GOMP_SPINCOUNT", "PYTHONHASHSEED"),
+        *("PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "CUDA_PATH", "LANG", "GOMP_SPINCOUNT", "PYTHONHASHSEED"),
         "TORCHINDUCTOR_COMPILE_THREADS",
     }
 

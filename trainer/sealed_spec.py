@@ -1,0 +1,17 @@
+"""The order a trial was given, kept where the trial cannot write.
+
+A trial may write its own directory, spec.json in it included. So what is believed of a trial later
+is the copy beside that directory, ``trials/.specs/t000001.json`` for ``trials/t000001``, which the
+sandbox keeps closed; spec.json itself is for the trial and for people to read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DIRECTORY_NAME = ".specs"
+
+
+def sealed_path(trial_dir: Path) -> Path:
+    """Where the order of the trial in ``trial_dir`` is kept."""
+    return trial_dir.parent / DIRECTORY_NAME / f"{trial_dir.name}.json"
