@@ -1,4 +1,4 @@
-"""The process tree of a trial: finding it, weighing it, and tying its life to its parent's.
+"""The process tree of a trial: finding it, and tying its life to its parent's.
 
 Linux answers all of this from /proc in well under a millisecond; elsewhere psutil's slower scan of
 every process does, and the ties to the parent (:func:`become_subreaper`, :func:`die_with_parent`)
@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -63,47 +62,6 @@ def descendants(pid: int) -> Iterator[int]:
         child = todo.pop()
         yield child
         todo += children(child)
-
-
-@dataclass(frozen=True, slots=True)
-class TreeUsage:
-    """What the descendants of a process hold at one moment."""
-
-    pids: tuple[int, ...]
-    resident_bytes: int
-    """The sum of their resident set sizes: pages that several share count once for each."""
-
-
-def usage_below(pid: int) -> TreeUsage:
-    """Processes and resident memory below ``pid``, itself not included."""
-    pids: list[int] = []
-    resident_bytes = 0
-    for child in descendants(pid):
-        try:
-            resident_bytes += psutil.Process(child).memory_info().rss
-        except psutil.Error:  # ended meanwhile, or a zombie
-            continue
-        pids.append(child)
-    return TreeUsage(tuple(pids), resident_bytes)
-
-
-def proportional_bytes(pids: tuple[int, ...]) -> int | None:
-    """Memory of these processes with each shared page divided among those that share it (PSS).
-
-    None where the kernel does not tell. It walks page tables: milliseconds a GiB.
-    """
-    total_kib = 0
-    for pid in pids:
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except ProcessLookupError:
-            continue
-        except OSError:
-            return None
-        total_kib += next(
-            (int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0
-        )
-    return total_kib * 1024
 
 
 def oom_kills() -> int | None:

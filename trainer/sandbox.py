@@ -71,7 +71,7 @@ from trainer import landlock, seccomp
 from trainer.errors import MachineryError, SandboxError
 from trainer.landlock import SystemPaths
 from trainer.libc import check, libc
-from trainer.spec import Limits, TrialSpec
+from trainer.spec import TrialSpec
 
 if sys.platform == "linux":
     from landlockpy import abi_version
@@ -211,7 +211,7 @@ class Sandbox:
         :raises SandboxError: where that is not possible.
         """
         try:
-            _limit_resources(spec.limits, self.user_tasks)
+            _limit_resources(spec, self.user_tasks)
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
@@ -230,7 +230,13 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SPARE_TASKS = 4096
 
 
-def _limit_resources(limits: Limits, user_tasks: int) -> None:
+_SPARE_DATA_BYTES = 1 << 30
+_STACK_BYTES = 16 << 20
+"""Of a thread for each processor, and then some."""
+
+
+def _limit_resources(spec: TrialSpec, user_tasks: int) -> None:
+    limits = spec.limits
     wanted = {
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
@@ -238,10 +244,21 @@ def _limit_resources(limits: Limits, user_tasks: int) -> None:
         # Not 0: the kernel takes 1 to mean no dump even where core_pattern pipes to a collector.
         resource.RLIMIT_CORE: 1,
     }
+    if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
+        wanted[resource.RLIMIT_DATA] = _most_data_bytes(limits.memory_gib)
     for kind, value in wanted.items():
         _, hard = resource.getrlimit(kind)
         capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (capped, capped))
+
+
+def _most_data_bytes(memory_gib: float) -> int:
+    """Private memory that a trial may map, touched or not: a wall well behind the limit on what it
+    holds, which nothing honest meets, for what would be too fast for the supervisor's looks."""
+    pages = int(Path("/proc/self/statm").read_bytes().split()[5])
+    stacks = _STACK_BYTES * (os.cpu_count() or 1)
+    mapped = pages * resource.getpagesize()
+    return mapped + int(2 * memory_gib * (1 << 30)) + _SPARE_DATA_BYTES + stacks
 
 
 class _CapHeader(ctypes.Structure):

@@ -2,9 +2,9 @@
 
 The trial's process is forked by a fork server (:mod:`trainer.forkserver`), which reports its end
 the moment it happens. Between start and end the supervisor looks at it ten times a second: wall
-clock, resident memory, number of processes, size of the log, new lines of the curve; and where its
-GPU shares the machine's memory, what is left of that. What ends a trial here is a ``status`` of its
-result; what fails around it is a MachineryError.
+clock, memory held, number of processes and threads, size of the log, new lines of the curve; and
+where its GPU shares the machine's memory, what is left of that. What ends a trial here is a
+``status`` of its result; what fails around it is a MachineryError.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from trainer.errors import MachineryError, SandboxError
 from trainer.host_memory import HostWatch
 from trainer.messages import Ended
 from trainer.outcome import Ending, Stopped, TrialAborted, judge
-from trainer.processes import TreeUsage, await_death, oom_kills, proportional_bytes, usage_below
+from trainer.processes import await_death, oom_kills
 from trainer.sandbox import Layers
 from trainer.server_process import ServerDied, ServerProcess
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.trial_files import TrialFiles
+from trainer.weighing import TreeUsage, usage_below
 
 __all__ = ["ENTRY", "Executor", "Finished", "LocalExecutor", "TrialAborted"]
 
@@ -207,7 +208,7 @@ class _Watch:
         self._host = host
         self._on_point = on_point
         self._should_stop = should_stop
-        self._usage = TreeUsage((), 0)
+        self._usage = TreeUsage()
         self._peak_bytes = 0
         self._trial = 0
 
@@ -263,6 +264,9 @@ class _Watch:
         processes = len(self._usage.pids)
         if processes > limits.processes:
             return Stopped("killed", f"{processes} processes, over the limit of {limits.processes}")
+        threads = self._usage.threads
+        if threads > limits.threads:
+            return Stopped("killed", f"{threads} threads, over the limit of {limits.threads}")
         held_bytes = self._weigh()
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
@@ -274,13 +278,11 @@ class _Watch:
         return None
 
     def _weigh(self) -> int:
-        """Resident bytes; pages shared by several processes count once where that may matter."""
         limit_gib = self._spec.limits.memory_gib
-        resident_bytes = self._usage.resident_bytes
-        if limit_gib is None or len(self._usage.pids) == 1 or resident_bytes <= limit_gib * _GIB:
-            return resident_bytes
-        proportional = proportional_bytes(self._usage.pids)
-        return resident_bytes if proportional is None else proportional
+        return self._usage.weigh(
+            None if limit_gib is None else limit_gib * _GIB,
+            on_gpu=self._spec.device.startswith("cuda"),
+        )
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():

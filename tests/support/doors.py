@@ -260,9 +260,9 @@ def lend_pages_to_pipe(trial_dir: Path) -> int:
     return _call("vmsplice", writer, vector, 1, 0)
 
 
-def take_private_memory(trial_dir: Path, gib: int) -> str:
+def take_private_memory(trial_dir: Path, gib: float) -> str:
     """Address space alone: nothing is touched."""
-    _private(gib << 30)
+    _private(int(gib * 2**30))
     return "mapped"
 
 

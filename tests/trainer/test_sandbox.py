@@ -130,7 +130,15 @@ def test_environment_is_an_allowlist() -> None:
         "http_proxy": "http://user:secret@proxy",
     }
     assert set(allowed_environment(environ)) == {
-        *("PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "CUDA_PATH", "LANG", "GOMP_SPINCOUNT", "PYTHONHASHSEED"),
+        *(
+            "PATH",
+            "LC_ALL",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_PATH",
+            "LANG",
+            "GOMP_SPINCOUNT",
+            "PYTHONHASHSEED",
+        ),
         "TORCHINDUCTOR_COMPILE_THREADS",
     }
 

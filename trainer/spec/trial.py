@@ -67,7 +67,7 @@ class Limits(Frozen):
 
     wall_s: Positive = 1800
     memory_gib: Positive | None = None
-    """Resident memory of the trial and its descendants."""
+    """Memory of the trial and its descendants: resident, swapped, and in page tables."""
     reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
     """Of the machine's memory, kept from a trial whose GPU shares it (:mod:`trainer.host_memory`).
     Elsewhere it is not looked at."""
@@ -76,6 +76,8 @@ class Limits(Frozen):
     """The largest file the trial may write."""
     processes: PositiveInt = 64
     """Descendants, the trial itself included; threads do not count."""
+    threads: PositiveInt = 4096
+    """Of all these together."""
     open_files: PositiveInt = 4096
 
 
