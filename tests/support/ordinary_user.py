@@ -1,0 +1,62 @@
+"""A supervisor of a user whom no file names: ``ordinary_user UID TRIALS confined|unconfined``.
+
+Runs each attack on the scheduling and the limits of another process, which is this one, and prints
+what each got, as JSON. Started by root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support import doors, hostile
+from tests.support.trials import trial_spec
+from trainer.libc import check, libc
+from trainer.sandbox import Layers
+from trainer.supervisor import LocalExecutor
+
+ON_A_PROCESS = (
+    *(doors.limit_processor_time, doors.set_priority, doors.set_affinity, doors.set_scheduler),
+    *(doors.set_io_priority, doors.set_scheduling_parameters, doors.set_scheduling_attributes),
+)
+_PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _RAISE = 8, 47, 2
+_CAP_DAC_READ_SEARCH = 2
+
+
+def become(uid: int) -> None:
+    """That user, who may read what root may: Python itself may lie in root's home."""
+    check(libc().prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "PR_SET_KEEPCAPS")
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    os.environ.pop("HOME", None)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    bit = 1 << _CAP_DAC_READ_SEARCH
+    sets = (ctypes.c_uint32 * 6)(bit, bit, bit)  # effective, permitted, inheritable
+    check(libc().capset(header, sets), "capset")
+    raised = libc().prctl(_PR_CAP_AMBIENT, _RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
+    check(raised, "PR_CAP_AMBIENT")
+
+
+def main() -> None:
+    uid, trials = int(sys.argv[1]), Path(sys.argv[2])
+    os.chown(trials, uid, uid)
+    become(uid)
+    layers = Layers.detect() if sys.argv[3] == "confined" else Layers(0, seccomp=False)
+    got: dict[str, Any] = {}
+    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+        # the priorities of all while they are equal: none may be raised
+        for attack in (doors.set_priority_of_user, hostile.tell_capabilities, *ON_A_PROCESS):
+            which = {"pid": os.getpid()} if attack in ON_A_PROCESS else {}
+            trial_dir = hostile.arm(trials / attack.__name__, attack, **which)
+            executor.run(trial_spec(), trial_dir)
+            got[attack.__name__] = hostile.loot(trial_dir)
+    print(json.dumps(got))
+
+
+if __name__ == "__main__":
+    main()
