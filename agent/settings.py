@@ -129,12 +129,20 @@ def _unusable_rate(error: ValidationError) -> str:
 
 
 def data_dir() -> Path:
-    """Where prepared corpora live: AUTORESEARCH_DATA_DIR, or the user's cache folder."""
-    chosen = read_environment().data_dir
-    if chosen is None:
-        cache = _CacheHome().xdg_cache_home or Path.home() / ".cache"
-        chosen = cache / "autoresearch"
-    return chosen.expanduser().absolute()
+    """Where prepared corpora live: AUTORESEARCH_DATA_DIR, or the user's cache folder.
+
+    :raises SettingsError: where nothing is set, and the user has no home.
+    """
+    try:
+        chosen = read_environment().data_dir
+        if chosen is None:
+            cache = _CacheHome().xdg_cache_home or Path.home() / ".cache"
+            chosen = cache / "autoresearch"
+        return chosen.expanduser().absolute()
+    except RuntimeError as error:  # a container's user whom no file names
+        raise SettingsError(
+            "this user has no home directory to keep corpora in; set AUTORESEARCH_DATA_DIR or HOME"
+        ) from error
 
 
 class CampaignSettings(Frozen):

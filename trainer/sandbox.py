@@ -1,23 +1,34 @@
 """What a trial may touch, enforced by the kernel in the trial's own process before it trains.
 
-Covered, each with a test that attacks it (tests/trainer/test_sandbox.py):
+Covered, each with a test that attacks it (tests/trainer/test_sandbox*.py, test_seccomp.py,
+test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
 
-* **Secrets.** The environment is built from :data:`PASSED_VARIABLES`; a name that speaks of a key,
-  token, secret, password or credential never passes. The environment and memory of the processes
-  outside cannot be read through /proc.
+* **Secrets.** The environment is built from :data:`PASSED_VARIABLES` and
+  :data:`PASSED_PREFIXES`; of those, a name that speaks of a key, token, password or the like never
+  passes, nor an address with a user in it. The environment and memory of the processes outside cannot be read through /proc.
 * **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
   home, the campaign and other trials are closed (directories of Python itself, where they lie in
   the home, are opened one by one). Writes only the trial's own directory, whatever links or
-  renames it makes there, and where it makes code the campaign's compile cache. Nothing in those
-  directories can be executed as a program. Mode, owner and
-  extended attributes of files cannot be changed at all.
-* **Network.** No socket but Unix ones, and no ``connect()`` on those (:mod:`trainer.seccomp`); TCP
-  a second time through Landlock (ABI 4); abstract Unix sockets outside (ABI 6).
-* **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*.
+  renames it makes there, and where it makes code the campaign's compile cache. Mode, owner and
+  extended attributes of files cannot be changed at all, and no directory can be watched.
+* **Its own order.** spec.json lies in the trial's directory; what is believed of it later lies
+  outside (:mod:`trainer.sealed_spec`).
+* **Network.** On a CPU no socket at all; on a GPU Unix ones, in pairs: none can be named,
+  connected, listened at or written to by address (:mod:`trainer.seccomp`). TCP a second time
+  through Landlock (ABI 4); abstract Unix sockets outside (ABI 6). On a CPU the lists of the
+  machine's connections in /proc are closed.
+* **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*; nobody
+  else's limits, priority, scheduler or processors.
 * **Privileges.** no_new_privs; of root's capabilities only those that ignore file modes are kept,
-  so that root's limits hold too; no mounts, namespaces, modules, BPF, io_uring, keyrings.
-* **Limits.** Size of a file, open files, no core dump: by rlimit. Wall clock, resident memory,
-  number of processes, size of the log: by the supervisor, which looks ten times a second.
+  so that root's limits hold too; no namespaces, which would bring them back; no mounts, modules,
+  BPF, io_uring, keyrings.
+* **Limits.** Size of a file, its space beyond the end included, open files, no core dump: by the
+  kernel. Wall clock, memory held, number of processes and of threads, size of the log: by the
+  supervisor, which looks ten times a second. Held is what is resident, swapped or in page tables
+  of any process, whichever of its threads live (:mod:`trainer.weighing`); memory that is in no
+  process cannot be had (System V segments and message queues, pages lent to pipes; on a CPU memfds
+  and shared anonymous mappings) or is weighed too (on a GPU memfds and the buffers of sockets). On
+  a CPU, private memory mapped has a wall at twice the limit and 1 GiB more.
 * **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
   even one killed by SIGKILL (:mod:`trainer.forkserver`).
 
@@ -26,15 +37,23 @@ Not covered:
 * A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 4, 5 and 6 what
   those versions brought is missing: TCP (seccomp still refuses it), ioctl on devices, and signals
   and abstract sockets. On processors other than x86_64 and AArch64 there is no seccomp filter, so
-  UDP, Unix sockets and file metadata stay open. The campaign records which of the two it had.
-* Datagrams through ``sendmsg`` to a Unix socket's path, before Landlock ABI 9.
-* Existence, size and times of files (stat), and setting the times of files the user owns; System V
-  shared memory and semaphores; all of /usr and /opt is readable.
+  all that rests on it stays open: UDP, Unix sockets, file metadata, other processes' limits,
+  namespaces, memory in no process. The campaign records which of the two it had.
+* Code. execve() of a file in the directories that a trial writes is refused, but that keeps nothing
+  from running there: the dynamic loader maps a program without executing it, and Python calls any
+  machine code. Whatever runs is confined as the trial is.
+* Existence, size and times of files (stat), and setting the times of files the user owns; all of
+  /usr and /opt is readable.
 * The sum of file sizes: many files below the limit can still fill the disk. Processor time within
-  the wall clock. GPU memory: only resident memory of processes is watched (on a machine whose GPU
-  shares it, what CUDA allocates does not count as resident, but what is left is watched).
-* Bursts between two looks of the supervisor, a tenth of a second: of memory, processes and log.
-  RLIMIT_NPROC, the backstop behind the count of processes, does not bind root.
+  the wall clock. Buffers of pipes, of which Linux allows a user 64 MiB and two pages a pipe more.
+* On a GPU: shared mappings that no process has touched of late, the lists of the machine's
+  connections, and GPU memory: only memory of processes is weighed (on a machine whose GPU shares
+  it, what CUDA allocates does not count as resident, but what is left is watched). Binding of
+  threads to processors by each other, which the C library does, fails; OMP_PROC_BIND and its like
+  are not passed on.
+* Bursts between two looks of the supervisor, a tenth of a second: of memory, processes, threads and
+  log. RLIMIT_NPROC, the backstop behind the count of threads, does not bind root. No cgroup is
+  made, which would count without looking.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
   its own threads have in /proc (:mod:`trainer.driver_paths`); a user's who is not root may so give
   up being the first whom the out-of-memory killer takes.
@@ -54,23 +73,20 @@ Not covered:
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import re
-import resource
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from trainer import landlock, seccomp
+from trainer.capabilities import drop_capabilities
 from trainer.errors import MachineryError, SandboxError
 from trainer.landlock import SystemPaths
 from trainer.libc import check, libc
+from trainer.rlimits import limit_resources, tasks_of_this_user
 from trainer.spec import TrialSpec
 
 if sys.platform == "linux":
@@ -203,7 +219,7 @@ class Sandbox:
         paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
         if layers.seccomp:
             seccomp.prepare()
-        return cls(layers, _tasks_of_this_user(), paths)
+        return cls(layers, tasks_of_this_user(), paths)
 
     def confine(self, spec: TrialSpec, trial_dir: Path) -> None:
         """Give up, for good, all that this trial does not need. This process has one thread.
@@ -211,7 +227,7 @@ class Sandbox:
         :raises SandboxError: where that is not possible.
         """
         try:
-            _limit_resources(spec, self.user_tasks)
+            limit_resources(spec, self.user_tasks)
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
@@ -227,74 +243,3 @@ class Sandbox:
 
 
 _PR_SET_NO_NEW_PRIVS = 38
-_SPARE_TASKS = 4096
-
-
-_SPARE_DATA_BYTES = 1 << 30
-_STACK_BYTES = 16 << 20
-"""Of a thread for each processor, and then some."""
-
-
-def _limit_resources(spec: TrialSpec, user_tasks: int) -> None:
-    limits = spec.limits
-    wanted = {
-        resource.RLIMIT_FSIZE: limits.file_bytes,
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_NPROC: user_tasks + _SPARE_TASKS,
-        # Not 0: the kernel takes 1 to mean no dump even where core_pattern pipes to a collector.
-        resource.RLIMIT_CORE: 1,
-    }
-    if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
-        wanted[resource.RLIMIT_DATA] = _most_data_bytes(limits.memory_gib)
-    for kind, value in wanted.items():
-        _, hard = resource.getrlimit(kind)
-        capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (capped, capped))
-
-
-def _most_data_bytes(memory_gib: float) -> int:
-    """Private memory that a trial may map, touched or not: a wall well behind the limit on what it
-    holds, which nothing honest meets, for what would be too fast for the supervisor's looks."""
-    pages = int(Path("/proc/self/statm").read_bytes().split()[5])
-    stacks = _STACK_BYTES * (os.cpu_count() or 1)
-    mapped = pages * resource.getpagesize()
-    return mapped + int(2 * memory_gib * (1 << 30)) + _SPARE_DATA_BYTES + stacks
-
-
-class _CapHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _CapData(ctypes.Structure):
-    _fields_ = (
-        ("effective", ctypes.c_uint32),
-        ("permitted", ctypes.c_uint32),
-        ("inheritable", ctypes.c_uint32),
-    )
-
-
-_CAPABILITY_VERSION_3 = 0x20080522
-_KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-
-
-def drop_capabilities(keep: int = _KEPT_CAPABILITIES) -> None:
-    """Keep what lets root read a user's files (Landlock says which); capabilities(7).
-
-    :raises OSError: where the kernel refuses.
-    """
-    header, data = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapData * 2)()
-    check(libc().capget(ctypes.byref(header), data), "capget")
-    kept = data[0].permitted & keep
-    data[0].effective = data[0].permitted = kept
-    data[1].effective = data[1].permitted = 0
-    data[0].inheritable = data[1].inheritable = 0
-    check(libc().capset(ctypes.byref(header), data), "capset")
-
-
-def _tasks_of_this_user() -> int:
-    tasks = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.uids().real == os.getuid():
-                tasks += process.num_threads()
-    return tasks

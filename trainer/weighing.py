@@ -20,7 +20,8 @@ import psutil
 
 from trainer.processes import descendants
 
-_COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:")
+_COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
+_SHARES = (b"Pss:", b"SwapPss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")
 _SOCKET_BUFFER = Path("/proc/sys/net/core/wmem_max")
 _SOCKET_BUFFER_BYTES = 212_992
 """What Linux sets there unless told otherwise."""
@@ -35,7 +36,7 @@ class ProcessUsage:
     """A live one, by whose number the process's memory can be asked about; its own where none is
     known."""
     held_bytes: int
-    """Resident, swapped, and in page tables."""
+    """Resident, huge pages included, swapped, and in page tables."""
     page_table_bytes: int
     threads: int
 
@@ -104,7 +105,7 @@ class TreeUsage:
             except OSError:
                 return None
             kib = _kib_by_name(rollup)
-            total += (kib.get(b"Pss:", 0) + kib.get(b"SwapPss:", 0)) * 1024
+            total += sum(kib.get(name, 0) for name in _SHARES) * 1024
             total += process.page_table_bytes
         return total
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from trainer.sandbox import drop_capabilities
+from trainer.capabilities import drop_capabilities
 
 
 def main() -> None:

@@ -16,9 +16,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.campaigns import Toy
 from tests.support.ordinary_user import ON_A_PROCESS
 from trainer.sandbox import Layers
 
+BECOME = """
+import os, sys
+from tests.support.ordinary_user import become
+become(int(sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 ROOT = Path(__file__).parents[2]
 NAMES = {attack.__name__ for attack in ON_A_PROCESS} | {"set_priority_of_user"}
 
@@ -69,3 +76,36 @@ def test_a_user_whom_no_file_names_runs_trials_that_cannot_touch_the_supervisor(
 def test_unconfined_they_could(nobody: int, trials: Path) -> None:
     told = attacked(nobody, trials, "unconfined")
     assert {told[name] for name in NAMES} == {"done"}
+
+
+def as_user(uid: int, toy: Toy, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BECOME, str(uid), *command],
+        cwd=ROOT,
+        env=toy.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_a_night_of_a_user_whom_no_file_names(nobody: int, trials: Path) -> None:
+    toy = Toy(trials)
+    for path in (trials, *trials.rglob("*")):
+        os.chown(path, nobody, nobody)
+    done = as_user(nobody, toy, *toy.arguments(1))
+    assert done.returncode == 0, done.stderr
+    assert len(toy.iterations()) == 1
+    assert {
+        row["trial"]["result"]["status"] for row in toy.rows() if row["kind"] == "baseline"
+    } == {"ok"}
+
+
+def test_without_a_home_the_place_for_corpora_is_asked_for(nobody: int, trials: Path) -> None:
+    toy = Toy(trials)
+    del toy.environment["AUTORESEARCH_DATA_DIR"]
+    done = as_user(nobody, toy, *toy.arguments(1)[:1], "doctor")
+    assert done.returncode == 1
+    assert "error: this user has no home directory to keep corpora in; set" in done.stderr
+    assert "Traceback" not in done.stderr
