@@ -5,7 +5,8 @@ test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
 
 * **Secrets.** The environment is built from :data:`PASSED_VARIABLES` and
   :data:`PASSED_PREFIXES`; of those, a name that speaks of a key, token, password or the like never
-  passes, nor an address with a user in it. The environment and memory of the processes outside cannot be read through /proc.
+  passes, nor an address with a user in it. The environment and memory of the processes outside
+  cannot be read through /proc.
 * **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
   home, the campaign and other trials are closed (directories of Python itself, where they lie in
   the home, are opened one by one). Writes only the trial's own directory, whatever links or
