@@ -14,8 +14,8 @@ test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   extended attributes of files cannot be changed at all, and no directory can be watched.
 * **Its own order.** spec.json lies in the trial's directory; what is believed of it later lies
   outside (:mod:`trainer.sealed_spec`).
-* **Network.** On a CPU no socket at all; on a GPU Unix ones, in pairs: none can be named,
-  connected, listened at or written to by address (:mod:`trainer.seccomp`). TCP a second time
+* **Network.** On a CPU no socket at all; on a GPU Unix ones, which can be neither connected nor
+  written to by address, nor lie in a file (:mod:`trainer.seccomp`). TCP a second time
   through Landlock (ABI 4); abstract Unix sockets outside (ABI 6). On a CPU the lists of the
   machine's connections in /proc are closed.
 * **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*; nobody
@@ -47,11 +47,13 @@ Not covered:
   /usr and /opt is readable.
 * The sum of file sizes: many files below the limit can still fill the disk. Processor time within
   the wall clock. Buffers of pipes, of which Linux allows a user 64 MiB and two pages a pipe more.
-* On a GPU: shared mappings that no process has touched of late, the lists of the machine's
-  connections, and GPU memory: only memory of processes is weighed (on a machine whose GPU shares
-  it, what CUDA allocates does not count as resident, but what is left is watched). Binding of
-  threads to processors by each other, which the C library does, fails; OMP_PROC_BIND and its like
-  are not passed on.
+* On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that a
+  process outside could call the trial; shared mappings that no process has touched of late; the
+  lists of the machine's connections; and GPU memory: only memory of processes is weighed (on a
+  machine whose GPU shares it, what CUDA allocates does not count as resident, but what is left is
+  watched).
+* Binding of a trial's threads to processors, which the C library would do from another thread:
+  OMP_PROC_BIND and its like are not passed on.
 * Bursts between two looks of the supervisor, a tenth of a second: of memory, processes, threads and
   log. RLIMIT_NPROC, the backstop behind the count of threads, does not bind root. No cgroup is
   made, which would count without looking.

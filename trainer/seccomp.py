@@ -8,8 +8,9 @@ installed with seccomp(2), answers
   a CPU those too, since nothing there needs them and their buffers are memory that nobody weighs;
   ``connect()`` with ECONNREFUSED, as if nobody listened: else a trial could talk to the user's
   session bus or to a container daemon through its socket file (CUDA's multi-process service, which
-  needs it, is not available to trials); names for sockets, and datagrams with an address or as a
-  message whose address a filter cannot see, with EACCES: ``send()`` on a socket pair is left;
+  needs it, is not available to trials); datagrams with an address, or as a message, whose address a
+  filter cannot see, with EACCES: ``send()`` on a socket pair is left. So are names in the abstract
+  on a GPU, where CUDA's driver takes one when it starts; Landlock keeps sockets out of files;
 * limits, priorities, schedulers and processors of any but the calling thread with EPERM: they go
   by user, not by ancestry. The C library sets another thread's processors by that thread's id, so
   OpenMP could not bind its threads (:mod:`trainer.sandbox` does not tell it to);
@@ -86,12 +87,14 @@ def rules(device: str) -> Iterator[Rule]:
 
 
 def _rules_about_sockets(device: str) -> Iterator[Rule]:
+    on_gpu = device.startswith("cuda")
     yield Rule("connect", errno.ECONNREFUSED)
-    for call in ("bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg"):
+    named = () if on_gpu else ("bind", "listen", "accept", "accept4")
+    for call in (*named, "sendmsg", "sendmmsg"):
         yield Rule(call, errno.EACCES)
     no_address = Condition(4, 0), Condition(4, 0, high=True)
     yield Rule("sendto", errno.EACCES, unless=no_address)
-    local = (Condition(0, int(socket.AF_UNIX)),) if device.startswith("cuda") else ()
+    local = (Condition(0, int(socket.AF_UNIX)),) if on_gpu else ()
     yield Rule("socket", errno.EACCES, unless=local)
     yield Rule("socketpair", errno.EACCES, unless=local)
 

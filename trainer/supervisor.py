@@ -265,8 +265,8 @@ class _Watch:
         if processes > limits.processes:
             return Stopped("killed", f"{processes} processes, over the limit of {limits.processes}")
         threads = self._usage.threads
-        if threads > limits.threads:
-            return Stopped("killed", f"{threads} threads, over the limit of {limits.threads}")
+        if threads > limits.tasks:
+            return Stopped("killed", f"{threads} threads, over the limit of {limits.tasks}")
         held_bytes = self._weigh()
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:

@@ -144,6 +144,13 @@ def bind_abstract(trial_dir: Path) -> str:
     return "bound"
 
 
+def bind_path(trial_dir: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(trial_dir / "socket"))
+        server.listen()
+    return "bound"
+
+
 def talk_to_oneself(trial_dir: Path) -> str:
     """What CUDA and multiprocessing need is left."""
     left, right = socket.socketpair()

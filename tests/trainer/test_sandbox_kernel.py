@@ -233,15 +233,16 @@ def test_no_datagram_to_a_socket_outside(
         assert receiver.recv(100) == b"secret"
 
 
-def test_sockets_have_no_names_and_a_cpu_has_no_sockets(
+def test_a_cpu_has_no_sockets_and_a_gpu_those_without_a_file(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
 ) -> None:
-    for device in ("cpu", "cuda"):
-        loot = attack(confined, doors.bind_abstract, device=device)
-        assert loot["errno"] == errno.EACCES
-    assert attack(unconfined, doors.bind_abstract) == "bound"
+    for strike in (doors.bind_abstract, doors.bind_path, doors.talk_to_oneself):
+        assert attack(confined, strike)["errno"] == errno.EACCES
+    assert attack(confined, doors.bind_path, device="cuda")["errno"] == errno.EACCES
+    assert attack(confined, doors.bind_abstract, device="cuda") == "bound"
     assert attack(confined, doors.talk_to_oneself, device="cuda") == "x"
-    assert attack(confined, doors.talk_to_oneself)["errno"] == errno.EACCES
+    assert attack(unconfined, doors.bind_abstract) == "bound"
+    assert attack(unconfined, doors.bind_path) == "bound"
 
 
 # --- disk and memory ------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_what_is_out_of_sight_counts(
 def test_threads_are_counted_since_nothing_limits_roots(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
-    result = end(executor, trial_dir, doors.start_threads, {"many": 300}, threads=100)
+    result = end(executor, trial_dir, doors.start_threads, {"many": 300}, tasks=100)
     assert result.status == "killed"
     assert result.message.endswith("threads, over the limit of 100")
     assert executor._server is not None

@@ -76,8 +76,8 @@ class Limits(Frozen):
     """The largest file the trial may write."""
     processes: PositiveInt = 64
     """Descendants, the trial itself included; threads do not count."""
-    threads: PositiveInt = 4096
-    """Of all these together."""
+    tasks: PositiveInt = 4096
+    """Threads of all these together."""
     open_files: PositiveInt = 4096
 
 
