@@ -32,11 +32,11 @@ _READABLE = tuple(
     " /dev/zero /dev/full /dev/urandom /dev/random".split()
 )
 _OF_ITSELF = (
-    "cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
+    "auxv cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
     " status".split()
 )
-"""In /proc/self. Not ``net``, which lists the connections of the whole machine; nor, but for their
-names, ``task``, which holds it too."""
+"""Of /proc/self, on a CPU. Not ``net``, which lists the connections of the whole machine; nor, but
+for the names in it, ``task``, which holds ``net`` once more for each thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,11 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
                 allow(path, run)
         for path in paths.others:
             allow(path, read)
-        own_process = Path("/proc/self")
+        for path, access in _of_itself(spec.device):
+            allow(path, access)
         allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
         allow(Path(os.devnull), write)
-        if not spec.device.startswith("cuda"):
-            for name in _OF_ITSELF:
-                allow(own_process / name, read)
-            allow(own_process / "task", AccessFS.READ_DIR)
-        else:
-            allow(own_process, read)
+        if spec.device.startswith("cuda"):
             for path in paths.driver.readable():
                 allow(path, read)
             for node in paths.driver.devices():
@@ -116,6 +112,17 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
         allow(trial_dir, own)
         ruleset.restrict()
+
+
+def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:
+    """What a trial may read of its own process."""
+    process, read = Path("/proc/self"), AccessFS.READ_FILE | AccessFS.READ_DIR
+    if device.startswith("cuda"):
+        yield process, read
+        return
+    for name in _OF_ITSELF:
+        yield process / name, read
+    yield process / "task", AccessFS.READ_DIR
 
 
 def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:

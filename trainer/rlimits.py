@@ -12,9 +12,6 @@ import psutil
 
 from trainer.spec import TrialSpec
 
-_SPARE_TASKS = 4096
-
-
 _SPARE_DATA_BYTES = 1 << 30
 _STACK_BYTES = 16 << 20
 """Of a thread for each processor, and then some."""
@@ -29,7 +26,7 @@ def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
     wanted = {
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_NPROC: user_tasks + _SPARE_TASKS,
+        resource.RLIMIT_NPROC: user_tasks + limits.tasks,
         # Not 0: the kernel takes 1 to mean no dump even where core_pattern pipes to a collector.
         resource.RLIMIT_CORE: 1,
     }
