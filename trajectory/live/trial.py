@@ -58,7 +58,7 @@ class RunningTrials:
         listed = self._trials.stat()
         if listed.st_mtime_ns != self._listed_ns:
             self._listed_ns = listed.st_mtime_ns
-            names = [e.name for e in self._trials.iterdir() if not e.name.startswith(".")]
+            names = [entry.name for entry in self._trials.iterdir()]
             newest = max(names, key=lambda name: (len(name), name), default=None)
             if newest is not None and self._trials / newest != self._newest:
                 self._newest = self._trials / newest
