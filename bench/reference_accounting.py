@@ -20,6 +20,7 @@ from bench.reference_gpt import ReferenceGPT
 from trainer.accounting.counter import Counter
 from trainer.accounting.step import META
 from trainer.accounting.work import StepCounts
+from trainer.evaluate import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
 from trainer.spec import Config
 
 
@@ -44,6 +45,22 @@ def count_reference_step(config: Config, vocab_size: int) -> StepCounts:
             optimizer.step()
             model.zero_grad(set_to_none=True)
     return counter.counts()
+
+
+def count_reference_scoring(config: Config, vocab_size: int) -> tuple[StepCounts, int]:
+    """One pass of the evaluation of the reference, which holds all logits; and its tokens."""
+    counter = Counter()
+    sequences = max(1, min(TOKENS_PER_CUDA_PASS, LOGITS_PER_PASS // vocab_size) // config.seq_len)
+    shape = (sequences, config.seq_len)
+    with counter.watching(), torch.no_grad():
+        with META:
+            model = ReferenceGPT(config, vocab_size)
+        model.bf16 = False
+        model.eval()
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        with counter.phase("forward"), _Autocast(enabled=config.precision == "bf16"):
+            model(tokens_BT, targets_BT).sum(dtype=torch.float64)
+    return counter.counts(), sequences * config.seq_len
 
 
 class _Autocast(TorchFunctionMode):
@@ -74,7 +91,8 @@ class _Autocast(TorchFunctionMode):
         return func(*args, **options)
 
     def _cast(self, value: Any, dtype: torch.dtype) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype is dtype:
+        kept = {dtype, torch.float64}
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype in kept:
             return value
         if not isinstance(value, nn.Parameter):
             return value.to(dtype)

@@ -8,6 +8,7 @@ from trainer.accounting.counter import Counter
 from trainer.accounting.work import StepCounts
 from trainer.backends.float8 import check_shapes
 from trainer.backends.torch_gpt import TorchGPT
+from trainer.evaluate import TOKENS_PER_CUDA_PASS
 from trainer.optimizer import adamw_for
 from trainer.spec import Config
 
@@ -41,6 +42,22 @@ def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> Step
             _backward(loss)
         with counter.phase("update"):
             optimizer.step(loss, config.lr)
+    return counter.counts()
+
+
+def count_scoring(config: Config, vocab_size: int) -> StepCounts:
+    """One pass of the evaluation, of :data:`trainer.evaluate.TOKENS_PER_CUDA_PASS` tokens, the
+    weights' copies made already."""
+    counter = Counter()
+    shape = (max(1, TOKENS_PER_CUDA_PASS // config.seq_len), config.seq_len)
+    with counter.watching(), torch.no_grad():
+        model = TorchGPT(config, vocab_size, META)
+        model.eval()
+        counter.head_weight(model.head_VD)
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        model(tokens_BT, targets_BT)
+        with counter.phase("forward"):
+            model(tokens_BT, targets_BT).sum(dtype=torch.float64)
     return counter.counts()
 
 

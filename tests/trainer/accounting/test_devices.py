@@ -1,0 +1,94 @@
+"""Times from rates, by hand; and descriptions that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.configs import config
+from trainer.accounting.devices import DEVICES, DeviceDescription, describe
+from trainer.accounting.prediction import Prediction
+from trainer.accounting.work import Shape, StepCounts, Work
+from trainer.errors import SpecError
+
+ROUND = DeviceDescription(
+    name="round",
+    bf16_tflops=100,
+    fp8_tflops=200,
+    fp32_tflops=10,
+    attention_tflops=50,
+    bandwidth_gb_per_s=1000,
+    ceiling_tflops=125,
+    memory_gib=10,
+    misaligned_slowdown=3,
+    launch_us=5,
+    source="made up",
+)
+
+
+def work(**changes: Any) -> Work:
+    fields: dict[str, Any] = {
+        "phase": "forward",
+        "operator": "mm",
+        "kind": "block",
+        "read_bytes": 0,
+        "written_bytes": 0,
+        "kernels": 1,
+        "dtype": "bfloat16",
+    }
+    return Work(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("one", "milliseconds"),
+    [
+        (work(flops=10**12), 10),
+        (work(flops=10**12, dtype="float8_e4m3fn"), 5),
+        (work(flops=10**12, dtype="float32"), 100),
+        (work(flops=10**12, kind="attention"), 20),
+        (work(flops=10**12, misaligned=("left of rows of 6 bytes",)), 30),
+        (work(flops=10**12, read_bytes=15 * 10**9, written_bytes=5 * 10**9), 20),
+        (work(kind="other", read_bytes=1000, kernels=4), 0.02),
+    ],
+)
+def test_a_kernel_takes_the_longest_of_computing_moving_and_launching(
+    one: Work, milliseconds: float
+) -> None:
+    counts = StepCounts({one: 3}, {"forward": 1}, 1)
+    assert 1e3 * ROUND.seconds(counts) == pytest.approx(3 * milliseconds)
+
+
+def test_a_prediction_is_of_all_kernels_one_after_the_other() -> None:
+    product = work(flops=10**12, shape=Shape(1, 2, 3), misaligned=("left of rows of 6 bytes",))
+    cast = work(kind="other", operator="_to_copy", read_bytes=10**9)
+    counts = StepCounts({product: 2, cast: 1}, {"forward": 11 << 30, "update": 1}, 1)
+    row = Prediction.of(counts, config(), 257, ROUND)
+    assert row.step_ms == pytest.approx(61)
+    assert row.tokens_per_s == pytest.approx(1024 / 0.061)
+    assert (row.moved_gb, row.elementwise_gb, row.kernels) == (1, 1, 3)
+    assert (row.peak_gib, row.fits) == (11, False)
+    assert row.misaligned == ("2 × mm [1, 2] × [2, 3]: left of rows of 6 bytes",)
+
+
+def test_rates_are_changed_by_name_and_said_to_be() -> None:
+    changed = describe("GB10", "bf16_tflops=80, bandwidth_gb_per_s=210")
+    assert (changed.bf16_tflops, changed.bandwidth_gb_per_s) == (80, 210)
+    assert changed.fp8_tflops == DEVICES["gb10"].fp8_tflops
+    assert changed.source.endswith("changed: bf16_tflops 80, bandwidth_gb_per_s 210")
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "said"),
+    [
+        ("h300", None, "no device is described as 'h300'; choose h200 or gb10"),
+        ("h200", "tflops=3", "'tflops=3' is no rate of a device"),
+        ("h200", "bf16_tflops", "'bf16_tflops' is no rate of a device"),
+        ("h200", "bf16_tflops=-1", "bf16_tflops"),
+        ("h200", "bf16_tflops=fast", "bf16_tflops"),
+        ("h200", "name=mine", "'name=mine' is no rate"),
+    ],
+)
+def test_a_device_that_cannot_be_is_one_sentence(name: str, rates: str | None, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        describe(name, rates)
