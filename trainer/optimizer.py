@@ -88,6 +88,8 @@ class AdamW:
             grad_scale=self._grad_scale(grad_norm),
             found_inf=self._stopped,
         )
+        # torch does not count this as a change, and copies of parameters go by that count.
+        torch.autograd.graph.increment_version(group.parameters)
 
     def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
         group, scale = self._copied_group, self._grad_scale(grad_norm)
@@ -107,7 +109,6 @@ class AdamW:
                 betas=self._betas,
                 weight_decay=group.weight_decay,
             )
-            # A kernel's writing is not counted as a change by itself.
             torch.autograd.graph.increment_version(weight.parameter)
             weight.written()
 
