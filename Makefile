@@ -8,10 +8,12 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's packages, each named like the program it brings.
 SYSTEM := chromium docker-compose shellcheck
 
+ROUNDS ?= 5
+
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := $(if $(SLOW),,-m "not slow")
 
-.PHONY: loop test lint types tests bench docs clean
+.PHONY: loop test lint types tests explore bench docs clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -27,6 +29,16 @@ types: $(VENV)/.installed-dev
 
 tests: $(VENV)/.installed-dev $(VENV)/.system
 	$(BIN)/python -m pytest -n 2 $(PYTEST_MARKS) $(PYTEST_ARGS)
+
+# Property tests on cases that nobody has tried: every round a fresh seed, printed, and more cases than
+# `make test` draws. A seed that fails is tried again with ROUNDS=1 SEED=...
+explore: $(VENV)/.installed-dev
+	@for round in $$(seq $(ROUNDS)); do \
+	  seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+	  echo "round $$round of $(ROUNDS): SEED=$$seed"; \
+	  $(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=explore \
+	    --hypothesis-seed=$$seed --timeout=3600 $(PYTEST_ARGS) || exit 1; \
+	done
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH_ARGS)

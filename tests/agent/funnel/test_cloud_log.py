@@ -132,7 +132,7 @@ LOSSES = st.lists(st.floats(0.01, 20), min_size=1, max_size=30)
 
 
 @given(LOSSES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_format_says_the_same(tmp_path: Path, losses: list[float]) -> None:
     numbered = list(enumerate(losses, start=1))
     as_csv = "step,loss\n" + "".join(f"{step},{loss!r}\n" for step, loss in numbered)
@@ -143,7 +143,7 @@ def test_every_format_says_the_same(tmp_path: Path, losses: list[float]) -> None
 
 
 @given(st.text(max_size=300))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_text_is_a_log_or_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "any"
     path.write_bytes(text.encode("utf-8", "replace"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import HandoffError
@@ -178,7 +178,6 @@ def test_a_loss_too_good_to_be_true_is_broken() -> None:
 
 
 @given(st.lists(st.integers(0, 1999), max_size=25, unique=True), st.floats(2, 100))
-@settings(deadline=None)
 def test_single_points_however_high_are_no_departure(places: list[int], height: float) -> None:
     bpb = middle(0.02)
     # A median of 33 points or so holds against spikes that are not next to each other.

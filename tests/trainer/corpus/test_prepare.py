@@ -85,7 +85,7 @@ def test_its_hashes_are_those_of_its_files(tmp_path: Path) -> None:
     assert len({corpus.info.sha256, *(other.info.sha256 for other in others)}) == 4
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), per_file=st.integers(1, 40))
 def test_only_the_set_of_documents_matters(
     tmp_path_factory: pytest.TempPathFactory, seed: int, per_file: int

@@ -1,0 +1,26 @@
+"""How property tests draw their cases.
+
+``make test`` and CI draw the same cases every time: whether an installation is sound must not hang
+on luck, nor on how busy the machine is. ``make explore`` draws new ones, more of them, from seeds
+that it prints. Both read and write nothing between runs, so that the command tells the whole story.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "explore",
+    settings.get_profile("repeatable"),
+    derandomize=False,
+    max_examples=500,
+)
+settings.load_profile("repeatable")
