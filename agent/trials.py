@@ -92,7 +92,7 @@ class TrialRunner:
         taken_up = self.leftovers.finished.pop(spec, None)
         if taken_up is not None:
             trial_id, result = taken_up
-            trial_wall_s = wall_s(self._directory / trial_id)
+            trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
             self.taken_up.add(trial_id)
         else:
             self._stop.check()

@@ -9,26 +9,39 @@
     tmp/          the trial's home and temporary files; gone afterwards
 
 A trial may put links, pipes or gigabytes under these names. So nothing is opened through a link,
-nothing blocks, and nothing is read without a bound.
+nothing blocks, and nothing is read without a bound. Numbers and words get theirs from the types of
+:mod:`trainer.spec`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from trainer import errors
 from trainer.contradiction import contradiction
 from trainer.errors import AutoresearchError, MachineryError
-from trainer.libc import punch_hole
 from trainer.sealed_spec import sealed_path
-from trainer.spec import CurvePoint, Frozen, TrialFailed, TrialOk, TrialSpec, parse_result
+from trainer.spec import (
+    MAX_MESSAGE_CHARACTERS,
+    CurveLines,
+    CurvePoint,
+    Frozen,
+    KeptCurve,
+    PlainText,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
+from trainer.trial_log import NO_SURPRISES, TrialLog
 
 SPEC_NAME = "spec.json"
 LOG_NAME = "trainer.log"
@@ -44,16 +57,22 @@ NO_SPACE_EXIT_CODE = 74
 
 _SMALL_FILE_BYTES = 1 << 20
 _CURVE_CHUNK_BYTES = 1 << 16
-_BLOCK_BYTES = 1 << 16
-"""More than a file system may round up to."""
-_NO_SURPRISES = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CURVE_CHUNKS = 4
+"""Of a curve that floods, at each look."""
+MAX_CURVE_BYTES = 64 << 20
+"""Of a curve that is read as a whole: half a million points."""
+
+
+def _cut(text: object) -> object:
+    """A sentence that is too long still says something."""
+    return text[:MAX_MESSAGE_CHARACTERS] if isinstance(text, str) else text
 
 
 class TrialError(Frozen):
     """An error of :mod:`trainer.errors` on its way from the trial's process to the supervisor."""
 
     kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
-    message: str
+    message: Annotated[PlainText, BeforeValidator(_cut)]
 
     def as_exception(self) -> AutoresearchError:
         """The error, to be raised again."""
@@ -98,7 +117,8 @@ class TrialFiles:
                 f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
                 " free some space there or choose another campaign directory"
             ) from error
-        self.curve = CurveTail(trial_dir / CURVE_NAME)
+        max_step = spec.budget.steps(spec.config.tokens_per_step)
+        self.curve = CurveTail(trial_dir / CURVE_NAME, max_step)
 
     def read_result(self) -> bytes | None:
         """What the trial left as its result; None where that is no file of sensible size."""
@@ -140,7 +160,8 @@ class TrialFiles:
         """Let go of the files and remove the trial's temporary ones."""
         self.curve.close()
         self.log.close()
-        _clear(self.path / SCRATCH_NAME)
+        with contextlib.suppress(OSError):
+            _clear(self.path / SCRATCH_NAME)
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
@@ -157,97 +178,55 @@ def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] |
     return None if contradiction(spec, result) else (spec, result)
 
 
-def wall_s(trial_dir: Path) -> float:
-    """From a trial's spec to its result, by the file system's clock; 0 where one is missing."""
+def wall_s(trial_dir: Path, at_most_s: float) -> float:
+    """From a trial's spec to its result, by the file system's clock; 0 where one is missing.
+
+    :param at_most_s: the trial's limit: it can set its files' times, but cannot have lasted longer.
+    """
     try:
         began = (trial_dir / SPEC_NAME).lstat().st_mtime
-        return max(0.0, (trial_dir / RESULT_NAME).lstat().st_mtime - began)
+        return min(max(0.0, (trial_dir / RESULT_NAME).lstat().st_mtime - began), at_most_s)
     except OSError:
         return 0.0
 
 
 def read_curve(trial_dir: Path) -> list[CurvePoint]:
-    """The learning curve a trial left; lines that are no point of one are skipped."""
-    tail = CurveTail(trial_dir / CURVE_NAME)
-    points: list[CurvePoint] = []
-    try:
-        while more := tail.read():
-            points += more
-    finally:
-        tail.close()
-    return points
-
-
-class TrialLog:
-    """trainer.log, created here and held open, so that it is never found through its name again."""
-
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_SURPRISES
-        self._fd = os.open(path, flags, 0o644)
-        self._limit_bytes = limit_bytes
-
-    def trim(self) -> None:
-        """While it is written: free the middle of what has outgrown the limit.
-
-        A hole, because nothing that is appended meanwhile can fall into it.
-        """
-        status = os.fstat(self._fd)
-        if status.st_blocks * 512 <= self._limit_bytes + _BLOCK_BYTES:
-            return
-        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
-        if not punch_hole(self._fd, head_bytes, status.st_size - tail_bytes - head_bytes):
-            self.compact()  # loses what is appended at that moment
-
-    def compact(self) -> None:
-        """Cut out the middle of what has outgrown the limit: both ends tell the story."""
-        size = os.fstat(self._fd).st_size
-        if size <= self._limit_bytes:
-            return
-        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
-        tail = os.pread(self._fd, tail_bytes, size - tail_bytes)
-        note = f"\n[... cut here: the log passed its limit of {self._limit_bytes} bytes ...]\n"
-        kept = note.encode() + tail
-        os.pwrite(self._fd, kept, head_bytes)
-        os.ftruncate(self._fd, head_bytes + len(kept))
-
-    def last_line(self) -> str:
-        """The last line that is not blank, printable and at most 500 characters; or nothing."""
-        size = os.fstat(self._fd).st_size
-        tail = os.pread(self._fd, 8192, max(0, size - 8192)).decode(errors="replace")
-        for line in reversed(tail.splitlines()):
-            printable = "".join(c if c.isprintable() else " " for c in line).strip()
-            if printable:
-                return printable[:500]
-        return ""
-
-    def close(self) -> None:
-        os.close(self._fd)
+    """The learning curve a trial left, thinned where it is very long; lines that are no point of
+    one are skipped."""
+    fd = _open_regular(trial_dir / CURVE_NAME)
+    if fd is None:
+        return []
+    lines, kept, left_bytes = CurveLines(), KeptCurve(), MAX_CURVE_BYTES
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        while left_bytes > 0 and (chunk := file.read(_CURVE_CHUNK_BYTES)):
+            kept.add(lines.feed(chunk))
+            left_bytes -= len(chunk)
+    return kept.points()
 
 
 class CurveTail:
     """Reads curve.jsonl while it grows."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_step: int | None = None) -> None:
+        """
+        :param max_step: of the trial's budget, where it has one.
+        """
         self._path = path
         self._fd: int | None = None
-        self._unread = b""
+        self._lines = CurveLines(max_step)
         self.last: CurvePoint | None = None
         """The latest point read."""
 
     def read(self) -> list[CurvePoint]:
-        """The points that were completed since the last call; lines that are none are skipped."""
+        """The points that were completed since the last call; a flood is read over several."""
         if self._fd is None:
             self._fd = _open_regular(self._path)
         if self._fd is None:
             return []
         points: list[CurvePoint] = []
-        for _ in range(16):  # a flood is read over several calls
+        for _ in range(_CURVE_CHUNKS):
             chunk = os.read(self._fd, _CURVE_CHUNK_BYTES)
-            *lines, self._unread = (self._unread + chunk).split(b"\n")
-            self._unread = self._unread[:_CURVE_CHUNK_BYTES]
-            for line in lines:
-                with contextlib.suppress(ValidationError):
-                    points.append(CurvePoint.model_validate_json(line))
+            points += self._lines.feed(chunk)
             if len(chunk) < _CURVE_CHUNK_BYTES:
                 break
         if points:
@@ -263,7 +242,7 @@ class CurveTail:
 def _open_regular(path: Path) -> int | None:
     """A descriptor to read ``path`` by; None unless it is a plain file."""
     try:
-        fd = os.open(path, os.O_RDONLY | _NO_SURPRISES)
+        fd = os.open(path, os.O_RDONLY | NO_SURPRISES)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -289,7 +268,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     """
     part = path.with_name(path.name + ".part")
     _clear(part)
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_SURPRISES, 0o644)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_SURPRISES, 0o644)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
@@ -310,9 +289,15 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove what is there, following no link. What resists (a very deep tree) stays."""
+    """Make way for a file of that name, following no link.
+
+    What cannot be removed (a very deep tree, a directory that may not be looked into) is put aside
+    under a name that nobody reads.
+    """
     try:
         path.unlink(missing_ok=True)
     except OSError:
         with contextlib.suppress(RecursionError):
             shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}.in-the-way"))

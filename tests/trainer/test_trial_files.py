@@ -11,7 +11,8 @@ from tests.support.trials import trial_spec
 from trainer.errors import CorpusError, MachineryError
 from trainer.spec import CurvePoint
 from trainer.supervisor import TrialAborted
-from trainer.trial_files import CurveTail, TrialFiles, TrialLog, write_error
+from trainer.trial_files import CurveTail, TrialFiles, write_error
+from trainer.trial_log import TrialLog
 
 
 def test_a_flooded_log_holds_little_disk_and_loses_no_last_line(tmp_path: Path) -> None:
@@ -60,10 +61,11 @@ def test_the_curve_is_read_as_it_grows(tmp_path: Path) -> None:
         curve.write(line[:10])
         curve.flush()
         assert tail.read() == []
-        curve.write(line[10:] + line)
+        curve.write(line[10:] + line.replace('"step":1', '"step":2') + line)
         curve.flush()
-        assert tail.read() == [point, point]
-        assert tail.last == point
+        second = point.model_copy(update={"step": 2})
+        assert tail.read() == [point, second]  # a step that was told already is none
+        assert tail.last == second
         assert tail.read() == []
     tail.close()
 
@@ -73,7 +75,7 @@ def test_a_line_without_end_is_not_hoarded(tmp_path: Path) -> None:
     tail = CurveTail(tmp_path / "curve.jsonl")
     for _ in range(5):
         assert tail.read() == []
-        assert len(tail._unread) <= 1 << 16
+        assert len(tail._lines._unread) <= 1 << 11
     tail.close()
 
 

@@ -6,7 +6,9 @@ frozen and validated at construction; unknown fields are refused. JSON is their 
 
 from trainer.spec.config import Config, make_config
 from trainer.spec.corpus_info import CorpusInfo
+from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.result import (
+    MAX_MESSAGE_CHARACTERS,
     CurvePoint,
     FailureStatus,
     TrialFailed,
@@ -29,26 +31,32 @@ from trainer.spec.values import (
     Frozen,
     NonNegative,
     NonNegativeInt,
+    PlainText,
     Positive,
     PositiveInt,
     Scalar,
     explain,
+    plain,
 )
 
 __all__ = [
     "DEFAULT_RESERVE_GIB",
+    "MAX_MESSAGE_CHARACTERS",
     "BackendName",
     "Budget",
     "Config",
     "CorpusInfo",
+    "CurveLines",
     "CurvePoint",
     "FailureStatus",
     "Finite",
     "Fp8Recipe",
     "Frozen",
+    "KeptCurve",
     "Limits",
     "NonNegative",
     "NonNegativeInt",
+    "PlainText",
     "Positive",
     "PositiveInt",
     "PruneRule",
@@ -61,4 +69,5 @@ __all__ = [
     "make_config",
     "makes_code",
     "parse_result",
+    "plain",
 ]

@@ -1,4 +1,10 @@
-"""What came of a training run: its curve, and a measurement or a failure."""
+"""What came of a training run: its curve, and a measurement or a failure.
+
+A trial's process writes these, and may write anything. So this is where its numbers and words get
+their bounds, once: each is as wide as an honest trial could ever need and narrow enough that sums,
+squares, quotients and dates made of them further on are numbers and dates. What lies outside is no
+result, and no point of a curve.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +12,42 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from trainer.spec.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from trainer.spec.values import Frozen, PlainText
+
+_FP32_MAX = 3.5e38
+"""No loss or norm is larger: they are computed in 32 bits."""
+_LEAST = 1e-12
+"""Of what is divided by."""
+
+Count = Annotated[int, Field(gt=0, le=2**53 - 1, strict=True)]
+"""Of steps, tokens, bytes, parameters: as far as a float and a page count exactly."""
+Loss = Annotated[float, Field(ge=-1e-3, le=_FP32_MAX, allow_inf_nan=False)]
+"""Nats per token; rounding can make it a hair less than none."""
+Norm = Annotated[float, Field(ge=0, le=_FP32_MAX, allow_inf_nan=False)]
+Bits = Annotated[float, Field(ge=_LEAST, le=1e40, allow_inf_nan=False)]
+"""Per byte or per token."""
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+"""Thirty years, and a date in the calendar when added to today's."""
+Gib = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+WattHours = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=_LEAST, le=1e15, allow_inf_nan=False)]
+MAX_MESSAGE_CHARACTERS = 2000
+Name = Annotated[PlainText, Field(max_length=200)]
 
 
 class CurvePoint(Frozen):
     """One line of curve.jsonl. ``loss`` and ``grad_norm`` are of this step, before its update."""
 
-    step: PositiveInt
+    step: Count
     """1 for the first."""
-    tokens: PositiveInt
+    tokens: Count
     """Trained on so far, this step included."""
-    loss: Finite
+    loss: Loss
     """Nats per token."""
-    lr: NonNegative
-    grad_norm: NonNegative
+    lr: Norm
+    grad_norm: Norm
     """Before clipping."""
-    elapsed_s: NonNegative
+    elapsed_s: Seconds
     """Since the first step began."""
 
 
@@ -29,34 +55,34 @@ class TrialOk(Frozen):
     """A trial that ended with a measurement."""
 
     status: Literal["ok"] = "ok"
-    val_bpb: Positive
+    val_bpb: Bits
     """sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
-    val_bits_per_token: Positive
-    val_bytes: PositiveInt
-    val_tokens: PositiveInt
-    train_loss_first: Finite
-    train_loss_last: Finite
-    steps: PositiveInt
-    tokens: PositiveInt
-    params: PositiveInt
-    step_ms: Positive
+    val_bits_per_token: Bits
+    val_bytes: Count
+    val_tokens: Count
+    train_loss_first: Loss
+    train_loss_last: Loss
+    steps: Count
+    tokens: Count
+    params: Count
+    step_ms: Rate
     """Median over the steps after the first."""
-    tokens_per_s: Positive
+    tokens_per_s: Rate
     """Tokens trained over ``train_s``."""
-    train_s: NonNegative
-    eval_s: NonNegative
-    setup_s: NonNegative
+    train_s: Seconds
+    eval_s: Seconds
+    setup_s: Seconds
     """From the birth of the trial's process to its first step."""
-    peak_mem_gib: NonNegative
+    peak_mem_gib: Gib
     """Peak device memory allocated on CUDA; peak resident memory on CPU."""
-    peak_reserved_gib: NonNegative | None = None
+    peak_reserved_gib: Gib | None = None
     """Peak device memory that the allocator held, in use or not; None on CPU."""
-    energy_wh: NonNegative | None = None
+    energy_wh: WattHours | None = None
     """None where nothing measures it."""
-    backend: str
-    device: str
+    backend: Name
+    device: Name
     """The device's own name."""
-    precision: str
+    precision: Name
 
 
 FailureStatus: TypeAlias = Literal["nonfinite", "oom", "timeout", "crash", "killed", "pruned"]
@@ -66,11 +92,11 @@ class TrialFailed(Frozen):
     """A trial that ended without one. It carries no score: failure is never a number."""
 
     status: FailureStatus
-    message: Annotated[str, Field(max_length=2000)]
+    message: Annotated[PlainText, Field(max_length=MAX_MESSAGE_CHARACTERS)]
     """One sentence for a person and for the proposer."""
-    steps: NonNegativeInt | None = None
+    steps: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)] | None = None
     """Optimizer steps done, where known."""
-    peak_mem_gib: NonNegative | None = None
+    peak_mem_gib: Gib | None = None
 
 
 TrialResult: TypeAlias = Annotated[TrialOk | TrialFailed, Field(discriminator="status")]

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 Scalar: TypeAlias = bool | int | float | str
 """The value of a knob."""
 
-PositiveInt = Annotated[int, Field(gt=0, strict=True)]
-NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+MAX_INT = 2**63 - 1
+"""What SQLite, Parquet and torch hold of an integer; JSON itself knows no bound."""
+
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_INT, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_INT, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def plain(text: str) -> str:
+    """The text without what a terminal or a page would obey or could not show.
+
+    Each character that is not printable (of escape sequences, reversals of direction, line ends)
+    becomes a space.
+    """
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+PlainText = Annotated[str, AfterValidator(plain)]
+"""Text from outside that will be shown: on one line, and nothing in it but characters."""
 
 
 class Frozen(BaseModel):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.spec import CurvePoint, Frozen, TrialSpec
+from trainer.spec import CurveLines, CurvePoint, Frozen, KeptCurve, TrialSpec
 
 SPEC_NAME = "spec.json"
 RESULT_NAME = "result.json"
@@ -40,11 +40,14 @@ class RunningTrials:
         self._listed_ns = -1
         self._newest: Path | None = None
         self._spec: TrialSpec | None = None
-        self._points: list[CurvePoint] = []
-        self._read_bytes = 0
+        self._forget_curve()
         self.running: RunningTrial | None = None
         self.changed_s = 0.0
         """When the trials or the running curve last changed; seconds since the epoch."""
+
+    def _forget_curve(self, max_step: int | None = None) -> None:
+        self._lines, self._curve = CurveLines(max_step), KeptCurve()
+        self._read_bytes = 0
 
     def poll(self) -> None:
         """Look again; what cannot be read is passed over."""
@@ -62,7 +65,7 @@ class RunningTrials:
             newest = max(names, key=lambda name: (len(name), name), default=None)
             if newest is not None and self._trials / newest != self._newest:
                 self._newest = self._trials / newest
-                self._spec, self._points, self._read_bytes = None, [], 0
+                self._spec = None
         self.changed_s = max(self.changed_s, listed.st_mtime)
 
     def _look(self) -> RunningTrial | None:
@@ -72,7 +75,8 @@ class RunningTrials:
         try:
             if self._spec is None:
                 spec_json, _ = _read_plain(newest / SPEC_NAME, 0, MAX_SPEC_BYTES)
-                self._spec = TrialSpec.model_validate_json(spec_json)
+                self._spec = spec = TrialSpec.model_validate_json(spec_json)
+                self._forget_curve(spec.budget.steps(spec.config.tokens_per_step))
         except (OSError, ValidationError):
             return None  # half-made, or of another version: there is nothing to show yet
         self._read_curve(newest / CURVE_NAME)
@@ -82,7 +86,7 @@ class RunningTrials:
             config_hash=spec.config.config_hash,
             seed=spec.seed,
             steps=spec.budget.steps(spec.config.tokens_per_step),
-            points=tuple(self._points),
+            points=tuple(self._curve.points()),
         )
 
     def _read_curve(self, curve: Path) -> None:
@@ -90,12 +94,9 @@ class RunningTrials:
             new, changed_s = _read_plain(curve, self._read_bytes, MAX_CURVE_BYTES)
         except OSError:
             return
-        self.changed_s = max(self.changed_s, changed_s)
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
-        for line in whole.splitlines():
-            with suppress(ValidationError):
-                self._points.append(CurvePoint.model_validate_json(line))
+        self.changed_s = max(self.changed_s, min(changed_s, time.time()))
+        self._read_bytes += len(new)
+        self._curve.add(self._lines.feed(new))
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float]:

@@ -1,0 +1,110 @@
+"""Results as extreme as a trial may leave them spoil no screen and no report."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from agent.cli import app
+from agent.display import trial_line
+from agent.pruning import prune_rule
+from tests.support.configs import config
+from tests.support.reports import simulated
+from tests.support.rows import write_journal
+from tests.support.trials import trial_spec
+from trainer.spec import Budget, CurvePoint, TrialOk
+from trajectory.report.curves import merged
+from trajectory.rows import IterationRow, Row
+
+HIGH: dict[str, Any] = {
+    "val_bpb": 1e40,
+    "val_bits_per_token": 1e40,
+    "val_bytes": 2**53 - 1,
+    "val_tokens": 2**53 - 1,
+    "train_loss_first": 3.5e38,
+    "train_loss_last": 3.5e38,
+    "params": 2**53 - 1,
+    "step_ms": 1e15,
+    "tokens_per_s": 1e15,
+    "train_s": 1e9,
+    "eval_s": 1e9,
+    "setup_s": 1e9,
+    "peak_mem_gib": 1e9,
+    "energy_wh": 1e12,
+}
+LOW: dict[str, Any] = {
+    "val_bpb": 1e-12,
+    "val_bits_per_token": 1e-12,
+    "val_bytes": 1,
+    "val_tokens": 1,
+    "train_loss_first": -1e-3,
+    "train_loss_last": -1e-3,
+    "params": 1,
+    "step_ms": 1e-12,
+    "tokens_per_s": 1e-12,
+    "train_s": 0.0,
+    "eval_s": 0.0,
+    "setup_s": 0.0,
+    "peak_mem_gib": 0.0,
+    "energy_wh": 0.0,
+}
+
+
+def with_lies(rows: list[Row], every: int, lies: dict[str, Any]) -> list[Row]:
+    """Every so many-th iteration's candidate says something else of itself."""
+    told: list[Row] = []
+    for row in rows:
+        if isinstance(row, IterationRow) and row.iter % every == 0:
+            trials = tuple(
+                trial.model_copy(update={"result": TrialOk(**(dict(trial.result) | lies))})
+                if isinstance(trial.result, TrialOk) and trial.role == "candidate"
+                else trial
+                for trial in row.trials
+            )
+            row = row.model_copy(update={"trials": trials})  # noqa: PLW2901
+        told.append(row)
+    return told
+
+
+def test_every_report_is_made_all_the_same(tmp_path: Path) -> None:
+    rows = simulated(24)
+    for every, lies in ((5, HIGH), (7, LOW), (11, {**HIGH, "val_bpb": 1e-12})):
+        rows = with_lies(rows, every, lies)
+    write_journal(tmp_path / "trajectory.jsonl", iter(rows))
+    for command in (["top", "--json"], ["top"], ["report", "--json"]):
+        done = CliRunner().invoke(app, [*command, "--campaign", str(tmp_path)])
+        assert done.exit_code == 0, (command, done.output, done.exception)
+        if "--json" in command:
+            json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+def curve(**changes: Any) -> list[CurvePoint]:
+    values = {"loss": 5.0, "lr": 1e-3, "grad_norm": 1.0, "elapsed_s": 1.0, "tokens": 1}
+    return [CurvePoint(step=n, **(values | changes)) for n in range(1, 61)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": 2**53 - 1, "elapsed_s": 5e-324},
+        {"elapsed_s": 1e9},
+        {"loss": 3.5e38, "grad_norm": 3.5e38, "lr": 3.5e38},
+        {"loss": -1e-3},
+    ],
+)
+def test_a_running_trial_is_shown_whatever_it_says(changes: dict[str, Any]) -> None:
+    points = curve(**changes)
+    for budget in (Budget(), Budget(unit="seconds", amount=30)):
+        line = trial_line(trial_spec(budget=budget), "candidate", points[-1])
+        Console(file=StringIO()).print(line)
+        assert len(line) < 200
+    assert merged("hash", [points, points]) is not None
+    for curves in ([points, points], [points, curve()]):
+        rule = prune_rule(curves, config(), config(), Budget())
+        assert rule is not None and rule.max_loss > 0
