@@ -14,6 +14,7 @@ import typer
 
 from agent.commands.entries import LoadedWhenUsed
 from trainer.errors import AutoresearchError
+from trainer.spec import plain
 
 
 def _say_version(asked: bool) -> None:
@@ -50,13 +51,14 @@ def main() -> None:
     try:
         app()
     except AutoresearchError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {plain(str(error))}\n")
         sys.exit(1)
     except OSError as error:
         # A path nobody can look at, whichever command was told of it.
         where = f"{str(error.filename)[:200]}: " if error.filename else ""
         why = error.strerror or str(error)
-        sys.stderr.write(f"error: {where}{why}; name another path, or make that one usable\n")
+        said = f"error: {where}{why}; name another path, or make that one usable"
+        sys.stderr.write(f"{plain(said)}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from agent.expressions import MAX_MAGNITUDE, ExpressionError, Kind, kind_of
 from agent.wording import shown
-from trainer.spec import Frozen, PositiveInt, Scalar
+from trainer.spec import Frozen, PlainText, PositiveInt, Scalar
 
 
 def _scalar(value: object) -> object:
@@ -31,6 +31,12 @@ MenuScalar = Annotated[Scalar, BeforeValidator(_scalar)]
 MenuNumber = Annotated[int | float, BeforeValidator(_number)]
 
 
+MAX_WHOLE = 2**53
+"""As far as floats, which samplers and charts reckon in, count whole numbers."""
+MAX_CHOICES = 256
+"""Each is checked, shown to a model and drawn in a report."""
+
+
 class Knob(Frozen):
     """A field of Config that proposals may set, and its domain.
 
@@ -49,7 +55,7 @@ class Knob(Frozen):
     scale: Literal["linear", "log"] = "linear"
     choices: tuple[MenuScalar, ...] = ()
     default: MenuScalar
-    doc: str = ""
+    doc: PlainText = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -84,6 +90,11 @@ class Knob(Frozen):
             return "step and scale belong to bounds; remove them beside choices"
         if len(self.choices) < 2:
             return f"it has {len(self.choices)} choices; give two or more, or make it a constant"
+        if len(self.choices) > MAX_CHOICES:
+            return (
+                f"it has {len(self.choices):,} choices and {MAX_CHOICES} are the most; give the "
+                "ones worth trying, or low and high"
+            )
         types = {type(choice) for choice in self.choices}
         if len(types) > 1:
             names = " and ".join(sorted(one.__name__ for one in types))
@@ -102,6 +113,8 @@ class Knob(Frozen):
             return f"it has no {missing}; add {missing} = …, or choices"
         if self.type == "int" and not (isinstance(low, int) and isinstance(high, int)):
             return f"bounds {low} and {high} of an int knob must be whole; write 4, not 4.0"
+        if self.type == "int" and max(abs(low), abs(high)) > MAX_WHOLE:
+            return f"bounds {shown(low)} and {shown(high)} are beyond 2**53; bring them nearer to 0"
         if low >= high:
             return f"low {low} is not below high {high}; raise high, or make it a constant"
         if self.scale == "log" and low <= 0:

@@ -23,6 +23,7 @@ from trainer.spec import (
     Budget,
     Config,
     Frozen,
+    PlainText,
     Positive,
     PositiveInt,
     Scalar,
@@ -40,7 +41,7 @@ class Constraint(Frozen):
     model_config = ConfigDict(strict=True)
 
     expr: str
-    doc: str = ""
+    doc: PlainText = ""
 
 
 class CampaignDefaults(Frozen):
@@ -51,8 +52,8 @@ class CampaignDefaults(Frozen):
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
     """None: the budget itself; written ``"budget"`` in the file."""
-    corpus: str = "stdlib"
-    tokenizer: str = "bytes"
+    corpus: PlainText = "stdlib"
+    tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072
     wall_s: Positive | None = None
     """Limit of one trial; None: the settings' own default."""
@@ -64,7 +65,7 @@ class ProxyMenu(Frozen):
     """A menu whose every promise was checked: its baseline trains and meets its constraints."""
 
     name: str
-    doc: str = ""
+    doc: PlainText = ""
     knobs: Mapping[str, Knob]
     """By name, in the file's order."""
     tied: Mapping[str, str] = {}

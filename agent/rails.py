@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent.errors import MenuError
-from agent.knob import Knob
+from agent.knob import MAX_CHOICES, Knob
 from agent.menu import ProxyMenu
 from agent.replies import MAX_REASON_CHARACTERS, Reply, ReplyError, read_reply
 from agent.wording import did_you_mean, shown
@@ -212,13 +212,15 @@ def _knob_schema(knob: Knob) -> dict[str, Any]:
         return schema | {"enum": list(knob.choices)}
     schema |= {"minimum": knob.low, "maximum": knob.high}
     if knob.step != 1:
-        # A schema counts multiples from zero; where low is not one, every value is listed.
+        # A schema counts multiples from zero; where low is not one, every value is listed, unless
+        # they are so many that no server would take the schema: then the rails alone know them.
         assert isinstance(knob.low, int)
         assert isinstance(knob.high, int)
+        values = range(knob.low, knob.high + 1, knob.step)
         if knob.low % knob.step == 0:
             schema["multipleOf"] = knob.step
-        else:
-            schema["enum"] = list(range(knob.low, knob.high + 1, knob.step))
+        elif len(values) <= MAX_CHOICES:
+            schema["enum"] = list(values)
     return schema
 
 

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from agent.errors import SettingsError
 from agent.funnel.rates import DEFAULT_KWH_USD, Price, Rates
 from agent.wording import did_you_mean
+from trainer.given_file import read_given
 from trainer.spec import (
     DEFAULT_RESERVE_GIB,
     BackendName,
@@ -210,7 +211,7 @@ class CampaignSettings(Frozen):
         :raises SettingsError: naming the file and what is wrong in it.
         """
         try:
-            return cls.model_validate(parse_values(tomllib.loads(path.read_text("utf-8"))))
+            return cls.model_validate(parse_values(tomllib.loads(read_given(path).decode("utf-8"))))
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
         except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ from typing import Any
 
 from agent.wording import did_you_mean, shown
 from trainer.errors import AutoresearchError
+from trainer.given_file import read_given
 
 MAX_FILE_BYTES = 1 << 20
+MAX_DOTS = 64
+"""Between two commas of a line: what the standard library does with a dotted key takes time by the
+cube of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Shelf:
     def document(self, toml: str, source: str) -> dict[str, Any]:
         """The tables of a text that messages call ``source``."""
         try:
+            _refuse_long_keys(toml)
             return tomllib.loads(toml)
         except (ValueError, RecursionError) as error:
             raise self.error(
@@ -54,24 +60,24 @@ class Shelf:
 
     def _read(self, path: str, shipped: list[str]) -> bytes:
         try:
-            with Path(path).expanduser().open("rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+            return read_given(Path(path).expanduser(), MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.error(
                 f"there is no {self.noun} {shown(path)}{did_you_mean(path, shipped)}; give a "
                 f"shipped {self.noun}'s name or the path of a TOML file"
             ) from error
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise self.error(
-                f"{self.noun} {shown(path)} cannot be read: {reason}; give a TOML file"
-            ) from error
-        if len(raw) > MAX_FILE_BYTES:
-            raise self.error(
-                f"{self.noun} {path} is larger than {MAX_FILE_BYTES:,} bytes; a {self.noun} is a "
-                "few kilobytes of TOML: is this the right file?"
-            )
-        return raw
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise self.error(
+                    f"{self.noun} {path} is larger than {MAX_FILE_BYTES:,} bytes; a "
+                    f"{self.noun} is a few kilobytes of TOML: is this the right file?"
+                ) from error
+            raise self._unreadable(path, error.strerror or error) from error
+        except (ValueError, RuntimeError) as error:
+            raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: str, reason: object) -> AutoresearchError:
+        return self.error(f"{self.noun} {path} cannot be read: {reason}; give a TOML file")
 
     def _decode(self, raw: bytes, source: str) -> str:
         try:
@@ -81,6 +87,13 @@ class Shelf:
                 f"{self.noun} {source} is not UTF-8 (byte {error.start} is "
                 f"{raw[error.start]:#04x}); save it as UTF-8"
             ) from error
+
+
+def _refuse_long_keys(toml: str) -> None:
+    for number, line in enumerate(toml.splitlines(), start=1):
+        # Numbers in a list and sentences of prose have commas or few dots; keys have no commas.
+        if line.count(".") > MAX_DOTS and any(p.count(".") > MAX_DOTS for p in line.split(",")):
+            raise ValueError(f"line {number} has a key or a sentence of over {MAX_DOTS} dots")
 
 
 def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None:

@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from trainer.errors import AutoresearchError, MachineryError, SpecError
+from trainer.given_file import read_given
 from trainer.spec import TrialSpec, explain
 
 
@@ -32,7 +33,7 @@ def main(
 
 def _read(path: Path) -> TrialSpec:
     try:
-        return TrialSpec.model_validate_json(path.read_bytes())
+        return TrialSpec.model_validate_json(read_given(path))
     except OSError as error:
         raise SpecError(
             f"cannot read the spec {path} ({error.strerror}); give the path of a TrialSpec as JSON"

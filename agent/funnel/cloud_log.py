@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import HandoffError
+from trainer.given_file import read_given
 
 STEP_NAMES = ("step", "_step", "iteration", "iter", "global_step", "train_iter")
 TOKEN_NAMES = (
@@ -31,6 +32,8 @@ _MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|")
 _SAMPLES = re.compile(r"\bconsumed samples:\s*(\d+)")
 _LM_LOSS = re.compile(r"\blm loss:\s*(\S+)")
 _SHOWN = 5
+MOST_BYTES = 256 << 20
+"""Of a log: some million lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
     :raises HandoffError: where it cannot be read, has no loss, or has lines that make no sense.
     """
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_given(path, MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise HandoffError(

@@ -39,6 +39,7 @@ from agent.funnel.fall import FallBand, LossFall
 from agent.funnel.power_law import Array
 from agent.funnel.sides import PlannedSides, Sides
 from agent.funnel.sizes import size_text
+from trainer.given_file import read_given
 from trainer.spec import Frozen, Positive, PositiveInt, explain
 
 POINTS = 97
@@ -118,7 +119,7 @@ def read_forecast(path: Path) -> Forecast:
     :raises HandoffError: where there is none.
     """
     try:
-        return Forecast.model_validate_json(path.read_bytes())
+        return Forecast.model_validate_json(read_given(path))
     except OSError as error:
         raise HandoffError(
             f"the forecast {path} cannot be read ({error.strerror}); name the launch plan with "

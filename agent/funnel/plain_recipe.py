@@ -9,6 +9,7 @@ from typing import Any
 from agent.errors import TargetError
 from agent.funnel.target import TargetArchitecture
 from trainer.errors import SpecError
+from trainer.given_file import read_given
 from trainer.spec import Config, make_config
 
 PLAIN = {
@@ -51,7 +52,7 @@ def recipe_config(path: Path) -> Config:
     :raises TargetError: naming the file and what is wrong with it.
     """
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(read_given(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
         raise TargetError(

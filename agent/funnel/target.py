@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from agent.errors import TargetError
 from agent.funnel.shape import ParameterCount
 from agent.shelf import Shelf, refuse_unknown
-from trainer.spec import Frozen, explain
+from trainer.spec import Frozen, PlainText, explain
 
 COUNT_TOLERANCE = 0.03
 """How far the declared parameters may be off those of the shape."""
@@ -29,7 +29,7 @@ class TargetArchitecture(Frozen):
     model_config = ConfigDict(strict=True)
 
     name: Annotated[str, Field(pattern=r"^[\w.:+-]{1,48}$")]
-    doc: str = ""
+    doc: PlainText = ""
     params: Total
     """As declared; counted as ``params_counted`` says."""
     params_counted: Literal["total", "without_embeddings"] = "total"

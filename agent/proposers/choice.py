@@ -16,6 +16,7 @@ from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
 from agent.rails import Rails
 from agent.settings import CampaignSettings, Environment
+from trainer.given_file import read_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _text(program: Path | None) -> str:
     if program is None:
         return ""
     try:
-        return program.read_text("utf-8")
+        return read_given(program, 1 << 20).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(

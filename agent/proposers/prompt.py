@@ -13,22 +13,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import jinja2.meta
-
-from agent.errors import SettingsError
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.completions import Message
 from agent.proposers.conversations import messages_sha256
 from agent.proposers.digest import Digest
+from agent.proposers.templates import load_templates
 from agent.proposers.tokens import TURN_TOKENS, estimate_tokens
 from agent.replies import MAX_REASON_CHARACTERS
-from agent.wording import changes_text, scalar_text
+from agent.wording import changes_text
 from trainer.spec import Budget, Config, Scalar
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
@@ -94,7 +89,7 @@ class Prompter:
         self._tokens = tokens
         self._program = _cut_to(program.strip(), tokens // 3)
         self._program_cut = self._program != program.strip()
-        self._templates = _templates(directory)
+        self._templates = load_templates(directory, _VARIABLES)
 
     def prompt(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Prompt:
         """The prompt for one iteration.
@@ -153,12 +148,7 @@ class Prompter:
         )
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:
-        try:
-            return self._templates[name].render(variables).strip() + "\n"
-        except jinja2.TemplateError as error:
-            raise ProposerError(
-                f"the prompt template {name} cannot be rendered ({error}); mend it"
-            ) from error
+        return self._templates[name].render(variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,32 +223,3 @@ def _cut_to(text: str, tokens: int) -> str:
         kept.append(line)
     # A character of four bytes is the most tokens a character can be.
     return "\n".join(kept) if kept else text[: tokens // 4]
-
-
-def _templates(directory: Path | None) -> dict[str, jinja2.Template]:
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["value"] = scalar_text
-    templates: dict[str, jinja2.Template] = {}
-    if directory is not None and not directory.is_dir():
-        raise SettingsError(f"{directory} is no folder of prompt templates; give one to --prompts")
-    for name, known in _VARIABLES.items():
-        own = directory / name if directory is not None else None
-        source: Path | Traversable = resources.files("proposer_prompts").joinpath(name)
-        if own is not None and own.exists():
-            source = own
-        try:
-            text = source.read_text("utf-8")
-            unknown = jinja2.meta.find_undeclared_variables(environment.parse(text)) - known
-            templates[name] = environment.from_string(text)
-        except (OSError, UnicodeDecodeError, jinja2.TemplateSyntaxError) as error:
-            raise SettingsError(
-                f"the prompt template {source} cannot be used ({error}); mend it"
-            ) from error
-        if unknown:
-            raise SettingsError(
-                f"the prompt template {source} names {', '.join(sorted(unknown))}, which does "
-                f"not exist; use {', '.join(sorted(known))}"
-            )
-    return templates

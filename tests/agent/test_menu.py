@@ -1,4 +1,7 @@
+import json
 import math
+import re
+import time
 from pathlib import Path
 from random import Random
 
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import MenuError
 from agent.menu import Knob, load_menu, parse_menu, shipped_menus
+from agent.rails import proposal_schema
 from trainer.errors import SpecError
 from trainer.spec import Budget, Config
 
@@ -499,3 +503,54 @@ def test_what_is_no_menu_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_baseline_is_a_config() -> None:
     assert isinstance(parse_menu(MENU, "small.toml").baseline, Config)
+
+
+# --- menus that would take for ever, or say more than they should -------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "choices = [2, 4, 6]",
+            f"choices = {list(range(1, 100_001))}",
+            "knob n_head: it has 100,000 choices and 256 are the most",
+        ),
+        ('name = "small"', "a." * 50_000 + 'b = 1\nname = "small"', "over 64 dots"),
+        ('name = "small"', "[" + ".".join("abcd" * 9_000) + ']\nname = "small"', "over 64 dots"),
+        (
+            "low = 64\nhigh = 256\nstep = 32",
+            f"low = 64\nhigh = {64 + 32 * 2**60}\nstep = 32",
+            "beyond 2**53",
+        ),
+    ],
+)
+def test_a_menu_that_would_take_for_ever_is_refused_at_once(old: str, new: str, said: str) -> None:
+    assert old in MENU
+    began = time.process_time()
+    with pytest.raises(MenuError, match=re.escape(said)):
+        parse_menu(MENU.replace(old, new), "a.toml")
+    assert time.process_time() - began < 5
+
+
+def test_a_wide_stepped_range_is_no_list() -> None:
+    """As a schema for a language model, and wherever else its values might be written out."""
+    text = MENU.replace("low = 0\nhigh = 50\n", f"low = 1\nhigh = {1 + 2**40}\nstep = 16\n")
+    text = text.replace("default = 5", "default = 17")
+    menu = parse_menu(text, "a.toml")
+    began = time.process_time()
+    schema = proposal_schema(menu, max_changes=3)
+    assert len(json.dumps(schema)) < 5000
+    warmup = schema["properties"]["changes"]["properties"]["lr_warmup"]
+    assert (warmup["minimum"], warmup["maximum"]) == (1, 1 + 2**40)
+    assert menu.satisfied_share(STEPS_60, draws=200) >= 0
+    assert time.process_time() - began < 5
+
+
+def test_a_menus_words_are_plain_text() -> None:
+    ugly = r"\u001b]0;owned\u0007\u001b[2J\u202e"
+    menu = parse_menu(MENU.replace('doc = "', f'doc = "{ugly}'), "a.toml")
+    assert menu.doc.isprintable()
+    assert menu.doc.endswith("For tests.")
+    assert all(knob.doc.isprintable() for knob in menu.knobs.values())
+    assert all(constraint.doc.isprintable() for constraint in menu.constraints)

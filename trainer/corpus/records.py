@@ -16,6 +16,12 @@ from trainer.errors import CorpusError
 LINE_BYTES = 64 << 20
 """The longest JSONL line read: a file without line ends must not fill the memory."""
 PARQUET_BATCH_ROWS = 128
+PARQUET_BATCH_BYTES = 256 << 20
+"""Unpacked, of the rows of one batch."""
+PARQUET_MOST_RATIO = 200
+"""Of a column unpacked to packed, above which it is a bomb and no text: prose reaches 10."""
+PARQUET_RATIO_FROM = 4 << 20
+"""Bytes unpacked that are too few to matter."""
 
 Advance = Callable[[int], None]
 """Told of each stretch of source bytes done."""
@@ -74,8 +80,9 @@ def parquet_documents(
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
             if text_field not in table.schema_arrow.names:
                 raise _no_field(str(path), text_field, table.schema_arrow.names)
+            batch_rows = _batch_rows(table.metadata, path, text_field)
             rows_done = 0
-            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=[text_field]):
+            for batch in table.iter_batches(batch_rows, columns=[text_field]):
                 for row, value in enumerate(batch.column(0).to_pylist(), start=rows_done + 1):
                     yield from _text(value, f"{path} row {row}", text_field)
                 rows_before, rows_done = rows_done, rows_done + batch.num_rows
@@ -85,6 +92,31 @@ def parquet_documents(
         raise CorpusError(
             f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
         ) from error
+
+
+def _batch_rows(metadata: Any, path: Path, text_field: str) -> int:
+    """Rows that fit a batch, by what the file says of itself before any of it is unpacked.
+
+    A dictionary holds a text once, however many rows repeat it, and a batch once for each.
+
+    :raises CorpusError: where the column unpacks into more than text would.
+    """
+    largest = 1
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] != text_field:
+                continue
+            unpacked, packed = column.total_uncompressed_size, max(column.total_compressed_size, 1)
+            if unpacked > PARQUET_RATIO_FROM and unpacked > PARQUET_MOST_RATIO * packed:
+                raise CorpusError(
+                    f"{path} unpacks {packed:,} bytes of {text_field!r} into {unpacked:,}, which "
+                    "no text does; leave it out"
+                )
+            if column.has_dictionary_page:
+                dictionary = max(column.data_page_offset - column.dictionary_page_offset, 0)
+                largest = max(largest, min(unpacked, PARQUET_MOST_RATIO * dictionary))
+    return max(1, min(PARQUET_BATCH_ROWS, PARQUET_BATCH_BYTES // largest))
 
 
 def dataset_documents(

@@ -18,11 +18,14 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from trainer.errors import CorpusError
+from trainer.given_file import read_given
 
 Tokens = npt.NDArray[np.unsignedinteger]
 
 SMALLEST_BPE = 257
 LARGEST_BPE = 1 << 20
+MOST_FILE_BYTES = 256 << 20
+"""Of a tokenizer.json; those of large vocabularies have about 10 MB."""
 BPE_SAMPLE_BYTES = 16 << 20
 """A BPE is trained on this much of the train split: the first documents in the order of their
 hashes, which is a uniform sample."""
@@ -146,7 +149,7 @@ class FileRecipe:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._json = path.read_bytes()
+            self._json = read_given(path, MOST_FILE_BYTES)
         except OSError as error:
             raise CorpusError(
                 f"cannot read the tokenizer {path}: {error.strerror}; name a readable "

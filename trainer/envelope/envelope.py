@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from trainer.envelope.fit import MemoryFit, fit
 from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
 from trainer.errors import EnvelopeError, MachineryError
+from trainer.given_file import read_given
 from trainer.memory import DeviceLimit
 from trainer.spec import Finite, Frozen, NonNegative, explain
 
@@ -131,7 +132,7 @@ class Envelope(Frozen):
         :raises EnvelopeError: where it is missing or none of ours.
         """
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_given(path))
         except ValidationError as error:
             raise EnvelopeError(
                 f"{path} is not an envelope: {explain(error)}; delete it, or measure it again with:"

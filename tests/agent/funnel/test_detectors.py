@@ -15,6 +15,8 @@ from trainer.spec import TrialFailed
 STEPS = 400
 sigmas = st.floats(-3, -0.7).map(lambda exponent: 10**exponent)
 seeds = st.integers(0, 10_000)
+# What follows holds of nearly every curve and not of each, so no profile draws other cases;
+# how often a detector errs is measured elsewhere.
 
 
 def rise(at: int, height: float) -> Floats:
@@ -22,7 +24,7 @@ def rise(at: int, height: float) -> Floats:
     return np.where(np.arange(1, STEPS + 1) >= at, height, 0.0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, derandomize=True)
 @given(
     st.sampled_from([100, 300, 1000]),
     st.floats(0.1, 0.5),
@@ -58,7 +60,7 @@ def test_false_alarms_are_rare_where_some_batches_are_much_harder() -> None:
     assert alarms <= 4
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(sigmas, seeds, st.integers(100, 320), st.floats(1, 30))
 def test_a_loss_that_jumps_and_stays_diverges_there(
     sigma: float, seed: int, at: int, height: float
@@ -70,7 +72,7 @@ def test_a_loss_that_jumps_and_stays_diverges_there(
     assert abs(verdict.step - at) <= 5
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, derandomize=True)
 @given(sigmas, seeds, st.integers(80, 250))
 def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
     sigma: float, seed: int, at: int
@@ -83,7 +85,7 @@ def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
     assert at < verdict.step < at + 0.4 * (STEPS - at)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(sigmas, seeds, st.integers(60, 300), st.integers(8, 20))
 def test_a_loss_that_jumps_and_comes_back_spikes_there(
     sigma: float, seed: int, at: int, lasting: int
@@ -118,7 +120,7 @@ def test_the_settling_is_left_out() -> None:
     assert judged(points(loss), warmup=20).step is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, derandomize=True)
 @given(st.floats(-3, -1.7).map(lambda exponent: 10**exponent), seeds, st.floats(0.3, 0.6))
 def test_a_loss_that_stops_falling_plateaus_there(sigma: float, seed: int, share: float) -> None:
     at = round(share * STEPS)
@@ -144,7 +146,7 @@ def test_flat_at_last_or_hidden_by_noise_is_no_plateau() -> None:
         assert plateau(Curve(points(loss), steps=STEPS, warmup=10)) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, derandomize=True)
 @given(seeds, st.integers(100, 250), st.floats(25, 1e4))
 def test_a_gradient_norm_that_grows_for_good_blows_up(seed: int, at: int, factor: float) -> None:
     step = np.arange(1, STEPS + 1)

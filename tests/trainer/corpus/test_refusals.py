@@ -285,3 +285,55 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
     assert f"run: pip install 'autoresearch[{extra}]'" in last_line
     assert issubclass(CorpusError, AutoresearchError)
     assert "CorpusError" in last_line
+
+
+# --- bombs ---------------------------------------------------------------------------------------
+
+PEAK = """
+import sys
+from pathlib import Path
+import pyarrow.parquet
+from trainer.corpus.records import parquet_documents
+
+def peak_mib():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+path = Path(sys.argv[1])
+before = peak_mib()
+with path.open("rb") as file:
+    rows = sum(1 for _ in parquet_documents(file, path, "text", lambda _: None))
+print(rows, peak_mib() - before)
+"""
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_parquet_bomb_is_refused(tmp_path: Path, use_dictionary: bool) -> None:
+    """A few kilobytes that are gigabytes: many rows of one text of 16 MiB."""
+    bomb = tmp_path / "bomb.parquet"
+    write_rows(bomb, "x" * (16 << 20), rows=128 if use_dictionary else 4, plain=not use_dictionary)
+    assert bomb.stat().st_size < 1 << 16
+    with pytest.raises(CorpusError, match=r"bomb.parquet unpacks .* which no text does; leave it"):
+        prepare([str(bomb)], cache_dir=tmp_path / "cache")
+
+
+def test_a_long_text_that_many_rows_repeat_is_held_a_few_times(tmp_path: Path) -> None:
+    """It cannot be packed, so nothing but its size says that a batch of 128 would be gigabytes."""
+    repeats = tmp_path / "repeats.parquet"
+    write_rows(repeats, os.urandom(8 << 20).hex(), rows=64)
+    assert repeats.stat().st_size < 32 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, repeats], capture_output=True, text=True, check=True
+    )
+    rows, growth_mib = done.stdout.split()
+    assert int(rows) == 64
+    assert float(growth_mib) < 800, "64 of them are 1,024 MiB, and twice that as Python's"
+
+
+def write_rows(path: Path, text: str, *, rows: int, plain: bool = False) -> None:
+    once = pyarrow.array([text])
+    table = pyarrow.table(
+        {"text": pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * rows, "int32"), once)}
+    )
+    if plain:
+        table = pyarrow.table({"text": [text] * rows})
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=not plain)
