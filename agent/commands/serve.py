@@ -97,6 +97,7 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
     import uvicorn  # noqa: PLC0415
 
     from trajectory.live.app import create_app  # noqa: PLC0415
+    from trajectory.live.connections import BACKLOG, PatientProtocol  # noqa: PLC0415
 
     class Server(uvicorn.Server):
         """Ends its event streams as soon as it is asked to end: uvicorn would wait for them, then
@@ -113,6 +114,8 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
         typer.echo(f"http://{shown}:{address[1]}  (Ctrl-C ends it)")
         config = uvicorn.Config(
             create_app(board, access),
+            http=PatientProtocol,
+            backlog=BACKLOG,
             log_level="warning",
             access_log=False,
             server_header=False,

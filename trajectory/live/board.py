@@ -42,10 +42,11 @@ class Watched:
             landed = self.follower.poll()
             self.error = None
         except AutoresearchError as error:
-            landed, self.error = [], str(error)
+            landed, self.error = [], readable(str(error))
         except Exception as error:  # noqa: BLE001 (the others are followed all the same)
             said = " ".join(f"{type(error).__name__}: {error}".split())
-            landed, self.error = [], f"it cannot be followed ({said[:MESSAGE_CHARACTERS]})"
+            said = readable(said[:MESSAGE_CHARACTERS])
+            landed, self.error = [], f"it cannot be followed ({said})"
         self.device.poll()
         running = self.follower.running
         seen = (
@@ -111,7 +112,7 @@ class Board:
         known = {watched.follower.directory for watched in campaigns.values()}
         for directory in found:
             if directory not in known:
-                name = _free_name(directory.name or "campaign", campaigns)
+                name = _free_name(readable(directory.name) or "campaign", campaigns)
                 campaigns[name] = Watched(name, directory, self._draw)
         self.campaigns = campaigns
 
@@ -183,6 +184,11 @@ class Board:
     def listeners(self) -> int:
         """Open event streams."""
         return len(self._listeners)
+
+
+def readable(name: str) -> str:
+    """A file's name as text that can be sent: what in it is no UTF-8 is shown as such."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _holds_campaign(directory: Path) -> bool:

@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory.live.access import Access
-from trajectory.live.pages import OPEN_PATHS
+from trajectory.live.pages import LINKED_PATHS, OPEN_PATHS
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -49,9 +49,11 @@ class Gate:
 
 
 def _turned_away(request: Request, access: Access) -> Response | None:
-    if request.method not in {"GET", "HEAD"} and not _is_from_here(request):
+    # Not the path of request.url, which is made of whatever the Host header says.
+    path = request.scope["path"]
+    if _is_from_elsewhere(request, path):
         return PlainTextResponse("asked for by a page from elsewhere", 403)
-    if request.url.path in OPEN_PATHS or access.admits(request.headers, request.cookies):
+    if path in OPEN_PATHS or access.admits(request.headers, request.cookies):
         return None
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse("/login", 303)
@@ -62,7 +64,15 @@ def _turned_away(request: Request, access: Access) -> Response | None:
     )
 
 
-def _is_from_here(request: Request) -> bool:
-    """Whether no other site's page sent it; browsers name the origin of every such request."""
+def _is_from_elsewhere(request: Request, path: str) -> bool:
+    """Whether another site's page sent it: not by a link to the page, which anybody may set.
+
+    Browsers name the origin of what could change something, and of everything whether it is the
+    same; others than browsers say neither.
+    """
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if request.method not in {"GET", "HEAD"} and origin is not None:
+        return urlsplit(origin).netloc != request.headers.get("host")
+    if request.headers.get("sec-fetch-site", "none") in {"same-origin", "none"}:
+        return False
+    return path not in LINKED_PATHS or request.headers.get("sec-fetch-mode") != "navigate"

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from trainer.spec import CurvePoint, Frozen, Scalar
 from trajectory.live.album import Figures
-from trajectory.live.board import Board, Watched
+from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
@@ -218,7 +218,7 @@ def _summary(watched: Watched) -> CampaignSummary:
     campaign = follower.campaign
     return CampaignSummary(
         name=watched.name,
-        directory=str(follower.directory),
+        directory=readable(str(follower.directory)),
         menu=campaign.menu_name if campaign else None,
         created_at=campaign.created_at if campaign else None,
         error=watched.error,

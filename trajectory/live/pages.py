@@ -20,6 +20,8 @@ FILES = {
 }
 OPEN_PATHS = frozenset({"/healthz", "/login", *(f"/static/{name}" for name in FILES)})
 """What says nothing of any campaign."""
+LINKED_PATHS = frozenset({"/", "/login"})
+"""What another site may link to: looking at it begins nothing."""
 MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
 """What a wrong token costs whoever tries one."""

@@ -1,0 +1,169 @@
+"""Who knocks at the page's door otherwise than with a browser on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.requests import HTTPConnection
+
+from tests.trajectory.live.server import Server, serving, simulated, write_campaign
+from trajectory.live.access import Access
+from trajectory.live.gate import Gate
+
+TOKEN = "a-token-of-some-length-0123456789"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    write_campaign(tmp_path / "runs" / "first", simulated(8))
+    return tmp_path / "runs"
+
+
+def asked(server: Server, path: str = "/api/campaigns", **headers: str) -> httpx2.Response:
+    """With headers whose underscores are hyphens."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx2.get(server.url + path, headers=named, timeout=40)
+
+
+def raw(server: Server, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=40) as connection:
+        connection.sendall(request)
+        return connection.recv(1 << 16)
+
+
+# --- the token ---------------------------------------------------------------------------------
+
+
+def test_no_host_header_opens_the_gate(runs: Path) -> None:
+    with serving(runs, token=TOKEN) as server:
+        for host in (b"x/healthz?", b"x/login?", b"x/healthz#", b"[::1]/healthz?"):
+            request = b"GET /api/campaigns HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+            status = raw(server, request).split(b"\r\n")[0]
+            assert status.split()[1] in {b"400", b"401"}
+
+
+def test_the_gate_does_not_look_at_what_the_host_header_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever version of Starlette makes of it."""
+    answers: list[int] = []
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            answers.append(int(str(message["status"])))
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    async def inside(*_: object) -> None:
+        answers.append(200)
+
+    monkeypatch.setattr(HTTPConnection, "url", property(lambda _: pytest.fail("it looked")))
+    gate = Gate(inside, Access(TOKEN))  # type: ignore[arg-type]
+    for path in ("/api/campaigns", "/healthz", "//healthz", "/healthz/", "/static/../api"):
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "headers": [(b"host", b"x/healthz?")],
+            "query_string": b"",
+        }
+        asyncio.run(gate(scope, receive, send))  # type: ignore[arg-type]
+    assert answers == [401, 200, 401, 401, 401]
+
+
+# --- pages from elsewhere ----------------------------------------------------------------------
+
+
+def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:
+    with serving(runs) as server:
+        figures = "/api/campaigns/first/figures"
+        for site in ("cross-site", "same-site"):
+            for mode in ("no-cors", "cors", "navigate"):
+                refused = asked(server, figures, sec_fetch_site=site, sec_fetch_mode=mode)
+                assert refused.status_code == 403, (site, mode)
+        assert asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="navigate").is_success
+        assert not asked(
+            server, "/", sec_fetch_site="cross-site", sec_fetch_mode="no-cors"
+        ).is_success
+        assert not asked(server, figures, sec_fetch_site="same-origin").json()["error"]
+        assert asked(server, figures).is_success, "a script says nothing of sites"
+
+
+# --- those who only begin to ask ---------------------------------------------------------------
+
+BEGUN = {
+    "head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+    "nothing": b"",
+    "body": b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx",
+}
+
+
+def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
+    """More of them than the server may open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the server's, which inherits it
+    try:
+        context = serving(runs)
+        server = context.__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    held = []
+    try:
+        for begun in (*BEGUN.values(),) * 100:
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            held[-1].sendall(begun)
+        assert asked(server).status_code == 200
+    finally:
+        for connection in held:
+            connection.close()
+        context.__exit__(None, None, None)
+
+
+def test_a_request_that_never_ends_is_ended_and_a_stream_is_not(runs: Path) -> None:
+    with serving(runs) as server:
+        address = ("127.0.0.1", server.port)
+        with (
+            socket.create_connection(address, timeout=40) as slow,
+            socket.create_connection(address, timeout=40) as stream,
+        ):
+            slow.sendall(BEGUN["head"])
+            stream.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" in stream.recv(100)
+            began = time.monotonic()
+            with pytest.raises(ConnectionResetError):
+                while slow.recv(1000):
+                    pass
+                raise ConnectionResetError
+            assert 5 < time.monotonic() - began < 35
+            stream.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while stream.recv(1000):
+                    pass
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_no_utf_8_is_shown(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff\xfe"))
+    write_campaign(odd, simulated(4))
+    write_campaign(tmp_path / "broken\udcff", simulated(2)[:1]).write_text("{")
+    with serving(tmp_path) as server:
+        for _ in range(100):
+            told = asked(server).json()
+            if len(told) == 2 and all(one["status"]["caught_up"] for one in told):
+                break
+            time.sleep(0.1)
+        names = {one["name"] for one in told}
+        assert names == {"run-\ufffd\ufffd", "broken\ufffd"}
+        assert all(asked(server, f"/api/campaigns/{name}/now").is_success for name in names)
+        assert asked(server, "/metrics").is_success
+        assert asked(server, "/healthz").json() == {"status": "ok"}
