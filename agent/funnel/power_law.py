@@ -2,10 +2,10 @@
 
 The form is that of Hestness et al. 2017 (arXiv 1712.00409) and Hoffmann et al. 2022 (arXiv
 2203.15556), taken along one run. For a given alpha the other two are a linear least-squares
-problem (variable projection, Golub and Pereyra 1973), solved for every alpha of a fine grid at
-once; E and A are kept from going below zero.
+problem (variable projection, Golub and Pereyra 1973), solved for every alpha of a grid at once;
+then of finer grids around the best. E and A are kept from going below zero.
 
-Shapes: R replicates, K exponents, N points.
+Shapes: R replicates, K exponents, N points; G is R, or 1 where all share one grid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 EXPONENTS_K: Array = np.geomspace(0.02, 2.0, 200)
-"""Neighbours are 2.3 % apart."""
+"""Where the search begins: neighbours are 2.3 % apart."""
+_FINER = 16
+"""Parts into which the stretch to each neighbour is cut, each time."""
+_ROUNDS = 3
+"""Of finer grids; after them neighbours are 6e-6 apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +51,55 @@ def fit_power_laws(t_N: Array, loss_RN: Array, weight_N: Array) -> PowerLaws:
     :param weight_N: inverse variances, up to a factor.
     """
     scale = float(np.exp(np.average(np.log(t_N), weights=weight_N)))
+    log_ratio_N = np.log(t_N / scale)
     w_N = weight_N / weight_N.sum()
-    x_KN = (t_N / scale)[None, :] ** -EXPONENTS_K[:, None]
-    mean_x_K = x_KN @ w_N
+    exponents_GK = EXPONENTS_K[None, :]
+    spacing = float(np.log(EXPONENTS_K[1] / EXPONENTS_K[0]))
+    laws = _best_of(exponents_GK, log_ratio_N, loss_RN, w_N, scale)
+    for _ in range(_ROUNDS):
+        steps_K = np.linspace(-spacing, spacing, 2 * _FINER + 1)  # the best so far among them
+        around_GK = laws.exponents[:, None] * np.exp(steps_K)
+        exponents_GK = np.clip(around_GK, EXPONENTS_K[0], EXPONENTS_K[-1])
+        laws = _best_of(exponents_GK, log_ratio_N, loss_RN, w_N, scale)
+        spacing /= _FINER
+    return laws
+
+
+def _best_of(
+    exponents_GK: Array, log_ratio_N: Array, loss_RN: Array, w_N: Array, scale: float
+) -> PowerLaws:
+    """The best law of every row with one of its exponents.
+
+    :param log_ratio_N: of ``t`` to ``scale``.
+    :param w_N: weights that add up to 1.
+    """
+    x_GKN = np.exp(-exponents_GK[..., None] * log_ratio_N)
+    mean_x_GK = x_GKN @ w_N
+    square_x_GK = (x_GKN**2) @ w_N
     mean_y_R = loss_RN @ w_N
-    var_x_K = (x_KN**2) @ w_N - mean_x_K**2
-    cov_RK = (loss_RN * w_N) @ x_KN.T - mean_y_R[:, None] * mean_x_K[None, :]
-    amplitude_RK = np.maximum(cov_RK / var_x_K, 0.0)
-    floor_RK = mean_y_R[:, None] - amplitude_RK * mean_x_K
+    mean_xy_RK = ((loss_RN * w_N)[:, None, :] @ x_GKN.swapaxes(1, 2))[:, 0, :]
+    covariance_RK = mean_xy_RK - mean_y_R[:, None] * mean_x_GK
+    amplitude_RK = np.maximum(covariance_RK / (square_x_GK - mean_x_GK**2), 0.0)
+    floor_RK = mean_y_R[:, None] - amplitude_RK * mean_x_GK
     below_RK = floor_RK < 0
-    through_zero_RK = ((loss_RN * w_N) @ x_KN.T) / ((x_KN**2) @ w_N)
-    amplitude_RK = np.where(below_RK, through_zero_RK, amplitude_RK)
+    amplitude_RK = np.where(below_RK, mean_xy_RK / square_x_GK, amplitude_RK)
     floor_RK = np.where(below_RK, 0.0, floor_RK)
-    best_R = _weighted_squares(loss_RN, x_KN, w_N, floor_RK, amplitude_RK).argmin(axis=1)
+    best_R = _weighted_squares(loss_RN, x_GKN, w_N, floor_RK, amplitude_RK).argmin(axis=1)
     row_R = np.arange(len(loss_RN))
     return PowerLaws(
         floors=floor_RK[row_R, best_R],
         amplitudes=amplitude_RK[row_R, best_R],
-        exponents=EXPONENTS_K[best_R],
+        exponents=np.broadcast_to(exponents_GK, floor_RK.shape)[row_R, best_R],
         scale=scale,
     )
 
 
 def _weighted_squares(
-    loss_RN: Array, x_KN: Array, w_N: Array, floor_RK: Array, amplitude_RK: Array
+    loss_RN: Array, x_GKN: Array, w_N: Array, floor_RK: Array, amplitude_RK: Array
 ) -> Array:
     squares_RK = np.empty_like(floor_RK)
     for row, loss_N in enumerate(loss_RN):
+        x_KN = x_GKN[row if len(x_GKN) > 1 else 0]
         fitted_KN = floor_RK[row][:, None] + amplitude_RK[row][:, None] * x_KN
         squares_RK[row] = ((loss_N - fitted_KN) ** 2) @ w_N
     return squares_RK

@@ -9,11 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 Scalar: TypeAlias = bool | int | float | str
 """The value of a knob."""
 
-MAX_INT = 2**63 - 1
-"""What SQLite, Parquet and torch hold of an integer; JSON itself knows no bound."""
-
-PositiveInt = Annotated[int, Field(gt=0, le=MAX_INT, strict=True)]
-NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_INT, strict=True)]
+PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
