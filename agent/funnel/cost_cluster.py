@@ -83,7 +83,7 @@ def compare_cluster(rates: Rates, asked: ClusterQuestion) -> ClusterAnswer:
     life_months = rates.spark_life_years * MONTHS_PER_YEAR
     capex = units * rates.spark_capex_usd
     power = units * rates.spark_electricity_hourly * asked.hours_per_month
-    rented = asked.gpus * hourly_usd(GPUS[asked.gpu], rates, None) * asked.hours_per_month
+    rented = asked.gpus * asked.hourly_usd(rates) * asked.hours_per_month
     return ClusterAnswer(
         units=units,
         owned_capex_usd=capex,
@@ -135,7 +135,7 @@ def cluster_section(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer)
             "rented, a month",
             answer.rented_usd,
             "usd",
-            f"{gpus} × ${hourly_usd(GPUS[asked.gpu], rates, None):g}/h × {hours}",
+            f"{gpus} × ${asked.hourly_usd(rates):g}/h × {hours}",
         ),
         Figure(
             "owned_to_rented",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from importlib import resources
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.requests import ClientDisconnect
 
 from trajectory.live.access import COOKIE, SESSION_S, Access
 
@@ -68,10 +70,11 @@ async def login(request: Request) -> Response:
 async def _beginning(request: Request) -> bytes:
     """Of its body, as much as a form may have: whoever sends it has shown no token yet."""
     body = b""
-    async for some in request.stream():
-        body += some
-        if len(body) > MAX_FORM_BYTES:
-            break
+    with suppress(ClientDisconnect):  # it went, or kept the server waiting for too long
+        async for some in request.stream():
+            body += some
+            if len(body) > MAX_FORM_BYTES:
+                break
     return body[:MAX_FORM_BYTES]
 
 
