@@ -15,6 +15,7 @@ from rich.text import Text
 
 from agent.campaign import Campaign
 from agent.judge import Assessment
+from agent.pace import Pace
 from agent.wording import changes_text, difference, duration_text
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
@@ -31,6 +32,7 @@ class Progress:
     def __init__(self, campaign: Campaign, iterations: int) -> None:
         self.campaign = campaign
         self.iterations = iterations
+        self.pace = Pace()
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
 
     def ended(self, row: IterationRow) -> None:
@@ -109,7 +111,11 @@ class PlainDisplay:
     def proposing(self, iteration: int) -> None: ...
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_point(self, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        if slow := self._progress.pace.ended(record):
+            self.note(slow)
+
     def assessed(self, assessment: Assessment) -> None: ...
 
     def iteration_ended(self, row: IterationRow) -> None:
@@ -175,6 +181,8 @@ class LiveDisplay:
     def trial_ended(self, record: TrialRecord) -> None:
         self._running = None
         self._draw("deciding")
+        if slow := self._progress.pace.ended(record):
+            self.note(slow)
 
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.decision.explanation)

@@ -26,10 +26,12 @@ def check(
 
     A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
     \\"reason\\": \\"…\\"}". Each is judged by itself as an edit of the menu's baseline, under the
-    menu's own budget; none counts as tried for the next.
+    menu's own budget; none counts as tried for the next. The memory rail is off, and stderr says
+    so: what fits is known of a device and a corpus, which a campaign has.
     """
     chosen = load_menu(menu)
     rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes)
+    typer.echo("the memory rail is off here: the loop refuses what would not fit as well", err=True)
     for raw in read_replies(sys.stdin.buffer):
         checked = rails.check(raw, chosen.baseline)
         typer.echo(json.dumps(_fields(checked)) if as_json else _line(checked))

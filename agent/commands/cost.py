@@ -93,6 +93,10 @@ def cost(
 def cluster(
     gpus: Annotated[int, typer.Option(help="Rented GPUs.")] = 8,
     gpu: Annotated[GpuName, typer.Option(help="Which.")] = "h100",
+    hourly_usd: Annotated[
+        float | None,
+        typer.Option(help="Of one GPU, USD. Default: the rates'; none is known for b200."),
+    ] = None,
     gpu_tflops: Annotated[
         float | None,
         typer.Option(help="That a GPU reaches in training. Default: 40 % of its data sheet's."),
@@ -117,7 +121,7 @@ def cluster(
     """
     chosen = _rates(rates)
     reached = usual_tflops(gpu) if gpu_tflops is None else gpu_tflops
-    asked = _cluster_question(gpus, gpu, reached, unit_tflops, scaling, hours_per_month)
+    asked = _cluster_question(gpus, gpu, reached, hourly_usd, unit_tflops, scaling, hours_per_month)
     answer = compare_cluster(chosen, asked)
     section = cluster_section(chosen, asked, answer)
     assumptions = cluster_assumptions(asked)
@@ -214,6 +218,7 @@ def _cluster_question(
     gpus: int,
     gpu: GpuName,
     gpu_tflops: float,
+    hourly_usd: float | None,
     unit_tflops: float,
     scaling: float,
     hours_per_month: float,
@@ -223,6 +228,7 @@ def _cluster_question(
             gpus=gpus,
             gpu=gpu,
             gpu_tflops=gpu_tflops,
+            gpu_hourly_usd=hourly_usd,
             unit_tflops=unit_tflops,
             scaling=scaling,
             hours_per_month=hours_per_month,

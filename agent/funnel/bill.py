@@ -17,7 +17,14 @@ class CloudKeys:
     node: str
     node_at_target: str
 
+    def at_target(self, rates: Rates) -> str:
+        """The published key names its factor, and so is kept where the factor is that one."""
+        published = rates.target_scale == PUBLISHED_TARGET_SCALE
+        suffix = f"_{PUBLISHED_TARGET_SCALE}x" if published else ""
+        return self.node_at_target + suffix
 
+
+PUBLISHED_TARGET_SCALE = 60
 ITER_KEYS = CloudKeys("h100_single", "h100_8gpu_node", "h100_8gpu_node_target_scale")
 CAMPAIGN_KEYS = CloudKeys(
     "h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale"
@@ -89,7 +96,7 @@ class Bill:
             ),
             (keys.node, "a node of 8 H100", self.node, f"{GPUS_PER_NODE} × one H100"),
             (
-                keys.node_at_target,
+                keys.at_target(rates),
                 f"the node at {scale}× the scale",
                 self.node_at_target,
                 f"{scale} × the node",

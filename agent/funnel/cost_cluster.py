@@ -17,10 +17,10 @@ from pydantic import Field
 
 from agent.funnel.figures import Figure, Section, ratio
 from agent.funnel.gpus import GPUS, UTILISATION, hourly_usd
-from agent.funnel.rates import HOURS_PER_YEAR, Rates
+from agent.funnel.rates import HOURS_PER_YEAR, Price, Rates
 from trainer.spec import Frozen, PositiveInt
 
-GpuName: TypeAlias = Literal["h100", "h200"]
+GpuName: TypeAlias = Literal["h100", "h200", "b200"]
 Tflops: TypeAlias = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 
 MONTHS_PER_YEAR = 12
@@ -39,11 +39,20 @@ class ClusterQuestion(Frozen):
     gpu: GpuName = "h100"
     gpu_tflops: Tflops
     """Of one; see :func:`usual_tflops`."""
+    gpu_hourly_usd: Price | None = None
+    """Of one; None: the rates'."""
     unit_tflops: Tflops = UNIT_TFLOPS
     scaling: Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)] = 1.0
     """Of the units' added-up speed, what is left when they work together."""
     hours_per_month: Annotated[float, Field(gt=0, le=LONGEST_MONTH_HOURS)] = HOURS_PER_MONTH
     """In use: rented and paid for, or drawing power."""
+
+    def hourly_usd(self, rates: Rates) -> float:
+        """What a GPU costs an hour.
+
+        :raises HandoffError: where neither the question nor the rates say.
+        """
+        return hourly_usd(GPUS[self.gpu], rates, self.gpu_hourly_usd)
 
 
 class ClusterAnswer(Frozen):

@@ -127,3 +127,9 @@ def test_a_verdict_comes_before_the_next_line_is_written() -> None:
         assert time.perf_counter() - began < 10
         process.stdin.close()
         assert process.wait(10) == 0
+
+
+def test_it_says_that_memory_is_not_looked_at() -> None:
+    result = CliRunner().invoke(app, ["--menu", "cpu-tiny"], lines(GOOD))
+    assert result.stdout == "allowed\n"
+    assert "the memory rail is off" in result.stderr

@@ -123,3 +123,21 @@ def test_the_installed_command(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == "error: WRONG_PICK_RATE is 'half', and should be a valid number\n"
+
+
+def test_published_keys_are_kept_where_they_mean_the_same() -> None:
+    def keys(*more: str) -> str:
+        return run("--json", *more)
+
+    assert '"h100_8gpu_node_target_scale_60x"' in keys()
+    assert '"8xh100_one_week"' in keys()
+    other = keys("--set", "TARGET_SCALE=30", "--set", "FINAL_NODE_HOURS=100")
+    assert "target_scale_60x" not in other
+    assert '"h100_8gpu_node_target_scale"' in other
+    assert '"8xh100_100_hours"' in other
+
+
+def test_a_gpu_without_a_rate_is_compared_at_the_price_that_is_given() -> None:
+    told = json.loads(run("cluster", "--gpu", "b200", "--hourly-usd", "5", "--gpus", "2", "--json"))
+    assert told["monthly_usd"]["rented_usd"] == pytest.approx(2 * 5 * 730.5)
+    assert "--hourly-usd" in refusal("cluster", "--gpu", "b200")

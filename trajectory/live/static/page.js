@@ -226,6 +226,7 @@ function drawHead({ summary }) {
   document.title = `${status.iterations} · ${summary.name} · autoresearch`;
   byId("name").textContent = visible(summary.name);
   byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${visible(summary.menu)}` : ""}`;
+  byId("pause").hidden = status.state === "silent"; // nothing is there to read the file
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
