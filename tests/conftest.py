@@ -23,4 +23,5 @@ settings.register_profile(
     derandomize=False,
     max_examples=500,
 )
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=10)
 settings.load_profile("repeatable")

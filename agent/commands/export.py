@@ -50,7 +50,8 @@ def export(
         str | None,
         typer.Option(
             "--out",
-            help="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. "
+            help="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. A new file "
+            "appears whole or not at all; to what is there MLflow adds run by run. "
             "Default: a file in the campaign's folder export.",
         ),
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.exports.base import Exported, Subject, whole_database
 from trainer.spec import CurvePoint
 from trainer.trial_files import read_curve
+from trajectory.errors import FormatError
 from trajectory.formats.mlflow_runs import write_runs, write_trials
 from trajectory.formats.tracked import tracked_trials
 from trajectory.tables import hidden
@@ -30,6 +31,12 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
     campaign_id = subject.campaign().id
     experiment = f"{subject.name} {campaign_id}"
     with whole_database(where) as place:
-        count = write_trials(place, experiment, tracked_trials(subject.rows()), curve)
+        try:
+            count = write_trials(place, experiment, tracked_trials(subject.rows()), curve)
+        except FormatError as error:
+            if place != where:  # a new file, of which nothing stays
+                raise
+            stays = f"what was written before it stays in the experiment {experiment!r}"
+            raise FormatError(f"{error} ({stays})") from error
     notes = (f"{len(without)} trials are without a curve: none lies there",) if without else ()
     return Exported(count, "runs", hidden(where), notes)

@@ -28,6 +28,10 @@ MESSAGE_CHARACTERS = 300
 RETRIES = 2
 """Of a request to a tracking server: some seconds, where MLflow's own number means two minutes of
 silence. MLflow reads it from the environment, where a user's own stays."""
+KNOCK_S = 10.0
+"""For a tracking server to answer the first time."""
+ANSWER_S = 20
+"""For each answer after it; MLflow itself would wait two minutes, several times."""
 Curves = Callable[[str], Sequence[CurvePoint]]
 """From a trial's id to its curve; empty where there is none."""
 
@@ -51,6 +55,9 @@ def mlflow_client(where: str) -> Any:
     retries: Any = environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES
     if not retries.is_set():
         retries.set(RETRIES)
+    answer_s: Any = environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT
+    if not answer_s.is_set():
+        answer_s.set(ANSWER_S)
     # It announces each table it makes, and prints the errors that it raises as well.
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     with translated(where):
@@ -59,7 +66,17 @@ def mlflow_client(where: str) -> Any:
 
 
 def _knock(uri: str) -> None:
-    """See that a database can be opened: MLflow would try for two minutes, and say so."""
+    """See that a database can be opened or a server answers: MLflow would try for minutes."""
+    if uri.startswith(("http://", "https://")):
+        import requests  # noqa: PLC0415 (what MLflow asks with)
+
+        try:
+            requests.get(f"{uri.rstrip('/')}/health", timeout=KNOCK_S)  # whatever it answers
+        except requests.RequestException as error:
+            raise FormatError(
+                f"the tracking server at {hidden(uri)} cannot be reached; see that it runs and "
+                "answers there, or give a file's path"
+            ) from error
     if uri.partition("://")[0].partition("+")[0] in {"postgresql", "mysql", "mssql", "sqlite"}:
         engine = sa.create_engine(uri, poolclass=sa.NullPool)
         engine.connect().close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +32,8 @@ class Report:
 def write_report(findings: Findings, out: Path) -> Report:
     """Write a campaign's report into a folder, made where it is missing.
 
-    Each file appears whole or not at all, the page last.
+    All files appear, or none: each is written beside its place, and they are moved there, the page
+    last, once there was room for all.
 
     :raises OSError: where the folder cannot be written.
     """
@@ -39,23 +41,27 @@ def write_report(findings: Findings, out: Path) -> Report:
         album = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures(findings)]
     page = render(findings, [drawing for drawing, _ in album], datetime.now(UTC))
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
+    files: dict[Path, bytes] = {}
     for drawing, image in album:
-        files += [out / FIGURES / f"{drawing.name}.{kind}" for kind in ("svg", "png")]
-        _replace(files[-2], drawing.standalone.encode())
-        _replace(files[-1], image)
-    _replace(out / PAGE, page.encode())
-    return Report(out / PAGE, tuple(files))
+        files[out / FIGURES / f"{drawing.name}.svg"] = drawing.standalone.encode()
+        files[out / FIGURES / f"{drawing.name}.png"] = image
+    figures = tuple(files)
+    _replace_all({**files, out / PAGE: page.encode()})
+    return Report(out / PAGE, figures)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write beside it and move over it."""
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _replace_all(files: Mapping[Path, bytes]) -> None:
+    """Write all of them beside their places, then move them there, in their order."""
+    beside: dict[Path, Path] = {}
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), 0o644)
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+        for path, data in files.items():
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            beside[path] = Path(name)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                os.fchmod(file.fileno(), 0o644)
+        for path, new in beside.items():
+            new.replace(path)
+    finally:
+        for new in beside.values():
+            new.unlink(missing_ok=True)

@@ -1,0 +1,33 @@
+"""A tracking server that does not answer holds no export."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from trajectory.errors import FormatError
+from trajectory.formats import mlflow_runs
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """It takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_silent_server_is_given_up_soon(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_runs, "KNOCK_S", 0.5)
+    began = time.monotonic()
+    with pytest.raises(FormatError, match=r"tracking server at .* cannot be reached"):
+        mlflow_runs._knock(silent)
+    assert time.monotonic() - began < 20
+
+
+def test_a_server_that_is_gone_is_told_of_at_once(silent: str) -> None:
+    gone = silent.rsplit(":", 1)[0] + ":9"
+    with pytest.raises(FormatError, match="cannot be reached"):
+        mlflow_runs._knock(gone)
