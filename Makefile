@@ -13,7 +13,7 @@ ROUNDS ?= 5
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := $(if $(SLOW),,-m "not slow")
 
-.PHONY: loop test lint types tests explore bench docs clean
+.PHONY: loop test lint types tests quick explore bench docs clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -29,6 +29,16 @@ types: $(VENV)/.installed-dev
 
 tests: $(VENV)/.installed-dev $(VENV)/.system
 	$(BIN)/python -m pytest -n 2 $(PYTEST_MARKS) $(PYTEST_ARGS)
+
+# For the everyday change: style, types and what runs without starting programs, servers or training.
+# What it leaves out `make test` has.
+QUICK := tests/test_architecture.py tests/agent/test_[c-z]*.py tests/agent/proposers \
+  tests/agent/funnel tests/trajectory/test_*.py tests/trajectory/formats tests/trainer/telemetry
+QUICK_LEFT_OUT := command|doctor|browser|postgres|extreme|provoked|stress|history|longruns|handoff
+
+quick: lint types
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
+	  -k "not ($(subst |, or ,$(QUICK_LEFT_OUT)))" $(QUICK) $(PYTEST_ARGS)
 
 # Property tests on cases that nobody has tried: every round a fresh seed, printed, and more cases than
 # `make test` draws. A seed that fails is tried again with ROUNDS=1 SEED=...
