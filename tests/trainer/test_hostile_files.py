@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.support.trials import trial_ok, trial_spec
+from trainer.envelope.sweep import counted_step_s
 from trainer.errors import AutoresearchError, MachineryError
 from trainer.messages import Ended
 from trainer.outcome import Ending, judge
@@ -303,3 +304,16 @@ def test_a_trial_cannot_have_lasted_longer_than_it_may(tmp_path: Path) -> None:
     assert wall_s(tmp_path, at_most_s=30) == 30
     os.utime(tmp_path / RESULT_NAME, (12, 12))
     assert wall_s(tmp_path, at_most_s=30) == 12
+
+
+def test_a_curve_in_which_no_time_passes_is_no_measure_of_a_step() -> None:
+    for elapsed_s in (5e-324, 1e-300):
+        points = [POINT, POINT.model_copy(update={"step": 2, "elapsed_s": POINT.elapsed_s})]
+        points += [POINT.model_copy(update={"step": 3, "elapsed_s": 0.0})]
+        still = [
+            POINT.model_copy(update={"step": 1, "elapsed_s": 0.0}),
+            POINT.model_copy(update={"step": 2, "elapsed_s": elapsed_s}),
+        ]
+        for curve in (points, still):
+            with pytest.raises(MachineryError, match="none to count after step 1"):
+                counted_step_s(curve, 1)

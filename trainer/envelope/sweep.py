@@ -194,6 +194,10 @@ def _unmeasured(
     return EnvelopePoint.model_validate(fields)
 
 
+_LEAST_S = 1e-9
+"""Between two steps; nothing is divided by less."""
+
+
 def counted_step_s(curve: Sequence[CurvePoint], warmup: int) -> float:
     """Mean time of a step, in seconds, over those after the first ``warmup`` ones.
 
@@ -201,7 +205,7 @@ def counted_step_s(curve: Sequence[CurvePoint], warmup: int) -> float:
     """
     elapsed_s = {0: 0.0} | {point.step: point.elapsed_s for point in curve}
     last = max(elapsed_s)
-    if warmup not in elapsed_s or elapsed_s[last] <= elapsed_s[warmup]:
+    if warmup not in elapsed_s or elapsed_s[last] - elapsed_s[warmup] < _LEAST_S:
         raise MachineryError(
             f"the curve of a trial has the steps {sorted(elapsed_s)} and none to count after step"
             f" {warmup}; measure that point again"
