@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -159,3 +160,11 @@ def test_signing_in(page: Page, tmp_path: Path) -> None:
         page.click("button")
         expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
         assert TOKEN not in page.url
+
+
+def test_no_pause_is_offered_where_nothing_reads_the_file(page: Page, tmp_path: Path) -> None:
+    journal = write_campaign(tmp_path / "c", simulated(8))
+    os.utime(journal, (1e9, 1e9))  # it ended long ago
+    with serving(tmp_path) as server:
+        shows(page, server)
+        expect(page.locator("#pause")).to_be_hidden()
