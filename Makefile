@@ -33,8 +33,8 @@ tests: $(VENV)/.installed-dev $(VENV)/.system
 # For the everyday change: style, types and what runs without starting programs, servers or training.
 # What it leaves out `make test` has.
 QUICK := tests/test_architecture.py tests/agent/test_[c-z]*.py tests/agent/proposers \
-  tests/agent/funnel tests/trajectory/test_*.py tests/trajectory/formats tests/trainer/telemetry
-QUICK_LEFT_OUT := command|doctor|browser|postgres|extreme|provoked|stress|history|longruns|handoff
+  tests/trajectory/test_*.py tests/trajectory/formats
+QUICK_LEFT_OUT := command|doctor|postgres|extreme|history|longruns|prior_trials
 
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
