@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class Reply:
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    thinks: bool = False
+    """Whether the model thought aloud before it answered, or instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that a server lists."""
+
+    id: str
+    context: int | None
+    """How many tokens a question and its reply may be together, where the server says so."""
 
 
 class _Usage(BaseModel):
@@ -56,8 +67,38 @@ class _Completion(BaseModel):
     usage: _Usage | None = None
 
 
+def _tokens(told: object) -> object:
+    return told if isinstance(told, int) and told > 0 else None
+
+
+def _table(told: object) -> object:
+    return told if isinstance(told, dict) else {}
+
+
+_Tokens: TypeAlias = Annotated[int | None, BeforeValidator(_tokens)]
+"""A length that a server tells of itself, where it makes sense."""
+
+
+class _Meta(BaseModel):
+    n_ctx: _Tokens = None
+    n_ctx_train: _Tokens = None
+
+
 class _Model(BaseModel):
+    """With the names by which servers tell the context's length."""
+
     id: str
+    meta: Annotated[_Meta, BeforeValidator(_table)] = _Meta()
+    """llama.cpp's server: what it was started with, and what the model was trained for."""
+    max_model_len: _Tokens = None
+    """vLLM, and so NIM."""
+    context_length: _Tokens = None
+    context_window: _Tokens = None
+
+    @property
+    def context(self) -> int | None:
+        told = (self.meta.n_ctx, self.max_model_len, self.context_length, self.context_window)
+        return next((tokens for tokens in told if tokens is not None), self.meta.n_ctx_train)
 
 
 class _Models(BaseModel):
@@ -96,12 +137,14 @@ def read_completion(
         choice.finish_reason,
         usage.prompt_tokens,
         usage.completion_tokens,
+        thinks=bool(message.reasoning_content) or content.lstrip().startswith("<think>"),
     )
 
 
-def read_models(body: bytes) -> list[str]:
-    """The ids in the body of a ``/models`` response; empty where it holds none."""
+def read_models(body: bytes) -> list[ServedModel]:
+    """What the body of a ``/models`` response lists; empty where it lists nothing."""
     try:
-        return [model.id for model in _Models.model_validate_json(body).data]
+        models = _Models.model_validate_json(body).data
     except ValidationError:
         return []
+    return [ServedModel(model.id, model.context) for model in models]

@@ -1,60 +1,55 @@
 """One OpenAI-compatible endpoint: asked politely, believed in nothing, never waited for too long.
 
 vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``;
-they differ in how they can be made to answer in JSON, so that is found out by asking
-(:mod:`agent.proposers.schema_modes`) rather than by name.
-
-Every body is bounded in bytes and in seconds: one that only grows white space ends at
-:data:`MAX_BODY_BYTES`, one that drips ends at the timeout.
+they differ in how they can be made to answer in JSON and in how long a question may be, so the one
+is found out by asking (:mod:`agent.proposers.schema_modes`) rather than by name, and the other from
+what the server says of itself, in its list of models or in refusing what is too long.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-import httpx2
 import openai
-import tenacity
 
 from agent.errors import SettingsError
-from agent.proposers.base import ProposerError
-from agent.proposers.completions import Message, Reply, read_completion, read_models
-from agent.proposers.patience import AsToldOr, Patience, may_pass
+from agent.proposers.completions import (
+    Message,
+    Reply,
+    ServedModel,
+    read_completion,
+    read_models,
+)
+from agent.proposers.patience import Patience
 from agent.proposers.schema_modes import ModeMemory, SchemaMode, probe
+from agent.proposers.wire import EndpointError, OversizedError, RefusedError, RejectedError, Wire
 from agent.settings import Environment
 
-MAX_BODY_BYTES = 1 << 20
-"""Of one HTTP response; a proposal is a few hundred."""
+__all__ = ["ContextError", "Endpoint", "EndpointError"]
+
+PROBE_TOKENS = 48
+"""Of an answer to a probe, which is a dozen. A model that thinks first is given a whole reply's."""
+REPLY_SHARE = 1 / 8
+"""Of the server's context, for a reply."""
 
 Json: TypeAlias = dict[str, Any]
 
 
-class EndpointError(ProposerError):
-    """The endpoint gave no reply: unreachable, refusing, failing, or silent past its deadline."""
-
-
-class _RejectedError(EndpointError):
-    """The server will not serve this question as it is put (HTTP 400 or 422)."""
-
-
-class _OversizedError(openai.OpenAIError):
-    """A body that is too long or compressed. No transport error, so it is not retried."""
+class ContextError(EndpointError):
+    """The question is longer than the server's context, which is known from now on."""
 
 
 class Endpoint:
-    """A chat endpoint and the one retry policy towards it.
-
-    Transport errors, 429 and 5xx are tried again with jittered exponential back-off (or after the
-    server's Retry-After) until the deadline; any other refusal is final.
+    """A chat endpoint, and what is known of it.
 
     :param base_url: up to and including ``/v1``; credentials in it are sent and never shown.
     :param model: None or "": the first model that the server lists, asked once.
     :param api_key: sent to this server; no error, repr, log or kept reply shows it.
-    :param max_tokens: the longest reply asked for.
+    :param max_tokens: the longest reply asked for, where the server's context is not too small.
     :param modes_path: where the schema mode is remembered; None: in this object only.
     :raises SettingsError: on a base_url that is none.
     """
@@ -70,32 +65,14 @@ class Endpoint:
         patience: Patience | None = None,
         modes_path: Path | None = None,
     ) -> None:
-        url = _parsed(base_url)
-        self.base_url = str(url.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/")
-        """Without credentials or query."""
-        self.patience = patience or Patience()
-        self._secrets = [secret for secret in (api_key, url.password) if secret]
+        self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
-        self._parameters: Json = {"max_tokens": max_tokens, "temperature": temperature}
+        self._max_tokens = max_tokens
+        self._tokens_named = "max_tokens"
+        self._parameters: Json = {"temperature": temperature}
         self._modes = ModeMemory(modes_path)
-        self._on_probation = False
-        self._try_ends = 0.0
-        http = httpx2.Client(
-            auth=(url.username, url.password) if url.userinfo else None,
-            headers={"Accept-Encoding": "identity"},
-            follow_redirects=True,
-            # Minutes lie between two questions: a connection kept that long is mostly a dead one.
-            limits=httpx2.Limits(max_keepalive_connections=0),
-            event_hooks={"response": [self._bound_body]},
-        )
-        self._client = openai.OpenAI(
-            base_url=url.copy_with(userinfo=b""),
-            api_key=api_key or "none",
-            http_client=http,
-            max_retries=0,
-        )
-        # The client fills these from variables that are meant for OpenAI's own servers.
-        self._client.organization = self._client.project = None
+        self._listed: list[ServedModel] | None = None
+        self._context: int | None = None
 
     @classmethod
     def of(
@@ -107,23 +84,29 @@ class Endpoint:
     ) -> Self:
         """The endpoint that the environment names.
 
-        :param patience: None: the environment's.
+        :param patience: None: the environment's; a deadline shorter than one request's is as long.
         :raises SettingsError: where it names none, or one that is none.
         """
         if not environment.llm_base_url:
             raise SettingsError("AUTORESEARCH_LLM_BASE_URL is not set")
         key = environment.llm_api_key
+        timeout_s = environment.llm_timeout_s
         return cls(
             environment.llm_base_url,
             environment.llm_model,
             key.get_secret_value() if key else None,
             patience=patience
-            or Patience(timeout_s=environment.llm_timeout_s, deadline_s=environment.llm_deadline_s),
+            or Patience(timeout_s=timeout_s, deadline_s=max(environment.llm_deadline_s, timeout_s)),
             modes_path=modes_path,
         )
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, model={self._model!r})"
+
+    @property
+    def base_url(self) -> str:
+        """Without credentials or query."""
+        return self._wire.base_url
 
     @property
     def known_model(self) -> str | None:
@@ -137,24 +120,36 @@ class Endpoint:
         :raises EndpointError: where the server must be asked which it has, and does not say.
         """
         if self._model is None:
-            try:
-                listed = read_models(self._patiently(self._get_models))
-            except _OversizedError:
-                listed = []
+            listed = self._served()
             if not listed:
                 raise EndpointError(
                     f"the endpoint {self.base_url} lists no model; set AUTORESEARCH_LLM_MODEL"
                 )
-            self._model = listed[0]
+            self._model = listed[0].id
         return self._model
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens a question and its reply may be together; None: the server has not said.
+
+        :raises EndpointError: where it must be asked, and does not answer at all.
+        """
+        model = self.model
+        if self._context is None:
+            try:
+                served = self._served()
+            except RefusedError:
+                served = self._listed = []
+            self._context = next((each.context for each in served if each.id == model), None)
+        return self._context
 
     @property
     def schema_mode(self) -> SchemaMode:
         """How this server is made to answer in JSON; probed where that is not known yet.
 
-        :raises EndpointError: where it does not answer.
+        :raises EndpointError: where it does not answer, or serves no question in any mode.
         """
-        key = f"{self.base_url} {self.model}"
+        key = self._mode_key
         mode = self._modes.recall(key)
         if mode is None:
             mode = probe(self._probe_answer)
@@ -164,173 +159,104 @@ class Endpoint:
     def ask(self, messages: Sequence[Message], schema: Json) -> Reply:
         """The reply to this chat, whatever it is worth: see :attr:`Reply.error`, and validate it.
 
+        :raises ContextError: where the chat is too long for the server, which says how long it may
+            be.
         :raises EndpointError: where no reply came.
         """
         mode = self.schema_mode
         try:
-            return self._complete(messages, mode, schema)
-        except _RejectedError:
+            return self._complete(messages, mode, schema, failures=2)
+        except RejectedError as error:
+            if error.context is not None:
+                self._context = error.context
+                raise ContextError(str(error)) from error
             if mode is SchemaMode.NONE:
                 raise
             # Either the server cannot compile this schema or the question is wrong in itself:
             # asking without the schema tells which.
             reply = self._complete(messages, SchemaMode.NONE, schema)
-            self._modes.remember(f"{self.base_url} {self.model}", SchemaMode.NONE)
+            # A fault inside the server may pass by tomorrow; a refusal does not.
+            lasting = error.status < 500
+            self._modes.remember(self._mode_key, SchemaMode.NONE, lasting=lasting)
             return reply
 
     # --- one question ---------------------------------------------------------------------------
 
-    def _probe_answer(self, mode: SchemaMode, prompt: str, schema: Json) -> str | None:
-        try:
-            reply = self._complete([Message("user", prompt)], mode, schema)
-        except _RejectedError:
-            return None
-        return None if reply.error else reply.text
+    @property
+    def _mode_key(self) -> str:
+        return f"{self.base_url} {self.model}"
 
-    def _complete(self, messages: Sequence[Message], mode: SchemaMode, schema: Json) -> Reply:
+    @property
+    def _reply_tokens(self) -> int:
+        if self._context is None:
+            return self._max_tokens
+        return min(self._max_tokens, max(1, int(self._context * REPLY_SHARE)))
+
+    def _served(self) -> list[ServedModel]:
+        """The models that the server lists, asked for once.
+
+        :raises EndpointError: where it does not answer, or refuses.
+        """
+        if self._listed is None:
+            try:
+                body = self._wire.patiently(lambda s: self._wire.get("/models", s), failures=1)
+            except OversizedError:
+                body = b""
+            self._listed = read_models(body)
+        return self._listed
+
+    def _probe_answer(self, mode: SchemaMode, prompt: str, schema: Json) -> str | None:
+        chat = [Message("user", prompt)]
+        try:
+            reply = self._complete(chat, mode, schema, tokens=PROBE_TOKENS, failures=1)
+            if reply.finish_reason == "length" and reply.thinks:
+                reply = self._complete(chat, mode, schema, failures=1)
+        except RejectedError:
+            if mode is SchemaMode.NONE:
+                raise
+            return None
+        return "" if reply.error else reply.text
+
+    def _complete(
+        self,
+        messages: Sequence[Message],
+        mode: SchemaMode,
+        schema: Json,
+        *,
+        tokens: int | None = None,
+        failures: int = 1,
+    ) -> Reply:
+        """
+        :param tokens: the longest reply; None: what the context has room for.
+        :param failures: see :meth:`Wire.patiently`; a question without a schema has no part that
+            HTTP 500 could be the answer to.
+        """
         body = {
             "model": self.model,
             "messages": [asdict(message) for message in messages],
             **mode.request(schema),
         }
+        most = tokens or self._reply_tokens
         began = time.monotonic()
         try:
-            raw = self._patiently(lambda timeout_s: self._post_chat(body, timeout_s))
-        except _OversizedError as error:
+            raw = self._wire.patiently(
+                lambda timeout_s: self._post_chat(body, most, timeout_s),
+                failures=None if mode is SchemaMode.NONE else failures,
+            )
+        except OversizedError as error:
             return Reply("", mode.value, time.monotonic() - began, str(error))
-        return read_completion(raw, mode.value, time.monotonic() - began, self._redacted)
+        return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)
 
-    def _patiently(self, request: Callable[[float], bytes]) -> bytes:
-        """The retry policy. ``request`` takes the seconds it may last."""
-        patience, on_probation = self.patience, self._on_probation
-        allowed_s = patience.probation_s if on_probation else patience.deadline_s
-        ends = time.monotonic() + allowed_s
-
-        def once() -> bytes:
-            left_s = max(ends - time.monotonic(), 0.001)
-            timeout_s = left_s if on_probation else min(patience.timeout_s, left_s)
-            self._try_ends = time.monotonic() + timeout_s
-            return request(timeout_s)
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(may_pass),
-            wait=AsToldOr(patience.wait),
-            stop=tenacity.stop_after_attempt(1)
-            if on_probation
-            else tenacity.stop_before_delay(allowed_s),
-            reraise=True,
-        )
-        self._on_probation = True
+    def _post_chat(self, body: Json, most: int, timeout_s: float) -> bytes:
+        whole = {**body, **self._parameters, self._tokens_named: most}
         try:
-            body = retrying(once)
-        except openai.APIStatusError as error:
-            self._on_probation = may_pass(error)
-            raise self._refusal(error) from None
-        except openai.APIConnectionError as error:
-            raise self._silence(error, allowed_s) from None
-        except _OversizedError:
-            self._on_probation = False
-            raise
-        self._on_probation = False
-        return body
-
-    def _post_chat(self, body: Json, timeout_s: float) -> bytes:
-        try:
-            return self._post({**body, **self._parameters}, timeout_s)
+            return self._wire.post("/chat/completions", whole, timeout_s)
         except openai.BadRequestError as error:
             # Some hosted models refuse these two by name and want another, or none.
-            if error.param not in self._parameters:
+            if error.param == "max_tokens" and self._tokens_named == "max_tokens":
+                self._tokens_named = "max_completion_tokens"
+            elif error.param in self._parameters:
+                del self._parameters[error.param]
+            else:
                 raise
-            value = self._parameters.pop(error.param)
-            if error.param == "max_tokens":
-                self._parameters["max_completion_tokens"] = value
-            return self._post_chat(body, timeout_s)
-
-    def _post(self, body: Json, timeout_s: float) -> bytes:
-        return self._client.post(
-            "/chat/completions",
-            body=body,
-            cast_to=httpx2.Response,
-            options={"timeout": timeout_s},
-        ).content
-
-    def _get_models(self, timeout_s: float) -> bytes:
-        return self._client.get(
-            "/models", cast_to=httpx2.Response, options={"timeout": timeout_s}
-        ).content
-
-    def _bound_body(self, response: httpx2.Response) -> None:
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding != "identity":
-            # A megabyte of gzip is a gigabyte of white space.
-            raise _OversizedError(f"the reply is compressed ({encoding!r:.40}), unasked")
-        if isinstance(response.stream, httpx2.SyncByteStream):
-            response.stream = _Bounded(response.stream, self._try_ends)
-
-    # --- what to say when it goes wrong ---------------------------------------------------------
-
-    def _refusal(self, error: openai.APIStatusError) -> EndpointError:
-        status = error.status_code
-        mend = "it is tried again at the next turn"
-        if status in {401, 403}:
-            mend = "check AUTORESEARCH_LLM_API_KEY"
-        elif status == 404:
-            mend = "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists"
-        elif status < 500 and status != 429:
-            mend = "check AUTORESEARCH_LLM_MODEL and its context length"
-        kind = _RejectedError if status in {400, 415, 422, 501} else EndpointError
-        said = self._redacted(" ".join(error.message.split()))
-        return kind(f"the endpoint {self.base_url} answered HTTP {status} ({said:.200}); {mend}")
-
-    def _silence(self, error: openai.APIConnectionError, allowed_s: float) -> EndpointError:
-        if isinstance(error, openai.APITimeoutError):
-            return EndpointError(
-                f"the endpoint {self.base_url} did not answer within {allowed_s:g} s; "
-                "check that it is not overloaded"
-            )
-        cause = self._redacted(str(error.__cause__ or error))
-        return EndpointError(
-            f"the endpoint {self.base_url} cannot be reached ({cause:.200}); "
-            "check that it is running"
-        )
-
-    def _redacted(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "[secret]")
-        return text
-
-
-class _Bounded(httpx2.SyncByteStream):
-    """A response body that ends with an error at too many bytes or too late an hour."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, ends: float) -> None:
-        self._stream = stream
-        self._ends = ends
-
-    def __iter__(self) -> Iterator[bytes]:
-        size = 0
-        for chunk in self._stream:
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise _OversizedError(f"the reply is longer than {MAX_BODY_BYTES:,} bytes")
-            if time.monotonic() > self._ends:
-                raise httpx2.ReadTimeout("the reply was still coming when its time was up")
-            yield chunk
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-def _parsed(base_url: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(base_url)
-    except httpx2.InvalidURL as error:
-        raise SettingsError(
-            f"AUTORESEARCH_LLM_BASE_URL is no URL ({error}); give one like http://localhost:8000/v1"
-        ) from None
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise SettingsError(
-            f"AUTORESEARCH_LLM_BASE_URL has no http:// and host "
-            f"({str(url.copy_with(userinfo=b''))!r:.80}); give one like http://localhost:8000/v1"
-        )
-    return url
+            return self._post_chat(body, most, timeout_s)

@@ -30,6 +30,8 @@ class SchemaMode(StrEnum):
     """NIM's extension."""
     GUIDED_JSON = "guided_json"
     """Older vLLM and NIM."""
+    JSON_OBJECT_SCHEMA = "json_object.schema"
+    """llama-cpp-python's: a schema beside ``json_object``. Its server has no other."""
     JSON_OBJECT = "json_object"
     """Some JSON object, whatever the schema."""
     NONE = "none"
@@ -44,6 +46,9 @@ class SchemaMode(StrEnum):
             SchemaMode.JSON_SCHEMA: {"response_format": wrapped},
             SchemaMode.NVEXT_GUIDED_JSON: {"nvext": {"guided_json": schema}},
             SchemaMode.GUIDED_JSON: {"guided_json": schema},
+            SchemaMode.JSON_OBJECT_SCHEMA: {
+                "response_format": {"type": "json_object", "schema": schema}
+            },
             SchemaMode.JSON_OBJECT: {"response_format": {"type": "json_object"}},
             SchemaMode.NONE: {},
         }
@@ -66,15 +71,23 @@ _OBJECT_PROBE_PROMPT = (
 def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> SchemaMode:
     """The first mode that the server honours; ``NONE`` where it honours none.
 
-    :param answer: sends (mode, prompt, schema) and returns the reply's text, or None where the
-        server refused the mode or answered nothing usable. What it raises ends the probing.
+    Where every mode was refused, ``NONE`` is asked for as well: a server that refuses that too
+    knows no such model, say, and has said nothing of its modes.
+
+    :param answer: sends (mode, prompt, schema) and returns the reply's text, empty where it is no
+        usable reply, or None where the server refused the mode. What it raises ends the probing.
     """
+    served = False
     for mode in SchemaMode:
         if mode is SchemaMode.NONE:
             break
         prompt = _OBJECT_PROBE_PROMPT if mode is SchemaMode.JSON_OBJECT else _PROBE_PROMPT
-        if _honours(mode, answer(mode, prompt, _PROBE_SCHEMA)):
+        text = answer(mode, prompt, _PROBE_SCHEMA)
+        if _honours(mode, text):
             return mode
+        served = served or text is not None
+    if not served:
+        answer(SchemaMode.NONE, _PROBE_PROMPT, _PROBE_SCHEMA)
     return SchemaMode.NONE
 
 
@@ -100,15 +113,22 @@ class ModeMemory:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._modes: dict[str, SchemaMode] = {}
+        self._passing: dict[str, SchemaMode] = {}
         if path is not None:
             with contextlib.suppress(OSError, ValidationError):
                 self._modes = _MODES.validate_json(path.read_bytes())
 
     def recall(self, key: str) -> SchemaMode | None:
         """None: not known yet."""
-        return self._modes.get(key)
+        return self._passing.get(key) or self._modes.get(key)
 
-    def remember(self, key: str, mode: SchemaMode) -> None:
+    def remember(self, key: str, mode: SchemaMode, *, lasting: bool = True) -> None:
+        """
+        :param lasting: False: in this object only, so that the next sitting probes again.
+        """
+        if not lasting:
+            self._passing[key] = mode
+            return
         self._modes[key] = mode
         if self._path is None:
             return

@@ -78,6 +78,16 @@ def hangs(seconds: float) -> Turn:
     return turn
 
 
+def slowly(then: Turn, seconds: float) -> Turn:
+    """The same after this long."""
+
+    def turn(handler: Handler) -> None:
+        handler.server.stopping.wait(seconds)
+        then(handler)
+
+    return turn
+
+
 def drips(seconds: float, every_s: float = 0.02) -> Turn:
     """A byte of white space now and then: no read ever times out, no reply ever ends."""
 
@@ -121,7 +131,9 @@ class OpenAIServer:
     """``with OpenAIServer([says("…")]) as server: … server.url``.
 
     :param honours: schema modes that really constrain the output.
-    :param rejects: schema modes answered with HTTP 400; every other mode is accepted and ignored.
+    :param rejects: schema modes that are refused; every other mode is accepted and ignored.
+    :param rejection: what such a request gets; None: HTTP 400.
+    :param tells: what the list of models says of each beside its id.
     """
 
     def __init__(
@@ -130,16 +142,24 @@ class OpenAIServer:
         *,
         honours: Sequence[str] = ("json_schema",),
         rejects: Sequence[str] = (),
+        rejection: Turn | None = None,
         models: Sequence[str] = ("tiny",),
+        tells: Json | None = None,
     ) -> None:
         self.script = list(script)
         self.honours = tuple(honours)
         self.rejects = tuple(rejects)
+        self.rejection = rejection
         self.models = tuple(models)
+        self.tells = tells or {}
+        self.looked_at: Turn | None = None
+        """What every GET gets instead of the list of models."""
         self.chats: list[Json] = []
         """Bodies of the chat requests other than probes."""
         self.probes: list[str] = []
         """Schema modes probed."""
+        self.probe_tokens: list[int] = []
+        """Longest answers that the probes asked for."""
         self.models_asked = 0
         self.authorizations: list[str | None] = []
         self._http = _Server(("127.0.0.1", 0), Handler)
@@ -176,10 +196,11 @@ class OpenAIServer:
         is_probe = prompt.startswith(PROBE)
         if is_probe:
             self.probes.append(mode)
+            self.probe_tokens.append(body["max_tokens"])
         else:
             self.chats.append(body)
         if mode in self.rejects:
-            return refuses(400, f"unknown field: {mode}")
+            return self.rejection or refuses(400, f"unknown field: {mode}")
         if is_probe:
             return says(_obeyed(prompt, body, mode if mode in self.honours else "none"))
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
@@ -188,7 +209,8 @@ class OpenAIServer:
 def mode_of(body: Json) -> str:
     """The schema mode that a chat request asks for."""
     if "response_format" in body:
-        return str(body["response_format"]["type"])
+        form = body["response_format"]
+        return "json_object.schema" if "schema" in form else str(form["type"])
     if "nvext" in body:
         return "nvext.guided_json"
     return "guided_json" if "guided_json" in body else "none"
@@ -196,7 +218,8 @@ def mode_of(body: Json) -> str:
 
 def schema_of(body: Json) -> Json | None:
     """The schema in a chat request, wherever it is."""
-    wrapped = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    form = body.get("response_format", {})
+    wrapped = form.get("json_schema", form).get("schema")
     found: Json | None = wrapped or body.get("nvext", body).get("guided_json")
     return found
 
@@ -236,8 +259,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         owner = self.server.owner
         owner.models_asked += 1
-        data = [{"id": name, "object": "model"} for name in owner.models]
-        sends_json({"object": "list", "data": data})(self)
+        if owner.looked_at is not None:
+            return owner.looked_at(self)
+        if not self.path.endswith("/models"):
+            return refuses(404, "no such page")(self)
+        data = [{"id": name, "object": "model", **owner.tells} for name in owner.models]
+        return sends_json({"object": "list", "data": data})(self)
 
     def do_POST(self) -> None:
         owner = self.server.owner

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.errors import SettingsError
-from agent.proposers.completions import Message
-from agent.proposers.endpoint import MAX_BODY_BYTES, Endpoint, EndpointError
+from agent.proposers.endpoint import Endpoint, EndpointError
 from agent.proposers.patience import Patience, retry_after_s
-from agent.proposers.schema_modes import SchemaMode
+from agent.proposers.wire import MAX_BODY_BYTES
+from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, SHORT, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,
     Turn,
-    drips,
     drops_mid_body,
     hangs,
-    mode_of,
     refuses,
     says,
     schema_of,
@@ -31,18 +26,6 @@ from tests.support.openai_server import (
     sends_json,
     white_space,
 )
-
-KEY = "sk-very-secret-0123456789"
-QUICK = Patience(timeout_s=0.4, deadline_s=1.2, probation_s=0.2, wait=lambda _: 0.01)
-CHAT = [Message("system", "be brief"), Message("user", "propose")]
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-ANSWER = '{"a": 1}'
-
-Connect = Callable[..., Endpoint]
-
-
-def endpoint_at(server: OpenAIServer, **options: Any) -> Endpoint:
-    return Endpoint(server.url, **{"api_key": KEY, "patience": QUICK, **options})
 
 
 def unused_port() -> int:
@@ -104,71 +87,6 @@ def test_a_server_without_models_is_an_error_that_names_the_setting() -> None:
         endpoint_at(server).ask(CHAT, SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("honours", "rejects", "found", "probed"),
-    [
-        (["json_schema"], [], "json_schema", 1),
-        (["nvext.guided_json"], ["json_schema"], "nvext.guided_json", 2),
-        (["guided_json"], [], "guided_json", 3),
-        (["json_object"], ["json_schema", "nvext.guided_json"], "json_object", 4),
-        # Accepts everything with HTTP 200 and does none of it.
-        ([], [], "none", 4),
-        ([], ["json_schema", "nvext.guided_json", "guided_json", "json_object"], "none", 4),
-    ],
-)
-def test_the_mode_used_is_the_first_that_is_really_honoured(
-    honours: list[str], rejects: list[str], found: str, probed: int
-) -> None:
-    with OpenAIServer([says(ANSWER)], honours=honours, rejects=rejects) as server:
-        reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert reply.mode == found
-    assert mode_of(server.chats[0]) == found
-    assert len(server.probes) == probed
-    if found in {"json_schema", "nvext.guided_json", "guided_json"}:
-        assert schema_of(server.chats[0]) == SCHEMA
-
-
-def test_a_campaign_probes_once_per_endpoint_and_model(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
-    with OpenAIServer([says(ANSWER)], honours=["guided_json"]) as server:
-        endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
-        probed = len(server.probes)
-        again = endpoint_at(server, modes_path=path)
-        again.ask(CHAT, SCHEMA)
-        assert (again.schema_mode, len(server.probes)) == (SchemaMode.GUIDED_JSON, probed)
-        endpoint_at(server, modes_path=path, model="other").ask(CHAT, SCHEMA)
-        assert len(server.probes) == 2 * probed
-    assert json.loads(path.read_text()) == {
-        f"{server.url} tiny": "guided_json",
-        f"{server.url} other": "guided_json",
-    }
-
-
-@pytest.mark.parametrize("damage", ["", "{", '{"x": "no such mode"}', "\x00\xff"])
-def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "modes.json"
-    path.write_bytes(damage.encode("latin-1"))
-    with OpenAIServer([says(ANSWER)]) as server:
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).error is None
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": "json_schema"}
-
-
-def test_a_schema_that_the_server_cannot_compile_is_left_out_from_then_on() -> None:
-    with OpenAIServer([refuses(400, "unsupported schema"), says(ANSWER)]) as server:
-        endpoint = endpoint_at(server)
-        assert endpoint.ask(CHAT, SCHEMA).mode == "none"
-        assert endpoint.ask(CHAT, SCHEMA).mode == "none"
-    assert [mode_of(body) for body in server.chats] == ["json_schema", "none", "none"]
-
-
-def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone() -> None:
-    with OpenAIServer([refuses(400, "context too long"), refuses(400), says(ANSWER)]) as server:
-        endpoint = endpoint_at(server)
-        with pytest.raises(EndpointError, match="context length"):
-            endpoint.ask(CHAT, SCHEMA)
-        assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
-
-
 def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out() -> None:
     script = [
         refuses(400, "use max_completion_tokens", param="max_tokens"),
@@ -194,13 +112,13 @@ def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out
         refuses(500),
         refuses(503),
         drops_mid_body(),
-        hangs(0.6),
+        hangs(2),
     ],
     ids=["429", "500", "503", "dropped", "hang"],
 )
 def test_what_may_pass_is_tried_again(fault: Turn) -> None:
     with OpenAIServer([fault, says(ANSWER)]) as server:
-        reply = endpoint_at(server).ask(CHAT, SCHEMA)
+        reply = endpoint_at(server, patience=SHORT).ask(CHAT, SCHEMA)
     assert (reply.text, reply.error) == (ANSWER, None)
     assert len(server.chats) == 2
 
@@ -249,45 +167,23 @@ def test_other_refusals_are_final(status: int) -> None:
 
 def test_what_never_passes_ends_at_the_deadline() -> None:
     patience = Patience(timeout_s=5, deadline_s=0.5, wait=lambda _: 0.05)
-    with OpenAIServer([refuses(500)]) as server:
+    with OpenAIServer([refuses(502)]) as server:
         began = time.monotonic()
         # On a busy machine the last try may be the one that the deadline cuts short.
-        with pytest.raises(EndpointError, match=r"HTTP 500|did not answer within"):
+        with pytest.raises(EndpointError, match=r"HTTP 502|did not answer within"):
             endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
         assert 0.3 < time.monotonic() - began < 3
     assert len(server.chats) > 3
 
 
-@pytest.mark.parametrize("silence", [hangs(30), drips(30)], ids=["hang", "drip"])
-def test_silence_ends_at_the_deadline_and_then_costs_only_probation(silence: Turn) -> None:
-    with OpenAIServer([silence]) as server:
-        endpoint = endpoint_at(server)
-        endpoint.schema_mode  # noqa: B018 - probed while it still answers
-        began = time.monotonic()
-        with pytest.raises(EndpointError, match=r"did not answer within 1\.2 s"):
-            endpoint.ask(CHAT, SCHEMA)
-        first_s = time.monotonic() - began
-        began = time.monotonic()
-        with pytest.raises(EndpointError, match=r"did not answer within 0\.2 s"):
-            endpoint.ask(CHAT, SCHEMA)
-        second_s = time.monotonic() - began
-        assert 1.0 < first_s < 4
-        assert second_s < first_s
-        # One answer restores it: a fault is tried again.
-        server.script = [says(ANSWER)]
-        assert endpoint.ask(CHAT, SCHEMA).error is None
-        server.script = [refuses(500), says(ANSWER)]
-        assert endpoint.ask(CHAT, SCHEMA).error is None
-
-
 def test_nobody_there() -> None:
-    endpoint = Endpoint(f"http://127.0.0.1:{unused_port()}/v1", "m", KEY, patience=QUICK)
+    endpoint = Endpoint(f"http://127.0.0.1:{unused_port()}/v1", "m", KEY, patience=SHORT)
     with pytest.raises(EndpointError, match=r"cannot be reached .*refused.*check that it is"):
         endpoint.ask(CHAT, SCHEMA)
     began = time.monotonic()
     with pytest.raises(EndpointError):
         endpoint.ask(CHAT, SCHEMA)
-    assert time.monotonic() - began < QUICK.deadline_s
+    assert time.monotonic() - began < SHORT.deadline_s
 
 
 # --- replies that are no answers ----------------------------------------------------------------
@@ -372,7 +268,7 @@ def test_credentials_in_the_url_are_sent_and_not_shown(
     path = tmp_path / "modes.json"
     with OpenAIServer([says(ANSWER), refuses(500)]) as server:
         url = server.url.replace("http://", "http://me:hunter22@")
-        endpoint = Endpoint(f"{url}?token=abc", "tiny", patience=QUICK, modes_path=path)
+        endpoint = Endpoint(f"{url}?token=abc", "tiny", patience=SHORT, modes_path=path)
         endpoint.ask(CHAT, SCHEMA)
         with pytest.raises(EndpointError) as raised:
             endpoint.ask(CHAT, SCHEMA)

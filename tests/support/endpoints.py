@@ -1,0 +1,25 @@
+"""An endpoint at a server of a test's own, and something to ask it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agent.proposers.completions import Message
+from agent.proposers.endpoint import Endpoint
+from agent.proposers.patience import Patience
+from tests.support.openai_server import OpenAIServer
+
+KEY = "sk-very-secret-0123456789"
+QUICK = Patience(timeout_s=10, deadline_s=20, probation_s=10, wait=lambda _: 0.01)
+SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, look_s=0.5)
+"""Where silence is waited out."""
+LOOKING = replace(SHORT, look_s=5.0)
+"""A busy machine takes its time over a list of models."""
+CHAT = [Message("system", "be brief"), Message("user", "propose")]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+ANSWER = '{"a": 1}'
+
+
+def endpoint_at(server: OpenAIServer, **options: Any) -> Endpoint:
+    return Endpoint(server.url, **{"api_key": KEY, "patience": QUICK, **options})
