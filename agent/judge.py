@@ -112,3 +112,11 @@ def _explain(action: str, delta: float, stderr: float, pairs: int, z: float, rul
     if pairs >= rules.max_runs:
         return f"{seen}: better by {z:.1f} standard errors, short of the bar of {rules.z_keep:g}"
     return f"{seen}: too small a gain for the rest of the race to prove"
+
+
+def kept_when(rules: Rules) -> str:
+    """What counts as kept, in a clause."""
+    return (
+        f"it is better by at least {rules.z_keep:g} standard errors of the difference, measured on "
+        f"up to {rules.max_runs} seeds that it shares with the reference"
+    )

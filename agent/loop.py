@@ -25,6 +25,7 @@ from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
 from trainer.telemetry import Meter
 from trajectory.ranking import Noise
 from trajectory.rows import (
+    RESTATED_SCHEMA,
     BaselineRow,
     Decision,
     EventRow,
@@ -183,9 +184,14 @@ class Loop:
             iter=evidence.iterations + 1,
             seed=self.campaign.settings.seed,
             max_changes=self.campaign.settings.max_changes,
+            until=self._until,
+            corpus=self.campaign.row.corpus,
+            rules=self.rules,
         )
 
     def _end(self, row: IterationRow) -> IterationRow:
+        if row.proposal is not None and row.proposal.restated:
+            self.scribe.announce_format(RESTATED_SCHEMA)
         self.scribe.record(row)
         self.watcher.iteration_ended(row)
         return row
@@ -194,8 +200,7 @@ class Loop:
         """Whether what was in flight would pass the rails today, against the same reference."""
         if pending.reference_hash != memory.reference.config_hash:
             return False
-        raw = pending.proposal.model_dump_json()
-        checked = self.rails.check(raw, memory.reference, memory.evidence.configs)
+        checked = self.rails.check(pending.proposal.raw, memory.reference, memory.evidence.configs)
         return checked.config == pending.config
 
     def _taken_up_s(self, outcome: Outcome) -> float:

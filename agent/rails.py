@@ -11,8 +11,8 @@ Six checks in a fixed order, the first refusal wins, and none of them asks a mod
     memory    the predicted peak within the device's limit; off where nothing is known
     novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
 
-A change that restates the reference's own value beside a real one is let through as it was said:
-the config is what counts, and the record keeps the proposer's words.
+A value that is the reference's own already is no change. Such values are dropped before the menu is
+asked, so that restating them uses up none of ``max_changes``, and the record names them apart.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent.errors import MenuError
-from agent.knob import MAX_CHOICES, Knob
 from agent.menu import ProxyMenu
-from agent.replies import MAX_REASON_CHARACTERS, Reply, ReplyError, read_reply
+from agent.replies import Reply, ReplyError, read_reply
 from agent.wording import did_you_mean, shown
 from trainer.errors import SpecError
 from trainer.spec import Budget, Config, Scalar
@@ -101,8 +100,11 @@ class Rails:
         on anything a reply may hold.
         """
         reply: Reply | None = None
+        restated: dict[str, Scalar] = {}
         try:
             reply = self._schema(raw)
+            restated = self._restated(reply.changes, reference)
+            reply = reply.without(restated)
             self._menu(reply.changes)
             self._range(reply.changes)
             config = self._cross(reply.changes, reference)
@@ -110,18 +112,26 @@ class Rails:
             if not replicate:
                 self._novelty(config, reference, tried)
         except _RefusedError as refused:
-            return Checked(refused.verdict, _proposal(reply), None)
-        return Checked(Verdict(allowed=True), _proposal(reply), config)
-
-    def schema_for(self) -> dict[str, Any]:
-        """The JSON schema of a reply that passes the rails ``schema`` and ``range``."""
-        return proposal_schema(self.menu, self.max_changes)
+            return Checked(refused.verdict, _proposal(reply, restated), None)
+        return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
 
     def _schema(self, raw: str) -> Reply:
         try:
             return read_reply(raw)
         except ReplyError as error:
             raise _RefusedError("schema", str(error)) from error
+
+    def _restated(self, changes: Mapping[str, Scalar], reference: Config) -> dict[str, Scalar]:
+        """Those of the changes that set a knob to what it is. Nothing outside a knob's domain is
+        among them, so no refusal is hidden."""
+        knobs = self.menu.knobs
+        return {
+            name: value
+            for name, value in changes.items()
+            if name in knobs
+            and knobs[name].why_not(value) is None
+            and knobs[name].normal(value) == knobs[name].normal(getattr(reference, name))
+        }
 
     def _menu(self, changes: Mapping[str, Scalar]) -> None:
         for name in changes:
@@ -186,52 +196,14 @@ class Rails:
             )
 
 
-def proposal_schema(menu: ProxyMenu, max_changes: int) -> dict[str, Any]:
-    """The JSON schema of a proposal over a menu, for a model's structured output."""
-    return {
-        "type": "object",
-        "properties": {
-            "changes": {
-                "type": "object",
-                "properties": {name: _knob_schema(knob) for name, knob in menu.knobs.items()},
-                "additionalProperties": False,
-                "minProperties": 1,
-                "maxProperties": max_changes,
-            },
-            "reason": {"type": "string", "maxLength": MAX_REASON_CHARACTERS},
-        },
-        "required": ["changes", "reason"],
-        "additionalProperties": False,
-    }
-
-
-def _knob_schema(knob: Knob) -> dict[str, Any]:
-    words = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    schema: dict[str, Any] = {"type": words[type(knob.default)], "description": knob.doc}
-    if knob.choices:
-        return schema | {"enum": list(knob.choices)}
-    schema |= {"minimum": knob.low, "maximum": knob.high}
-    if knob.step != 1:
-        # A schema counts multiples from zero; where low is not one, every value is listed, unless
-        # they are so many that no server would take the schema: then the rails alone know them.
-        assert isinstance(knob.low, int)
-        assert isinstance(knob.high, int)
-        values = range(knob.low, knob.high + 1, knob.step)
-        if knob.low % knob.step == 0:
-            schema["multipleOf"] = knob.step
-        elif len(values) <= MAX_CHOICES:
-            schema["enum"] = list(values)
-    return schema
-
-
-def _proposal(reply: Reply | None) -> Proposal | None:
+def _proposal(reply: Reply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
     """The reply as the journal keeps it; None where it holds a number that JSON cannot carry."""
     if reply is None:
         return None
     numbers = [value for value in reply.changes.values() if isinstance(value, int | float)]
     if not all(_is_finite(number) for number in numbers):
         return None
-    return Proposal(changes=reply.changes, reason=reply.reason)
+    return Proposal(changes=reply.changes, reason=reply.reason, restated=dict(restated))
 
 
 def _is_finite(value: float) -> bool:

@@ -1,6 +1,8 @@
 """The first rail: the changes and the reason in a raw reply, or why there are none.
 
-A reply is exactly one JSON object with exactly ``changes`` and ``reason``. One leading
+A reply is exactly one JSON object with exactly ``changes`` and ``reason``. The changes are an
+object of knobs, ``{"lr": 0.002}``, or a list, ``[{"knob": "lr", "value": 0.002}]``, which is the
+form that language models are asked for (:mod:`agent.proposers.reply_form` says why). One leading
 ``<think>`` block and one code fence around the whole of the rest are stripped, as models add
 them unasked; anything else beside the object is refused, because guessing which part of a reply
 was meant is how a wrong config gets trained.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -34,6 +37,11 @@ class Reply:
 
     changes: dict[str, Scalar]
     reason: str
+
+    def without(self, knobs: Container[str]) -> Reply:
+        """The same but for the changes of these knobs."""
+        changes = {name: value for name, value in self.changes.items() if name not in knobs}
+        return Reply(changes, self.reason)
 
 
 def read_reply(raw: str) -> Reply:
@@ -114,8 +122,13 @@ def _no_such_number(literal: str) -> NoReturn:
 
 
 def _changes(changes: Any) -> dict[str, Scalar]:
+    if isinstance(changes, list):
+        changes = _object_without_repeats([_pair(item) for item in changes])
     if not isinstance(changes, dict):
-        raise ReplyError(f'changes is {shown(changes)}; make it an object like {{"lr": 0.002}}')
+        raise ReplyError(
+            f"changes is {shown(changes)}; make it a list like "
+            '[{"knob": "lr", "value": 0.002}] or an object like {"lr": 0.002}'
+        )
     if not changes:
         raise ReplyError("changes is empty; set at least one knob to a new value")
     for name, value in changes.items():
@@ -124,6 +137,17 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                 f"changes sets {shown(name)} to {shown(value)}; give one number, string or boolean"
             )
     return changes
+
+
+def _pair(item: Any) -> tuple[str, Any]:
+    if isinstance(item, dict) and item.keys() == {"knob", "value"}:
+        name = item["knob"]
+        if isinstance(name, str):
+            return name, item["value"]
+    raise ReplyError(
+        f"changes lists {shown(item)}; give each change as "
+        '{"knob": "lr", "value": 0.002} and nothing else'
+    )
 
 
 def _reason(reason: Any) -> str:

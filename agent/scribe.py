@@ -40,6 +40,19 @@ class Scribe:
         self.record(EventRow(at=now(), event="note", why=why))
         self.note(why)
 
+    def announce_format(self, schema: int) -> None:
+        """Say, before the first row that needs this row format, that the journal was begun with an
+        older one. A version that knows no more finds the reason in the line before."""
+        began_with = self.campaign.row.schema_
+        if began_with >= schema:
+            return
+        why = (
+            f"rows of format {schema} follow in this journal of format {began_with}: versions "
+            f"of autoresearch that read up to {began_with} stop here, and nothing is damaged"
+        )
+        if all(event.why != why for event in self.campaign.history.events()):
+            self.record(EventRow(at=now(), event="note", why=why))
+
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
         """Say that these trials are in no other row and count for nothing."""
         if trial_ids:

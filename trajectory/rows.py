@@ -9,7 +9,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+)
 
 from trainer.spec import (
     Budget,
@@ -25,9 +31,12 @@ from trainer.spec import (
     TrialResult,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
-refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``."""
+refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
+``restated``."""
+STRESS_SCHEMA, RESTATED_SCHEMA = 2, 3
+"""What a reader must know for rows of those kinds, and with that field."""
 
 
 def _encodable(value: Any) -> Any:
@@ -62,7 +71,24 @@ class Proposal(Frozen):
     """What a proposer wants: a few knobs of the reference set to other values, and why."""
 
     changes: Changes
+    """Each sets a knob to another value than the reference's, where the rails passed it."""
     reason: Text
+    restated: Changes = Field(default_factory=dict)
+    """Knobs that it set to the value they have already, and that therefore were no change. In rows
+    that a schema before 3 wrote they stand among the changes. Left out of a row where there are
+    none."""
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if not self.restated:
+            del written["restated"]
+        return written
+
+    @property
+    def raw(self) -> str:
+        """What the rails read it from: a reply that makes this proposal."""
+        return self.model_dump_json(include={"changes", "reason"})
 
 
 class Verdict(Frozen):

@@ -20,7 +20,7 @@ from agent.trials import TrialRunner, TrialWatcher
 from trainer.spec import Config, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.longruns import LongRuns, finalists, gather
-from trajectory.rows import SCHEMA, EventRow, FinalistsRow, StressRow
+from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressRow
 
 
 class StressWatcher(TrialWatcher, Protocol):
@@ -94,7 +94,7 @@ class StressTest:
             steps=self.long_run.steps_of(entrant.config),
             warmup=entrant.config.lr_warmup,
         )
-        self._announce_format()
+        self.scribe.announce_format(STRESS_SCHEMA)
         row = StressRow(
             at=now(),
             purpose=entrant.purpose,
@@ -126,17 +126,6 @@ class StressTest:
             self.runner.leftovers.give_up(same),
             "finished before the campaign last stopped, under other settings, and was run again",
         )
-
-    def _announce_format(self) -> None:
-        """A journal's first line tells the row format it was begun with. Where that is older than
-        the rows to come, a version that knows no more finds the reason in the line before them."""
-        began_with = self.campaign.row.schema_
-        if began_with < SCHEMA and not self.rows:
-            why = (
-                f"rows of format {SCHEMA} follow in this journal of format {began_with}: versions "
-                f"of autoresearch that read up to {began_with} stop here, and nothing is damaged"
-            )
-            self.scribe.record(EventRow(at=now(), event="note", why=why))
 
     def _conclude(self) -> FinalistsRow:
         row = FinalistsRow(

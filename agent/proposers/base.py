@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.judge import Rules
 from agent.menu import ProxyMenu
 from agent.priors import Prior
 from trainer.errors import AutoresearchError
-from trainer.spec import Config, Scalar
+from trainer.spec import Config, CorpusInfo, Scalar
 from trajectory.evidence import Evidence
 from trajectory.rows import Attempt, ProposerRecord
 
@@ -34,6 +35,12 @@ class Memory:
     max_changes: int
     priors: tuple[Prior, ...] = ()
     """Earlier campaigns that proposers may learn from."""
+    until: int | None = None
+    """The iteration that the loop at work ends with, where it is known."""
+    corpus: CorpusInfo | None = None
+    """What is trained on and measured with, where it is known."""
+    rules: Rules | None = None
+    """What a change is judged by, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)

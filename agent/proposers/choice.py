@@ -72,6 +72,8 @@ def _choose(
         return Choice(RandomProposer(rails), "uniformly random")
     prompter = Prompter(
         settings.budget,
+        horizon_steps=settings.horizon_steps,
+        moves=settings.reference == "incumbent",
         tokens=settings.prompt_tokens,
         directory=prompts,
         program=_text(program),

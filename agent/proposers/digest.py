@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
-from statistics import fmean
+from itertools import chain, groupby, islice, zip_longest
 
-from agent.knob import Knob
 from agent.priors import Finding
 from agent.proposers.base import Memory
-from agent.wording import changes_text, scalar_text
+from agent.proposers.contrasts import Effect, contrast, effects
 from trainer.spec import Scalar
 from trajectory.evidence import ConfigEvidence
+from trajectory.ranking import Noise
 
 BEST = 10
+BASES = 20
+"""Most former references that others are described by."""
 FAILURES = 8
 HISTORY = 400
 """Most lines of the rest of history that any budget is offered, by rank and by date each."""
 SCANNED = 10_000
-"""Latest configs that averages are taken over."""
-BINS = 4
-"""Of a knob's domain, where it has more values than :data:`LISTED`."""
-LISTED = 8
+"""Latest configs that effects are read from."""
+EFFECTS = 8
+"""Most effects of one knob."""
 QUOTED_CHARACTERS = 120
+FAILED = {
+    "oom": "out of memory",
+    "nonfinite": "the loss became infinite or no number",
+    "timeout": "too slow",
+    "pruned": "stopped, far behind",
+}
+"""What to call a trial that ended so; others by their status."""
+TELLING = {"crash", "killed"}
+"""Statuses whose message says more than they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +54,30 @@ class Digest:
     """What earlier campaigns found."""
     history: tuple[str, ...]
     configs: int
+    """That were tried, without the reference, which has a section of its own."""
     failed: int
 
     @classmethod
     def of(cls, memory: Memory) -> Digest:
         entries = memory.evidence.configs
-        measured = (entry for entry in entries.values() if entry.scores)
-        ranked = heapq.nsmallest(BEST + HISTORY, measured, key=_mean)
-        failed = [entry for entry in entries.values() if entry.failures]
-        shown = {entry.config_hash for entry in ranked[:BEST]}
-        latest = islice(reversed(entries.values()), HISTORY)
+        lines = _Lines.of(memory)
+        others = [entry for entry in entries.values() if entry is not lines.reference]
+        ranked = heapq.nsmallest(BEST + HISTORY, (e for e in others if e.scores), key=_mean)
+        failed = [entry for entry in others if entry.failures and not entry.scores]
+        told = list(reversed(failed[-FAILURES:]))
+        best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=_mean)
+        shown = {entry.config_hash for entry in (*best, *told)}
+        latest = islice(reversed(others), HISTORY)
         rest = _first_of_each(chain.from_iterable(_in_turn(ranked[BEST:], latest)), shown)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
         return cls(
-            best=tuple(_line(memory, entry, with_reason=True) for entry in ranked[:BEST]),
-            failures=tuple(_failure(memory, entry) for entry in reversed(failed[-FAILURES:])),
-            effects=tuple(_effects(memory, [entry for entry in recent if entry.scores])),
+            best=tuple(lines.best(entry) for entry in best),
+            failures=tuple(map(lines.failed, told)),
+            effects=tuple(_effects(memory, recent, lines.noise)),
             untouched=tuple(_untouched(memory, recent)),
             priors=tuple(_priors(memory)),
-            history=tuple(_line(memory, entry) for entry in rest),
-            configs=len(entries),
+            history=tuple(lines.of_either(entry) for entry in rest),
+            configs=len(others),
             failed=len(failed),
         )
 
@@ -80,107 +91,134 @@ def quoted(text: str) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-def changed_from_baseline(memory: Memory, entry: ConfigEvidence) -> str:
-    """``lr=0.003 n_layer=4``, or ``the baseline``."""
-    baseline = memory.menu.knob_values(memory.menu.baseline)
-    values = memory.menu.knob_values(entry.config)
-    changes = {name: value for name, value in values.items() if value != baseline[name]}
-    return changes_text(changes) or "the baseline"
+def short(value: Scalar) -> str:
+    """A value for reading: floats to three significant digits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def assignments(values: Mapping[str, Scalar]) -> str:
+    """``lr=0.003 n_layer=4``"""
+    return " ".join(f"{name}={short(value)}" for name, value in values.items())
 
 
 # --- one line each ------------------------------------------------------------------------------
 
 
-def _line(memory: Memory, entry: ConfigEvidence, *, with_reason: bool = False) -> str:
-    when = f"#{entry.iter}" if entry.iter else "baseline"
-    result = f"{entry.mean:.4f} n={entry.n}" if entry.scores else "no result"
-    if entry.failures:
-        result += f", failed: {entry.failures[-1].status}"
-    action = f" {entry.action}" if entry.action != "none" else ""
-    line = f"{when} {result}{action}: {changed_from_baseline(memory, entry)}"
-    return f"{line} {quoted(entry.reason)}" if with_reason and entry.reason else line
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Configs as differences: in what they measured from the reference, and in what they are from
+    the reference or, where that is shorter, from one that was kept before it."""
+
+    memory: Memory
+    reference: ConfigEvidence | None
+    """None before it was measured."""
+    bases: tuple[ConfigEvidence, ...]
+    """What was kept, and the baseline; all of them are among the best lines."""
+    values: Mapping[str, Mapping[str, Scalar]]
+    """Of the reference and the bases, by hash."""
+    noise: Noise | None
+
+    @classmethod
+    def of(cls, memory: Memory) -> _Lines:
+        entries = memory.evidence.configs
+        own = memory.reference.config_hash
+        former = (e for e in reversed(entries.values()) if e.action == "keep" or not e.iter)
+        bases = tuple(islice((e for e in former if e.config_hash != own and e.scores), BASES))
+        known = {own: memory.reference} | {base.config_hash: base.config for base in bases}
+        return cls(
+            memory,
+            entries.get(own),
+            bases,
+            {key: memory.menu.knob_values(config) for key, config in known.items()},
+            Noise.of(memory.evidence.tally),
+        )
+
+    def best(self, entry: ConfigEvidence) -> str:
+        """``#12 -31±14 kept: lr=0.003 "its reason"``"""
+        line = f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
+        return f"{line} {quoted(entry.reason)}" if entry.reason else line
+
+    def measured(self, entry: ConfigEvidence) -> str:
+        """``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``"""
+        return f"{self._result(entry)}: {self._shortest(entry)}"
+
+    def failed(self, entry: ConfigEvidence) -> str:
+        """``#12 out of memory: batch_size=64``"""
+        last = entry.failures[-1]
+        line = f"{_name(entry)} {_failure(entry)}: {self._shortest(entry)}"
+        return f"{line} {quoted(last.message)}" if last.status in TELLING else line
+
+    def of_either(self, entry: ConfigEvidence) -> str:
+        """Whichever it is."""
+        if entry.scores:
+            return self.measured(entry)
+        if entry.failures:
+            return self.failed(entry)
+        return f"{_name(entry)} no result: {self._shortest(entry)}"
+
+    def _result(self, entry: ConfigEvidence) -> str:
+        against = contrast(entry, self.reference, self.noise)
+        result = f"{entry.mean:.4f}" if against is None else str(against)
+        if entry.action == "keep":
+            result += " kept"
+        if entry.failures:
+            result += f" (a run: {_failure(entry)})"
+        return f"{_name(entry)} {result}"
+
+    def _from_reference(self, entry: ConfigEvidence) -> str:
+        return assignments(self._differing(entry, self.memory.reference.config_hash))
+
+    def _shortest(self, entry: ConfigEvidence) -> str:
+        ways = {base.config_hash: _name(base) for base in self.bases}
+        counts = {key: len(self._differing(entry, key)) for key in self.values}
+        # Of several as near the reference, and then the latest.
+        nearest = min(counts, key=counts.__getitem__)
+        if nearest not in ways:
+            return self._from_reference(entry) or "as the reference"
+        return f"{ways[nearest]} but {assignments(self._differing(entry, nearest))}"
+
+    def _differing(self, entry: ConfigEvidence, base: str) -> dict[str, Scalar]:
+        values = self.memory.menu.knob_values(entry.config)
+        then = self.values[base]
+        return {name: value for name, value in values.items() if value != then[name]}
 
 
-def _failure(memory: Memory, entry: ConfigEvidence) -> str:
-    last = entry.failures[-1]
-    steps = f" after {last.steps} steps" if last.steps is not None else ""
-    what = f"#{entry.iter} {last.status}{steps}: {changed_from_baseline(memory, entry)}"
-    return f"{what} {quoted(last.message)}"
+def _name(entry: ConfigEvidence) -> str:
+    return f"#{entry.iter}" if entry.iter else "baseline"
+
+
+def _failure(entry: ConfigEvidence) -> str:
+    status = entry.failures[-1].status
+    return FAILED.get(status, status)
 
 
 # --- what each knob did -------------------------------------------------------------------------
 
 
-def _effects(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[str]:
-    """A line per turned knob: mean val_bpb and number of configs by value or range of values,
-    and where the best tenth lies, which is how a TPE sees it."""
-    if len(entries) < 2:
-        return
-    means = [entry.mean for entry in entries]
-    tenth = heapq.nsmallest(math.ceil(len(entries) / 10), range(len(entries)), means.__getitem__)
-    for name, knob in memory.menu.knobs.items():
-        values = [getattr(entry.config, name) for entry in entries]
-        if all(value == values[0] for value in values):
-            continue
-        groups: dict[str, list[float]] = defaultdict(list)
-        for value, mean in zip(values, means, strict=True):
-            groups[_group(knob, value)].append(mean)
-        parts = [
-            f"{group} {fmean(groups[group]):.3f} ({len(groups[group])})"
-            for group in _group_names(knob, groups)
-        ]
-        best = _span([values[index] for index in tenth])
-        yield f"{name}: {', '.join(parts)}; best tenth {best}"
+def _effects(
+    memory: Memory, entries: Sequence[ConfigEvidence], noise: Noise | None
+) -> Iterator[str]:
+    """A line per knob that was turned alone:
+    ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20; from 0.003: 0.004 -2±14``"""
+    measured = [entry for entry in entries if entry.scores]
+    for name, found in effects(memory.menu, measured, noise).items():
+        best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
+        parts = []
+        for before, group in groupby(best_known, key=lambda effect: effect.before):
+            parts.append(f"from {short(before)}: {', '.join(_afters(group))}")
+        yield f"{name}: {'; '.join(parts)}"
 
 
-def _group(knob: Knob, value: Scalar) -> str:
-    if _values(knob) or isinstance(value, bool | str):
-        return scalar_text(value)
-    edges = _edges(knob)
-    place = sum(value >= edge for edge in edges[1:-1])
-    return _range(edges, place)
+def _afters(group: Iterable[Effect]) -> list[str]:
+    ordered = sorted(group, key=lambda effect: _order(effect.after))
+    return [f"{short(effect.after)} {effect.contrast}" for effect in ordered]
 
 
-def _values(knob: Knob) -> Sequence[Scalar]:
-    """All of a knob's values, where they are few."""
-    if knob.type == "int" and not knob.choices:
-        values = range(int(knob.low or 0), int(knob.high or 0) + 1, knob.step)
-        return values if len(values) <= LISTED else ()
-    return knob.choices
-
-
-def _group_names(knob: Knob, groups: Mapping[str, object]) -> Iterable[str]:
-    """The groups that hold anything, in the order of their values."""
-    if values := _values(knob):
-        names = [scalar_text(value) for value in values]
-    else:
-        edges = _edges(knob)
-        names = [_range(edges, place) for place in range(len(edges) - 1)]
-    return [name for name in names if name in groups]
-
-
-def _edges(knob: Knob) -> list[float]:
-    """Of equal bins over the knob's domain on its scale."""
-    assert knob.low is not None
-    assert knob.high is not None
-    low, high = knob.low, knob.high
-    if knob.scale == "log":
-        ratio = high / low
-        return [low * ratio ** (place / BINS) for place in range(BINS + 1)]
-    return [low + (high - low) * place / BINS for place in range(BINS + 1)]
-
-
-def _range(edges: Sequence[float], place: int) -> str:
-    return f"{edges[place]:.3g}..{edges[place + 1]:.3g}"
-
-
-def _span(values: Sequence[Scalar]) -> str:
-    """``0.001..0.004`` for numbers, ``rmsnorm x3, layernorm x1`` for the rest."""
-    if any(isinstance(value, bool | str) for value in values):
-        counts = {value: values.count(value) for value in dict.fromkeys(values)}
-        return ", ".join(f"{scalar_text(value)} x{count}" for value, count in counts.items())
-    low, high = scalar_text(min(values)), scalar_text(max(values))
-    return low if low == high else f"{low}..{high}"
+def _order(value: Scalar) -> tuple[float, str]:
+    """Of a knob's values, which are all numbers or all words."""
+    return (0.0, value) if isinstance(value, str) else (float(value), "")
 
 
 def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[str]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.completions import Message, Reply
 from agent.proposers.conversations import Conversations
-from agent.proposers.endpoint import Endpoint, EndpointError
+from agent.proposers.endpoint import ContextError, Endpoint, EndpointError
 from agent.proposers.prompt import Prompt, Prompter
+from agent.proposers.reply_form import proposal_schema
 from agent.rails import Rails
 from trainer.spec import Scalar
 from trajectory.rows import Attempt, ProposerRecord, Verdict
@@ -22,6 +23,14 @@ REPAIRS = 2
 """Rounds after the first."""
 KEPT_CHARACTERS = 20_000
 """Of a raw reply."""
+
+
+class _TooLongError(Exception):
+    """The prompt does not fit the server's context; ``turn`` is what to say if that is the end."""
+
+    def __init__(self, turn: ProposerError) -> None:
+        super().__init__(str(turn))
+        self.turn = turn
 
 
 class LlmProposer:
@@ -41,6 +50,7 @@ class LlmProposer:
         self._rails = rails
         self._prompter = prompter
         self._conversations = conversations
+        self._schema = proposal_schema(rails.menu, rails.max_changes)
 
     def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -49,13 +59,37 @@ class LlmProposer:
         :raises ProposerError: where the endpoint gives no reply or no reply passes the rails; it
             holds every attempt.
         """
-        prompt = self._prompter.prompt(memory, suggestion)
+        try:
+            return self._turn(memory, suggestion)
+        except _TooLongError:
+            # The server has said how much it holds: once more, with a prompt as long as that.
+            return self._turn(memory, suggestion, is_last=True)
+
+    def _turn(
+        self, memory: Memory, suggestion: Mapping[str, Scalar] | None, *, is_last: bool = False
+    ) -> Offer:
+        prompt = self._prompter.prompt(memory, suggestion, context=self._context())
         messages = list(prompt.messages)
         try:
             return self._converse(memory, suggestion, prompt, messages)
+        except _TooLongError as error:
+            if is_last:
+                raise error.turn from error
+            raise
         finally:
             if self._conversations is not None:
                 self._conversations.keep(prompt.messages, messages)
+
+    def _context(self) -> int | None:
+        """
+        :raises ProposerError: where the server must be asked, and does not answer.
+        """
+        began = time.monotonic()
+        try:
+            return self._endpoint.context
+        except EndpointError as error:
+            failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
+            raise ProposerError(str(error), (failed,), model=self._endpoint.known_model) from error
 
     def _converse(
         self,
@@ -81,7 +115,9 @@ class LlmProposer:
                     overrode=dict(suggestion) if suggestion is not None else None,
                 )
                 return Offer(reply.text, record)
-            messages += self._prompter.repair(memory, reply.text, _why(attempt))
+            messages += self._prompter.repair(
+                memory, reply.text, _why(attempt), context=self._endpoint.context
+            )
         raise self._error(
             f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
             f"last because {_why(attempts[-1])}; it is asked again at its next turn",
@@ -92,10 +128,13 @@ class LlmProposer:
     def _ask(self, messages: list[Message], prompt: Prompt, attempts: list[Attempt]) -> Reply:
         began = time.monotonic()
         try:
-            return self._endpoint.ask(messages, self._rails.schema_for())
+            return self._endpoint.ask(messages, self._schema)
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
-            raise self._error(str(error), prompt, [*attempts, failed]) from error
+            ended = self._error(str(error), prompt, [*attempts, failed])
+            if isinstance(error, ContextError) and not attempts:
+                raise _TooLongError(ended) from error
+            raise ended from error
 
     def _judged(self, reply: Reply, memory: Memory) -> Attempt:
         verdict: Verdict | None = None

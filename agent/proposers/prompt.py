@@ -10,35 +10,41 @@ is counted in the prompt.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent.judge import kept_when
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.completions import Message
 from agent.proposers.conversations import messages_sha256
 from agent.proposers.digest import Digest
+from agent.proposers.reply_form import ASKED_REASON_CHARACTERS, changes_list, example_text
 from agent.proposers.templates import load_templates
 from agent.proposers.tokens import TURN_TOKENS, estimate_tokens
-from agent.replies import MAX_REASON_CHARACTERS
-from agent.wording import changes_text
+from agent.wording import changes_text, scalar_text
 from trainer.spec import Budget, Config, Scalar
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
 """What may be dropped, the last first."""
 SHOWN_REPLY_CHARACTERS = 900
-"""Of a refused reply, in the turn that asks for a better one. Two of those and their verdicts
-fit beside a prompt of 6,000 and a reply of 1,024 tokens in a context of 8,192."""
+"""Of a refused reply, in the turn that asks for a better one, at most."""
+WHOLE_CONTEXT = 8192
+"""Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies, shown short with what was
+wrong with them, fill it; a shorter context is shared out in the same proportions."""
+PROMPT_SHARE = 6000 / WHOLE_CONTEXT
+ROOM_SHARE = 0.15
+"""Of a prompt, for what was measured; where less is left, knobs and constraints go without their
+explanations."""
 
 _VARIABLES = {
-    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "max_changes", "max_reason"}
-    | {"example", "program", "program_cut"},
-    USER: {"iteration", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", *SECTIONS},
-    REPAIR: {"why", "max_changes"},
+    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus"}
+    | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
+    USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
+    | {"suggestion", "example", *SECTIONS},
+    REPAIR: {"why", "max_changes", "example"},
 }
 
 
@@ -71,6 +77,8 @@ class Prompter:
     """Writes prompts from the shipped templates, or from those of the same name in a directory.
 
     :param budget: what a trial trains for.
+    :param horizon_steps: over how many steps its schedule would decay; None: the budget itself.
+    :param moves: whether what is kept becomes the reference.
     :param tokens: the longest prompt, estimated upwards.
     :param directory: templates that replace shipped ones, file by file.
     :param program: the user's own research directions.
@@ -81,45 +89,78 @@ class Prompter:
         self,
         budget: Budget,
         *,
+        horizon_steps: int | None = None,
+        moves: bool = True,
         tokens: int = 6000,
         directory: Path | None = None,
         program: str = "",
     ) -> None:
         self._budget = budget
+        self._horizon_steps = horizon_steps
+        self._moves = moves
         self._tokens = tokens
         self._program = _cut_to(program.strip(), tokens // 3)
         self._program_cut = self._program != program.strip()
         self._templates = load_templates(directory, _VARIABLES)
 
-    def prompt(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Prompt:
+    def prompt(
+        self,
+        memory: Memory,
+        suggestion: Mapping[str, Scalar] | None = None,
+        *,
+        context: int | None = None,
+    ) -> Prompt:
         """The prompt for one iteration.
 
         :param suggestion: the sampler's changes, which the model may override.
+        :param context: tokens that the server has for a whole conversation; None: enough.
         :raises ProposerError: where the parts that are never dropped exceed the budget.
         """
+        tokens = self._tokens if context is None else min(self._tokens, share_of(context))
         digest = Digest.of(memory)
-        facts = _facts(memory, digest, suggestion)
-        system = self._system(memory)
-        room = self._tokens - self._written(system, facts, _fitting(digest, 0)).tokens
+        facts = self._facts(memory, digest, suggestion)
+        system, room = "", -1
+        for terse in (False, True):
+            system = self._system(memory, terse=terse)
+            room = tokens - self._written(system, facts, _fitting(digest, 0)).tokens
+            if room >= tokens * ROOM_SHARE:
+                break
         if room < 0:
             raise ProposerError(
                 f"the menu, the reference and the directions alone need about "
-                f"{self._tokens - room} tokens of a prompt of {self._tokens}; raise "
-                "--prompt-tokens or shorten --program"
+                f"{tokens - room} tokens of a prompt of {tokens}; " + self._mend(tokens, context)
             )
         while True:
             prompt = self._written(system, facts, _fitting(digest, room))
-            if prompt.tokens <= self._tokens or room == 0:
+            if prompt.tokens <= tokens or room == 0:
                 return prompt
             # Headings came with the lines, and a user's own template may say a line twice.
-            room = max(0, room * self._tokens // prompt.tokens - 16)
+            room = max(0, room * tokens // prompt.tokens - 16)
 
-    def repair(self, memory: Memory, reply: str, why: str) -> tuple[Message, Message]:
+    def repair(
+        self, memory: Memory, reply: str, why: str, *, context: int | None = None
+    ) -> tuple[Message, Message]:
         """The turns that show a model its own reply and what was wrong with it."""
-        asked = self._render(REPAIR, {"why": why, "max_changes": memory.max_changes})
+        asked = self._render(
+            REPAIR,
+            {
+                "why": why,
+                "max_changes": memory.max_changes,
+                "example": example_text(memory, self._budget),
+            },
+        )
         answer = reply.rpartition("</think>")[2].strip()
-        shown = answer[:SHOWN_REPLY_CHARACTERS]
+        most = SHOWN_REPLY_CHARACTERS * min(context or WHOLE_CONTEXT, WHOLE_CONTEXT)
+        shown = answer[: most // WHOLE_CONTEXT]
         return Message("assistant", shown or "(nothing)"), Message("user", asked)
+
+    def _mend(self, tokens: int, context: int | None) -> str:
+        if tokens == self._tokens:
+            return "raise --prompt-tokens or shorten --program"
+        return (
+            f"the server's context of {context} tokens leaves no more, whatever --prompt-tokens "
+            "says: start it with a longer one or shorten --program"
+        )
 
     def _written(
         self, system: str, facts: Mapping[str, Any], sections: Mapping[str, Section]
@@ -127,25 +168,49 @@ class Prompter:
         user = self._render(USER, {**facts, **sections})
         return Prompt((Message("system", system), Message("user", user)))
 
-    def _system(self, memory: Memory) -> str:
+    def _system(self, memory: Memory, *, terse: bool) -> str:
+        """The same for all of a sitting, so that a server need read it only once."""
         menu = memory.menu
-        knob = next(iter(menu.knobs.values()))
-        example = {"changes": {knob.name: knob.default}, "reason": "…"}
+        knobs, constraints = tuple(menu.knobs.values()), menu.constraints
+        if terse:
+            knobs = tuple(knob.model_copy(update={"doc": ""}) for knob in knobs)
+            constraints = tuple(each.model_copy(update={"doc": ""}) for each in constraints)
         return self._render(
             SYSTEM,
             {
-                "knobs": tuple(menu.knobs.values()),
+                "knobs": knobs,
                 "tied": tuple(str(tie) for tie in menu.ties.values()),
                 "constants": dict(menu.constants),
-                "constraints": menu.constraints,
+                "constraints": constraints,
                 "budget": str(self._budget),
+                "horizon": self._horizon_steps,
+                "corpus": memory.corpus,
+                "kept_when": kept_when(memory.rules) if memory.rules else None,
+                "moves": self._moves,
                 "max_changes": memory.max_changes,
-                "max_reason": MAX_REASON_CHARACTERS,
-                "example": json.dumps(example, ensure_ascii=False),
+                "max_reason": ASKED_REASON_CHARACTERS,
+                "example": example_text(memory, self._budget),
                 "program": self._program,
                 "program_cut": self._program_cut,
             },
         )
+
+    def _facts(
+        self, memory: Memory, digest: Digest, suggestion: Mapping[str, Scalar] | None
+    ) -> dict[str, Any]:
+        sigma = memory.evidence.sigma
+        return {
+            "iteration": memory.iter,
+            "until": memory.until,
+            "reference": _point(memory, memory.reference),
+            "baseline": _point(memory, memory.menu.baseline),
+            "noise": None if sigma is None else NoiseLevel(sigma, 1.96 * 2**0.5 * sigma),
+            "refusals": dict(memory.evidence.refusals.most_common()),
+            "configs": digest.configs,
+            "failed": digest.failed,
+            "suggestion": None if suggestion is None else changes_list(suggestion),
+            "example": example_text(memory, self._budget),
+        }
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:
         return self._templates[name].render(variables)
@@ -159,6 +224,7 @@ class Point:
     mean: float | None
     """val_bpb; None where it was not measured."""
     n: int
+    params: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,28 +236,17 @@ class NoiseLevel:
     """Two single runs of one config differ by more than this once in twenty times."""
 
 
-def _facts(
-    memory: Memory, digest: Digest, suggestion: Mapping[str, Scalar] | None
-) -> dict[str, Any]:
-    sigma = memory.evidence.sigma
-    return {
-        "iteration": memory.iter,
-        "reference": _point(memory, memory.reference),
-        "baseline": _point(memory, memory.menu.baseline),
-        "noise": None if sigma is None else NoiseLevel(sigma, 1.96 * 2**0.5 * sigma),
-        "refusals": dict(memory.evidence.refusals.most_common()),
-        "configs": digest.configs,
-        "failed": digest.failed,
-        "suggestion": None if suggestion is None else json.dumps(dict(suggestion)),
-    }
-
-
 def _point(memory: Memory, config: Config) -> Point:
     entry = memory.evidence.configs.get(config.config_hash)
     values = changes_text(memory.menu.knob_values(config))
     if entry is None or not entry.scores:
         return Point(values, None, 0)
-    return Point(values, entry.mean, entry.n)
+    return Point(values, entry.mean, entry.n, entry.params)
+
+
+def share_of(context: int) -> int:
+    """Tokens of a server's context that a prompt may fill."""
+    return int(context * PROMPT_SHARE)
 
 
 def _fitting(digest: Digest, room: int) -> dict[str, Section]:
@@ -207,7 +262,8 @@ def _fitting(digest: Digest, room: int) -> dict[str, Section]:
             fitting += 1
         omitted = len(lines) - fitting
         if name == "history":
-            omitted = digest.configs - len(sections["best"].lines) - fitting
+            told = len(sections["best"].lines) + len(sections["failures"].lines)
+            omitted = digest.configs - told - fitting
         sections[name] = Section(lines[:fitting], omitted)
     return sections
 

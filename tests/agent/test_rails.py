@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.errors import MenuError
 from agent.menu import load_menu, parse_menu
-from agent.rails import Checked, Rails, proposal_schema
+from agent.rails import Checked, Rails
 from trainer.spec import Budget, Config
 from trajectory.rows import Proposal
 
@@ -128,8 +128,8 @@ def test_a_reason_may_be_500_characters_and_no_more() -> None:
         ('{"changes": {"lr": 0.1, "lr": 0.002}, "reason": "x"}', '"lr" twice'),
         ('{"changes": {"lr": 0.1, "l\\u0072": 0.002}, "reason": "x"}', '"lr" twice'),
         (reply({}), "changes is empty"),
-        (reply([]), "changes is []"),
-        (reply([["lr", 0.002]]), "changes is [["),
+        (reply([]), "changes is empty"),
+        (reply([["lr", 0.002]]), 'changes lists ["lr"'),
         (reply("lr=0.002"), 'changes is "lr=0.002"'),
         (reply(None), "changes is null"),
         (reply({"lr": None}), '"lr" to null'),
@@ -335,12 +335,60 @@ def test_a_proposal_that_changes_nothing_is_not_new() -> None:
     assert RAILS.check(reply({"lr": BASELINE.lr}), BASELINE, replicate=True).verdict.allowed
 
 
-def test_a_restated_value_beside_a_change_is_recorded_as_it_was_said() -> None:
-    checked = check(reply({"lr": 0.002, "beta1": BASELINE.beta1}))
+def test_restated_values_are_no_changes_and_are_named_apart() -> None:
+    said = {"lr": 0.002, "beta1": BASELINE.beta1, "n_layer": 4, "norm": "layernorm", "grad_clip": 1}
+    checked = check(reply(said))
 
+    assert checked.verdict.allowed, "five knobs are named, and one is turned"
     assert checked.config == MENU.apply(BASELINE, {"lr": 0.002})
     assert checked.proposal is not None
-    assert checked.proposal.changes == {"lr": 0.002, "beta1": BASELINE.beta1}
+    assert checked.proposal.changes == {"lr": 0.002}
+    assert checked.proposal.restated == {k: v for k, v in said.items() if k != "lr"}
+
+
+def test_what_is_restated_is_the_references_and_not_the_menus_default() -> None:
+    reference = MENU.apply(BASELINE, {"lr": 0.002})
+    back = RAILS.check(reply({"lr": BASELINE.lr}), reference)
+    assert back.verdict.allowed
+    same = RAILS.check(reply({"lr": 0.002}), reference)
+    assert same.verdict.rail == "novelty"
+    assert same.proposal is not None
+    assert (same.proposal.changes, same.proposal.restated) == ({}, {"lr": 0.002})
+
+
+@pytest.mark.parametrize("value", [4.0, "4", True], ids=str)
+def test_a_value_of_another_type_restates_nothing(value: object) -> None:
+    refused_by("range", reply({"n_layer": value, "lr": 0.002}), "n_layer")
+
+
+def test_a_restated_constant_is_refused_like_any_other() -> None:
+    refused_by("menu", reply({"precision": "bf16", "lr": 0.002}), "precision")
+
+
+def test_a_list_of_changes_is_read_as_an_object_is() -> None:
+    pairs = [{"knob": "lr", "value": 0.002}, {"value": "rmsnorm", "knob": "norm"}]
+    checked = check(json.dumps({"reason": "x", "changes": pairs}))
+
+    assert checked.config == MENU.apply(BASELINE, {"lr": 0.002, "norm": "rmsnorm"})
+    assert checked.proposal is not None
+    assert checked.proposal.changes == {"lr": 0.002, "norm": "rmsnorm"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([], "changes is empty"),
+        ([{"knob": "lr", "value": 0.002}, {"knob": "lr", "value": 0.003}], '"lr" twice'),
+        ([{"knob": "lr"}], "give each change as"),
+        ([{"knob": "lr", "value": 0.002, "why": "x"}], "give each change as"),
+        ([{"knob": 3, "value": 0.002}], "give each change as"),
+        (["lr"], "give each change as"),
+        ([{"knob": "lr", "value": [0.002]}], "give one number, string or boolean"),
+        ([{"knob": "lr", "value": None}], "give one number, string or boolean"),
+    ],
+)
+def test_a_list_that_is_none_of_changes_is_refused(changes: object, why: str) -> None:
+    refused_by("schema", json.dumps({"reason": "x", "changes": changes}), why)
 
 
 def test_the_first_refusal_wins() -> None:
@@ -355,41 +403,6 @@ def test_the_first_refusal_wins() -> None:
     refused_by("cross", reply(everything), "batch_size = 32")
     del everything["batch_size"]
     refused_by("novelty", reply(everything))
-
-
-# --- the schema for models ------------------------------------------------------------------------
-
-
-def test_the_schema_says_what_the_rails_demand() -> None:
-    schema = RAILS.schema_for()
-    changes = schema["properties"]["changes"]
-    knobs = changes["properties"]
-
-    assert schema == proposal_schema(MENU, 3)
-    assert json.loads(json.dumps(schema)) == schema
-    assert schema["required"] == ["changes", "reason"]
-    assert schema["additionalProperties"] is changes["additionalProperties"] is False
-    assert schema["properties"]["reason"] == {"type": "string", "maxLength": 500}
-    assert (changes["minProperties"], changes["maxProperties"]) == (1, 3)
-    assert list(knobs) == list(MENU.knobs)
-    assert knobs["n_layer"] == {
-        "type": "integer", "minimum": 2, "maximum": 6, "description": "transformer blocks",
-    }  # fmt: skip
-    assert knobs["batch_size"]["enum"] == [4, 8, 16, 32]
-    assert knobs["d_model"]["multipleOf"] == 32
-    assert (knobs["lr"]["type"], knobs["lr"]["minimum"]) == ("number", 1e-4)
-    assert (knobs["norm"]["type"], knobs["norm"]["enum"]) == ("string", ["layernorm", "rmsnorm"])
-    assert (knobs["tie_embeddings"]["type"], knobs["tie_embeddings"]["enum"]) == (
-        "boolean",
-        [True, False],
-    )
-
-
-def test_steps_that_are_no_multiples_are_listed_in_the_schema() -> None:
-    toml = MENU.toml.replace("high = 6\ndefault = 4", "high = 6\nstep = 4\ndefault = 2")
-    knob = proposal_schema(parse_menu(toml, "stepped"), 3)["properties"]["changes"]["properties"]
-
-    assert knob["n_layer"]["enum"] == [2, 6]
 
 
 # --- attacks --------------------------------------------------------------------------------------
@@ -410,8 +423,12 @@ DOCUMENTS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=10,
 )
+KNOBS = st.sampled_from(list(MENU.knobs))
 PROPOSALS = st.fixed_dictionaries(
-    {"changes": st.dictionaries(st.sampled_from(list(MENU.knobs)), SCALARS, max_size=4)},
+    {
+        "changes": st.dictionaries(KNOBS, SCALARS, max_size=4)
+        | st.lists(st.fixed_dictionaries({"knob": KNOBS, "value": SCALARS}), max_size=4)
+    },
     optional={"reason": st.text(max_size=20)},
 )
 VALID = st.lists(
@@ -454,7 +471,7 @@ def test_no_reply_raises_and_what_is_allowed_is_inside_the_menu(raw: str) -> Non
     assert MENU.broken_constraint(checked.config, MENU.campaign.budget) is None
     turned = {n for n, value in MENU.knob_values(BASELINE).items() if values[n] != value}
     assert turned
-    assert turned <= set(checked.proposal.changes)
+    assert turned == set(checked.proposal.changes)
     assert len(turned) <= 3
 
 

@@ -13,9 +13,10 @@ from agent.errors import MenuError
 from agent.menu import parse_menu
 from agent.proposers.base import Memory
 from agent.proposers.prompt import Prompter
+from agent.proposers.reply_form import proposal_schema
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
-from agent.rails import Rails, proposal_schema
+from agent.rails import Rails
 from tests.support.memories import fresh_memory
 from trainer.errors import SpecError
 from trainer.spec import Budget
@@ -177,7 +178,8 @@ def test_only_numbers_follow() -> None:
 
 def test_a_model_is_told_what_follows_and_offered_only_knobs() -> None:
     schema = proposal_schema(MENU, 3)
-    assert list(schema["properties"]["changes"]["properties"]) == ["d_model", "lr"]
+    offered = schema["properties"]["changes"]["items"]["anyOf"]
+    assert [each["properties"]["knob"]["enum"] for each in offered] == [["d_model"], ["lr"]]
 
     memory = Memory(MENU, MENU.baseline, Evidence(), iter=1, seed=0, max_changes=2)
     text = Prompter(Budget()).prompt(memory).messages[0].content

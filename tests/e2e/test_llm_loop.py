@@ -51,6 +51,46 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
     assert KEY not in (toy.campaign / "trajectory.jsonl").read_text()
 
 
+def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
+    """As the smallest models do: the whole reference, one of its values another."""
+    defaults = {"d_ff": 64, "n_layer": 1, "norm": "layernorm", "activation": "gelu", "beta2": 0.95}
+    turns = [
+        says(json.dumps({"changes": {**defaults, "lr": lr}, "reason": "faster"}))
+        for lr in (0.002, 0.003)
+    ]
+    with OpenAIServer(turns) as server:
+        point_at(toy, server.url)
+        done = toy.loop(1, "--proposer=llm", "--reference=baseline")
+        assert done.returncode == 0, done.stderr
+        # As a journal that was begun by an older version, whose rows had no word for it.
+        journal = toy.campaign / "trajectory.jsonl"
+        journal.write_text(journal.read_text().replace('"schema":3', '"schema":2', 1))
+        done = toy.loop(2, "--proposer=llm")
+    assert done.returncode == 0, done.stderr
+    first, second = toy.iterations()
+    assert first["proposal"]["changes"] == {"lr": 0.002}
+    assert first["proposal"]["restated"] == second["proposal"]["restated"] == defaults
+    assert first["config"]["lr"] == 0.002
+    notes = [row["why"] for row in toy.rows() if row["kind"] == "event"]
+    assert [why.startswith("rows of format 3 follow in this journal of format 2") for why in notes]
+
+
+def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: Toy) -> None:
+    """llama-cpp-python's server, as it answers by default."""
+    broken = refuses(500, "Internal Server Error")
+    too_long = "This model's maximum context length is 2048 tokens. However, you requested 4000"
+    turns = [refuses(400, too_long), says(proposal(0.002)), says(proposal(0.003))]
+    with OpenAIServer(
+        turns, honours=["json_object.schema"], rejects=["json_schema"], rejection=broken
+    ) as server:
+        point_at(toy, server.url)
+        done = toy.loop(2, "--proposer=llm")
+    assert done.returncode == 0, done.stderr
+    attempts = [row["proposer"]["attempts"] for row in toy.iterations()]
+    assert [[a["mode"] for a in each] for each in attempts] == [["json_object.schema"]] * 2
+    assert [row["proposer"]["kind"] for row in toy.iterations()] == ["llm", "llm"]
+
+
 def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
     with OpenAIServer([says(proposal(lr)) for lr in (0.002, 0.003, 0.004)]) as server:
         point_at(toy, server.url)

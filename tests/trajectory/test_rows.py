@@ -104,6 +104,27 @@ def test_journals_of_every_schema_so_far_are_read(path: Path) -> None:
     assert any(isinstance(row, StressRow) for row in rows) == (path.stem != "journal_v1")
 
 
+def test_only_a_row_that_restates_says_so() -> None:
+    restated = {
+        path.stem: [
+            row.proposal.restated
+            for row in read_rows(path)
+            if isinstance(row, IterationRow) and row.proposal is not None and row.proposal.restated
+        ]
+        for path in sorted(FIXTURES.glob("journal_v*.jsonl"))
+    }
+    assert restated["journal_v1"] == restated["journal_v2"] == []
+    assert restated["journal_v3"] == [{"beta1": 0.9, "norm": "layernorm"}] * 2
+    assert "restated" not in Proposal(changes={"lr": 1e-3}, reason="x").model_dump_json()
+
+
+def test_an_older_journal_is_written_again_as_it_was() -> None:
+    for path in sorted(FIXTURES.glob("journal_v*.jsonl")):
+        lines = path.read_text("utf-8").splitlines()
+        if path.stem != "journal_v1":
+            assert [dump_row(parse_row(line)) for line in lines] == lines
+
+
 def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:
     lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
     assert [dump_row(parse_row(line)) for line in lines] == lines

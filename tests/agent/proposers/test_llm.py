@@ -12,11 +12,21 @@ from agent.proposers.endpoint import Endpoint
 from agent.proposers.llm import KEPT_CHARACTERS, LlmProposer
 from agent.proposers.patience import Patience
 from agent.proposers.prompt import Prompter
-from tests.support.memories import RAILS, fresh_memory, memory_of, raw, remember
-from tests.support.openai_server import OpenAIServer, Turn, refuses, says, schema_of, sends
+from agent.proposers.reply_form import proposal_schema
+from agent.proposers.tokens import estimate_tokens
+from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw, remember
+from tests.support.openai_server import (
+    OpenAIServer,
+    Turn,
+    refuses,
+    says,
+    schema_of,
+    sends,
+    sends_json,
+)
 from trainer.spec import Budget
 
-QUICK = Patience(timeout_s=0.5, deadline_s=1, probation_s=0.2, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=5, deadline_s=5, probation_s=1, wait=lambda _: 0.01)
 GOOD = raw({"lr": 0.004}, "a higher rate")
 
 
@@ -55,7 +65,7 @@ def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
         message.content for message in prompt.messages
     ]
     assert offer.record.prompt_sha256 == prompt.sha256
-    assert schema_of(body) == RAILS.schema_for()
+    assert schema_of(body) == proposal_schema(RAILS.menu, RAILS.max_changes)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +179,76 @@ def test_a_suggestion_is_shown_and_recorded() -> None:
     with OpenAIServer([says(GOOD)]) as server:
         offer = llm_at(server).propose(fresh_memory(), suggestion)
     assert offer.record.overrode == suggestion
-    assert '{"norm": "rmsnorm"}' in server.chats[0]["messages"][-1]["content"]
+    assert '[{"knob": "norm", "value": "rmsnorm"}]' in server.chats[0]["messages"][-1]["content"]
 
 
 def test_the_users_directions_reach_the_model() -> None:
     with OpenAIServer([says(GOOD)]) as server:
         llm_at(server, program="Prefer rotary positions.").propose(fresh_memory())
     assert "Prefer rotary positions." in server.chats[0]["messages"][0]["content"]
+
+
+# --- as long as the server's context ------------------------------------------------------------
+
+
+def too_long(context: int) -> Turn:
+    """As llama.cpp's server says it."""
+    return sends_json(
+        {"error": {"code": 400, "message": "request exceeds the context", "n_ctx": context}}, 400
+    )
+
+
+def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
+    memory = memory_of(60)
+    tells = {"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}
+    with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
+        assert llm_at(server).propose(memory).raw == GOOD
+    first, repair = server.chats
+    assert first["max_tokens"] == repair["max_tokens"] == 256
+    prompt = Prompter(Budget()).prompt(memory, context=2048)
+    assert [turn["content"] for turn in first["messages"]] == [m.content for m in prompt.messages]
+    whole = "".join(turn["content"] for turn in repair["messages"])
+    assert estimate_tokens(whole) + 256 <= 2048, "the first repair fits as well"
+
+
+def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length() -> None:
+    memory = memory_of(60)
+    with OpenAIServer([too_long(2048), says(GOOD), says(GOOD)]) as server:
+        llm = llm_at(server)
+        offer = llm.propose(memory)
+        llm.propose(memory)
+    assert len(offer.record.attempts) == 1
+    long, short, next_turn = (chat["messages"] for chat in server.chats)
+    assert sum(len(turn["content"]) for turn in short) < sum(len(t["content"]) for t in long)
+    assert short == next_turn, "from then on it is known"
+    assert offer.record.prompt_sha256 == Prompter(Budget()).prompt(memory, context=2048).sha256
+
+
+def test_a_server_that_refuses_even_that_ends_the_turn() -> None:
+    with OpenAIServer([too_long(2048)]) as server:
+        with pytest.raises(ProposerError, match=r"HTTP 400.*--prompt-tokens") as raised:
+            llm_at(server).propose(memory_of(60))
+        assert len(server.chats) == 2
+    (attempt,) = raised.value.attempts
+    assert attempt.error is not None
+
+
+def test_a_server_too_short_for_the_menu_ends_the_turn_in_one_sentence() -> None:
+    with (
+        OpenAIServer([says(GOOD)], tells={"max_model_len": 512}) as server,
+        pytest.raises(ProposerError, match=r"context of 512 tokens.*--prompt-tokens"),
+    ):
+        llm_at(server).propose(fresh_memory())
+
+
+def test_what_a_reply_restates_costs_it_nothing() -> None:
+    """As the smallest models do: all of the reference, and one change."""
+    memory = fresh_memory()
+    everything = MENU.knob_values(memory.reference) | {"lr": 0.004}
+    with OpenAIServer([says(raw(everything))]) as server:
+        offer = llm_at(server).propose(memory)
+    assert len(offer.record.attempts) == 1
+    checked = RAILS.check(offer.raw, memory.reference)
+    assert checked.proposal is not None
+    assert checked.proposal.changes == {"lr": 0.004}
+    assert len(checked.proposal.restated) == len(MENU.knobs) - 1

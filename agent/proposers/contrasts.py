@@ -1,0 +1,116 @@
+"""What is known of one config against another, and of one value of a knob against another.
+
+Only common seeds are compared where there are any, for what a seed does to both cancels. A knob's
+effect is read only from pairs of configs that differ in nothing else: the mean over all configs
+that had a value says more about what else they had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from agent.menu import ProxyMenu
+from trainer.spec import Scalar
+from trajectory.evidence import ConfigEvidence
+from trajectory.ranking import Noise
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How much one config measured above another."""
+
+    delta: float
+    """Bits per byte; negative is better."""
+    stderr: float | None
+    """None while the noise is unknown."""
+    pairs: int
+    """Common seeds; 0 where there is none and means are compared."""
+
+    def __str__(self) -> str:
+        """``-31±14``, in thousandths of a bit per byte."""
+        text = f"{1000 * self.delta:+.0f}"
+        return text if self.stderr is None else f"{text}±{1000 * self.stderr:.0f}"
+
+    @property
+    def weight(self) -> float:
+        """In standard errors, however it points."""
+        return abs(self.delta) / self.stderr if self.stderr else abs(self.delta)
+
+
+def contrast(
+    entry: ConfigEvidence, other: ConfigEvidence | None, noise: Noise | None
+) -> Contrast | None:
+    """The first against the second; None where one of them was not measured."""
+    if other is None or not entry.scores or not other.scores:
+        return None
+    common = sorted(entry.scores.keys() & other.scores.keys())
+    if common:
+        delta = fmean(entry.scores[seed] - other.scores[seed] for seed in common)
+        stderr = noise.sigma_d / math.sqrt(len(common)) if noise else None
+        return Contrast(delta, stderr, len(common))
+    stderr = noise.sigma * math.sqrt(1 / entry.n + 1 / other.n) if noise else None
+    return Contrast(entry.mean - other.mean, stderr, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What turning one knob from one value to another did, all else equal."""
+
+    before: Scalar
+    after: Scalar
+    contrast: Contrast
+
+
+def effects(
+    menu: ProxyMenu, entries: Iterable[ConfigEvidence], noise: Noise | None
+) -> dict[str, list[Effect]]:
+    """By knob, the effects of every two values that were measured on common seeds in configs that
+    are alike otherwise; those known best first, and of those the largest."""
+    alike: dict[tuple[str, tuple[Scalar, ...]], list[ConfigEvidence]] = defaultdict(list)
+    names = list(menu.knobs)
+    for entry in entries:
+        values = tuple(getattr(entry.config, name) for name in names)
+        for place, name in enumerate(names):
+            alike[name, values[:place] + values[place + 1 :]].append(entry)
+    seen: dict[str, dict[tuple[Scalar, Scalar], list[Contrast]]] = defaultdict(dict)
+    for (name, _), group in alike.items():
+        for before, after, measured in _steps(name, group, noise):
+            known = seen[name]
+            if (after, before) in known:
+                flipped = Contrast(-measured.delta, measured.stderr, measured.pairs)
+                known[after, before].append(flipped)
+            else:
+                known.setdefault((before, after), []).append(measured)
+    return {
+        name: sorted(
+            (Effect(*values, _pooled(each, noise)) for values, each in seen[name].items()),
+            key=lambda effect: (-effect.contrast.pairs, -effect.contrast.weight),
+        )
+        for name in names
+        if name in seen
+    }
+
+
+def _steps(
+    name: str, group: Sequence[ConfigEvidence], noise: Noise | None
+) -> Iterable[tuple[Scalar, Scalar, Contrast]]:
+    """Each of a group against the one that was measured most."""
+    if len(group) < 2:
+        return
+    anchor = max(group, key=lambda entry: entry.n)
+    for entry in group:
+        if entry is anchor:
+            continue
+        measured = contrast(entry, anchor, noise)
+        if measured is not None and measured.pairs:
+            yield getattr(anchor.config, name), getattr(entry.config, name), measured
+
+
+def _pooled(contrasts: Sequence[Contrast], noise: Noise | None) -> Contrast:
+    pairs = sum(each.pairs for each in contrasts)
+    delta = sum(each.delta * each.pairs for each in contrasts) / pairs
+    return Contrast(delta, noise.sigma_d / math.sqrt(pairs) if noise else None, pairs)
