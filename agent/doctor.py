@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MIN_FREE_GIB = 2.0
 MIN_TORCH = (2, 11)
-PATIENCE_S = 5.0
-"""For the endpoint: a person is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ def examine(environment: Environment, directory: Path) -> Iterator[Check]:
     yield from _engines()
     for look in (_sandbox, _journal_disk(directory), _corpus):
         yield look()
-    yield _endpoint(environment)
+    yield endpoint(environment)
 
 
 def _python() -> Check:
@@ -180,19 +178,15 @@ def _corpus() -> Check:
     )
 
 
-def _endpoint(environment: Environment) -> Check:
+def endpoint(environment: Environment) -> Check:
+    """Whether a language model proposes, where one is named."""
     if not environment.llm_base_url:
         return Check(
             "endpoint",
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
         )
-    from agent.proposers.endpoint import Endpoint  # noqa: PLC0415 (slow to load)
-    from agent.proposers.patience import Patience  # noqa: PLC0415
+    from agent.doctor_endpoint import asked  # noqa: PLC0415 (slow to load)
 
-    try:
-        patience = Patience(timeout_s=PATIENCE_S, deadline_s=PATIENCE_S)
-        endpoint = Endpoint.of(environment, patience=patience)
-        return Check("endpoint", "good", f"{endpoint.base_url} serves {endpoint.model}")
-    except AutoresearchError as error:
-        return Check("endpoint", "note", f"{error}")
+    good, found = asked(environment)
+    return Check("endpoint", "good" if good else "note", found)

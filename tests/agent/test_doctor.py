@@ -1,8 +1,9 @@
-"""What the doctor says of Megatron-Core and of compiling."""
+"""What the doctor says of Megatron-Core, of compiling and of the endpoint."""
 
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from agent.doctor import compilation, examine, megatron
+from agent.doctor import Check, compilation, endpoint, examine, megatron
 from agent.settings import Environment
+from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.backends.versions import Trio
 
@@ -80,3 +82,62 @@ def test_the_doctor_starts_cuda_in_the_sandbox(
     code, check = doctor_on(machine, tmp_path, ends=ends)
     assert (check["state"], code) == (state, 1 if state == "bad" else 0)
     assert found in check["found"]
+
+
+# --- the endpoint -------------------------------------------------------------------------------
+
+PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": 0.004}]}'
+
+
+def asked_of(url: str, **settings: Any) -> Check:
+    return endpoint(Environment(llm_base_url=url, **settings))
+
+
+def test_an_endpoint_is_asked_for_one_completion_in_its_mode() -> None:
+    tells = {"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}
+    with OpenAIServer([says(PROPOSAL)], honours=["json_object.schema"], tells=tells) as server:
+        check = asked_of(server.url)
+    assert check.state == "good"
+    for said in (
+        "serves tiny",
+        "mode json_object.schema",
+        "context 4,096 tokens",
+        " s (",
+        "tokens/s",
+    ):
+        assert said in check.found
+    (chat,) = server.chats
+    assert chat["response_format"]["schema"]["required"] == ["reason", "changes"]
+
+
+def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    check = asked_of(f"http://127.0.0.1:{port}/v1", llm_model="mine")
+    assert check.state == "note"
+    assert "cannot be reached" in check.found
+
+
+@pytest.mark.parametrize(
+    ("turn", "found"),
+    [
+        (refuses(400, "no such model"), "no such model"),
+        (says("I would raise it."), "not one JSON object"),
+        (says('{"reason": "x', finish_reason="length"), "cut off"),
+        (hangs(30), "did not answer within 1 s"),
+    ],
+)
+def test_an_endpoint_that_does_not_propose_is_noted(turn: Turn, found: str) -> None:
+    with OpenAIServer([turn]) as server:
+        check = asked_of(server.url, llm_model="tiny", llm_timeout_s=1)
+    assert check.state == "note"
+    assert found in check.found
+
+
+def test_a_context_too_short_is_noted() -> None:
+    with OpenAIServer([says(PROPOSAL)], tells={"max_model_len": 1024}) as server:
+        check = asked_of(server.url)
+    assert check.state == "note"
+    assert "context 1,024 tokens" in check.found
+    assert "start it with 2,048 or more" in check.found
