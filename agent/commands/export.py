@@ -58,6 +58,14 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a csv, parquet or jsonl file.")
     ] = False,
+    accepted_only: Annotated[
+        bool,
+        typer.Option(
+            "--accepted-only/--all-replies",
+            help="Of chat-jsonl: the replies that passed, ready for fine-tuning; or all, those "
+            "refused with weight 0, and what became of each.",
+        ),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Write a campaign as an Optuna study, a table, MLflow runs or training data."""
@@ -67,7 +75,8 @@ def export(
         directory = existing_campaign(campaign, menu)
     subject = Subject(directory, foreign)
     _refuse_own_files(directory, out or "")
-    exported = _export(subject, to, out or str(directory / "export" / FILES[to]), overwrite)
+    where = out or str(directory / "export" / FILES[to])
+    exported = _export(subject, to, where, overwrite, accepted_only=accepted_only)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
         return
@@ -89,7 +98,9 @@ def _refuse_own_files(directory: Path, out: str) -> None:
         raise FormatError(f"{out} is a file of the campaign itself; name another with --out")
 
 
-def _export(subject: Subject, to: Form, out: str, overwrite: bool) -> Exported:
+def _export(
+    subject: Subject, to: Form, out: str, overwrite: bool, *, accepted_only: bool
+) -> Exported:
     # Each brings a library of its own, none of which another needs.
     if to == "optuna":
         from agent.exports.optuna_study import export_optuna  # noqa: PLC0415
@@ -102,7 +113,7 @@ def _export(subject: Subject, to: Form, out: str, overwrite: bool) -> Exported:
     if to == "chat-jsonl":
         from agent.exports.chat import export_chat  # noqa: PLC0415
 
-        return export_chat(subject, Path(out), overwrite=overwrite)
+        return export_chat(subject, Path(out), overwrite=overwrite, accepted_only=accepted_only)
     from agent.exports.files import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
 
     writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}

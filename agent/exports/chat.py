@@ -1,8 +1,13 @@
 """A language model's exchanges as training data: chat messages, and what became of each reply.
 
-A line is one reply with all that was said before it. Its ``metadata`` says whether the rails passed
-it, whether it was the proposal that was trained, and what came of that, so that whoever trains on
-it chooses what to learn from.
+Accepted only, a line is ``{"messages": [...]}`` and nothing else: the prompt and the reply that
+passed the rails, with nothing between them of what was refused before. Any supervised fine-tuning
+takes that as it is, whether it looks at weights or learns from every turn of an assistant.
+
+With all replies, a line is one reply with all that was said before it. What was refused carries
+``weight`` 0 and what passed 1, as OpenAI's format has it. Its ``metadata`` says whether the rails
+passed it, whether it was the proposal that was trained, and what came of that, so that whoever
+trains on it chooses what to learn from.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +27,15 @@ from trajectory.rows import Attempt, IterationRow
 
 NO_REPLY = "exchanges brought no whole reply"
 NOT_KEPT = "exchanges are without their prompt, which was not kept"
+REFUSED = "replies were refused by the rails"
 
 
-def export_chat(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
-    """Every reply of a model in one of our campaigns.
+def export_chat(
+    subject: Subject, out: Path, *, overwrite: bool, accepted_only: bool = True
+) -> Exported:
+    """The replies of a model in one of our campaigns.
 
+    :param accepted_only: those that the rails passed, and of the others only how many they are.
     :raises FormatError: for another tool's campaign, which has no exchanges.
     """
     if subject.foreign is not None:
@@ -42,16 +51,70 @@ def export_chat(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
         for row in subject.rows():
             if not isinstance(row, IterationRow):
                 continue
-            for example in _examples(row, campaign_id, conversations, left_out):
+            for exchange in _exchanges(row, conversations, left_out):
+                if accepted_only and not exchange.accepted:
+                    left_out[REFUSED] += 1
+                    continue
+                example = exchange.accepted_line() if accepted_only else exchange.line(campaign_id)
                 file.write(json.dumps(example, ensure_ascii=False) + "\n")
                 written += 1
     notes = tuple(f"{count} {what}" for what, count in left_out.items())
     return Exported(written, "replies", str(out), notes)
 
 
-def _examples(
-    row: IterationRow, campaign_id: str, conversations: Conversations, left_out: Counter[str]
-) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """One whole reply."""
+
+    row: IterationRow
+    number: int
+    """Of the reply in its turn, from 0."""
+    before: Sequence[Message]
+    """All that had been said to the model when it came."""
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.row.proposer.attempts[self.number]
+
+    @property
+    def accepted(self) -> bool:
+        verdict = self.attempt.verdict
+        return verdict is not None and verdict.allowed
+
+    def accepted_line(self) -> dict[str, Any]:
+        prompt = self.before[: len(self.before) - 2 * self.number]
+        messages = [*prompt, Message("assistant", self.attempt.raw)]
+        return {"messages": [asdict(message) for message in messages]}
+
+    def line(self, campaign_id: str) -> dict[str, Any]:
+        record = self.row.proposer
+        used = record.kind == "llm" and self.number == len(record.attempts) - 1
+        # Whatever an assistant said before this reply was refused.
+        said = [_weighed(message, 0) for message in self.before]
+        own = _weighed(Message("assistant", self.attempt.raw), int(self.accepted))
+        return {
+            "messages": [*said, own],
+            "metadata": {
+                "campaign_id": campaign_id,
+                "iter": self.row.iter,
+                "attempt": self.number + 1,
+                "model": record.model,
+                **_verdict(self.attempt),
+                "used": used,
+                **(_outcome(self.row) if used else {}),
+            },
+        }
+
+
+def _weighed(message: Message, weight: int) -> dict[str, Any]:
+    """Only an assistant's turns have a weight."""
+    weighed = {"weight": weight} if message.role == "assistant" else {}
+    return {**asdict(message), **weighed}
+
+
+def _exchanges(
+    row: IterationRow, conversations: Conversations, left_out: Counter[str]
+) -> Iterator[_Exchange]:
     record = row.proposer
     if not record.attempts:
         return
@@ -64,21 +127,7 @@ def _examples(
         if before is None:
             left_out[NOT_KEPT] += 1
             continue
-        messages = [*before, Message("assistant", attempt.raw)]
-        is_last = number == len(record.attempts) - 1
-        used = record.kind == "llm" and is_last
-        yield {
-            "messages": [asdict(message) for message in messages],
-            "metadata": {
-                "campaign_id": campaign_id,
-                "iter": row.iter,
-                "attempt": number + 1,
-                "model": record.model,
-                **_verdict(attempt),
-                "used": used,
-                **(_outcome(row) if used else {}),
-            },
-        }
+        yield _Exchange(row, number, before)
 
 
 def _before(sent: Sequence[Message], number: int) -> Sequence[Message] | None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from urllib.request import urlopen
@@ -275,7 +275,7 @@ def llm_row(iteration: int, **record: object) -> Row:
 def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
     Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
-    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False)
+    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False, accepted_only=False)
     assert (exported.count, exported.notes) == (2, ())
     first, second = [
         json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()
@@ -290,6 +290,36 @@ def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) ->
     assert second["metadata"]["used"]
     assert second["metadata"]["action"] == "keep"
     assert second["metadata"]["delta_bpb"] == -0.1
+    weights = [[m.get("weight") for m in each["messages"]] for each in (first, second)]
+    assert weights == [[None, None, 0], [None, None, 0, None, 1]], "what was refused weighs nothing"
+
+
+def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
+    night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1), llm_row(2)])
+    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    out = tmp_path / "chat.jsonl"
+    exported = export_chat(night, out, overwrite=False)
+    assert (exported.count, exported.notes) == (2, ("2 replies were refused by the rails",))
+    for line in out.read_text().splitlines():
+        assert json.loads(line) == {
+            "messages": [
+                *(asdict(message) for message in PROMPT),
+                {"role": "assistant", "content": GOOD},
+            ]
+        }, "and no refused reply is among what an assistant said"
+
+
+def test_a_library_for_training_reads_what_was_accepted(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
+    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    out = tmp_path / "chat.jsonl"
+    export_chat(night, out, overwrite=False)
+    read = datasets.load_dataset(
+        "json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert read.column_names == ["messages"]
+    assert [turn["role"] for turn in read[0]["messages"]] == ["system", "user", "assistant"]
 
 
 def test_what_was_not_kept_or_is_not_whole_is_counted(tmp_path: Path) -> None:
