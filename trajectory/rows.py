@@ -79,7 +79,7 @@ class Proposal(Frozen):
     none."""
 
     @model_serializer(mode="wrap")
-    def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _nothing_is_left_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
         if not self.restated:
             del written["restated"]

@@ -140,7 +140,9 @@ class Endpoint:
                 served = self._served()
             except RefusedError:
                 served = self._listed = []
-            self._context = next((each.context for each in served if each.id == model), None)
+            # Where there is only one, whatever it is called: some servers take any name for it.
+            ours = [each for each in served if each.id == model] or served[:1] * (len(served) == 1)
+            self._context = ours[0].context if ours else None
         return self._context
 
     @property

@@ -39,6 +39,14 @@ def test_the_context_is_what_the_list_of_models_says(tells: Any, context: int | 
     assert server.chats[0]["max_tokens"] == min(1024, (context or 8192) // 8)
 
 
+@pytest.mark.parametrize(("models", "context"), [(("one",), 4096), (("one", "two"), None)])
+def test_the_only_model_is_meant_whatever_it_is_called(
+    models: tuple[str, ...], context: int | None
+) -> None:
+    with OpenAIServer([says(ANSWER)], models=models, tells={"max_model_len": 4096}) as server:
+        assert endpoint_at(server, model="mine").context == context
+
+
 def test_a_server_without_a_list_of_models_has_said_nothing() -> None:
     with OpenAIServer([says(ANSWER)]) as server:
         server.looked_at = refuses(404, "Not Found")
