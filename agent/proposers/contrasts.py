@@ -78,6 +78,8 @@ def effects(
             alike[name, values[:place] + values[place + 1 :]].append(entry)
     seen: dict[str, dict[tuple[Scalar, Scalar], list[Contrast]]] = defaultdict(dict)
     for (name, _), group in alike.items():
+        if len(group) < 2:
+            continue
         for before, after, measured in _steps(name, group, noise):
             known = seen[name]
             if (after, before) in known:
@@ -99,8 +101,6 @@ def _steps(
     name: str, group: Sequence[ConfigEvidence], noise: Noise | None
 ) -> Iterable[tuple[Scalar, Scalar, Contrast]]:
     """Each of a group against the one that was measured most."""
-    if len(group) < 2:
-        return
     anchor = max(group, key=lambda entry: entry.n)
     for entry in group:
         if entry is anchor:

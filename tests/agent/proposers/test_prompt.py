@@ -262,9 +262,9 @@ def test_a_suggestion_is_shown_only_where_there_is_one() -> None:
 def test_ten_thousand_configs_fit_in_the_budget_quickly(tokens: int) -> None:
     memory = huge_memory(10_000)
     prompter = Prompter(Budget(), tokens=tokens)
-    began = time.monotonic()
+    began = time.process_time()  # a busy machine's clock says nothing of the work
     prompt = prompter.prompt(memory)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert prompt.tokens <= tokens
     shown = sum(line.startswith("- #") for line in prompt.messages[1].content.splitlines())
     assert "more configs not shown)" in prompt.messages[1].content
