@@ -99,8 +99,7 @@ class Prompter:
         self._horizon_steps = horizon_steps
         self._moves = moves
         self._tokens = tokens
-        self._program = _cut_to(program.strip(), tokens // 3)
-        self._program_cut = self._program != program.strip()
+        self._program = program.strip()
         self._templates = load_templates(directory, _VARIABLES)
 
     def prompt(
@@ -119,12 +118,7 @@ class Prompter:
         tokens = self._tokens if context is None else min(self._tokens, share_of(context))
         digest = Digest.of(memory)
         facts = self._facts(memory, digest, suggestion)
-        system, room = "", -1
-        for terse in (False, True):
-            system = self._system(memory, terse=terse)
-            room = tokens - self._written(system, facts, _fitting(digest, 0)).tokens
-            if room >= tokens * ROOM_SHARE:
-                break
+        system, room = self._essentials(memory, digest, facts, tokens)
         if room < 0:
             raise ProposerError(
                 f"the menu, the reference and the directions alone need about "
@@ -136,6 +130,22 @@ class Prompter:
                 return prompt
             # Headings came with the lines, and a user's own template may say a line twice.
             room = max(0, room * tokens // prompt.tokens - 16)
+
+    def _essentials(
+        self, memory: Memory, digest: Digest, facts: Mapping[str, Any], tokens: int
+    ) -> tuple[str, int]:
+        """The system message, and the tokens it leaves beside the other parts that are never
+        dropped: in full, without explanations, or with the directions cut to what then remains."""
+        directions = tokens // 3
+        system, room = "", -1
+        for terse in (False, True, True):
+            system = self._system(memory, terse=terse, directions=directions)
+            room = tokens - self._written(system, facts, _fitting(digest, 0)).tokens
+            if room >= (tokens * ROOM_SHARE if not terse else 0):
+                break
+            if terse:
+                directions = max(0, directions + room - TURN_TOKENS)
+        return system, room
 
     def repair(
         self, memory: Memory, reply: str, why: str, *, context: int | None = None
@@ -168,9 +178,10 @@ class Prompter:
         user = self._render(USER, {**facts, **sections})
         return Prompt((Message("system", system), Message("user", user)))
 
-    def _system(self, memory: Memory, *, terse: bool) -> str:
+    def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
         """The same for all of a sitting, so that a server need read it only once."""
         menu = memory.menu
+        program = _cut_to(self._program, directions)
         knobs, constraints = tuple(menu.knobs.values()), menu.constraints
         if terse:
             knobs = tuple(knob.model_copy(update={"doc": ""}) for knob in knobs)
@@ -190,8 +201,8 @@ class Prompter:
                 "max_changes": memory.max_changes,
                 "max_reason": ASKED_REASON_CHARACTERS,
                 "example": example_text(memory, self._budget),
-                "program": self._program,
-                "program_cut": self._program_cut,
+                "program": program,
+                "program_cut": program != self._program,
             },
         )
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from agent.errors import SettingsError
 from agent.judge import Rules, kept_when
-from agent.menu import load_menu, parse_menu
+from agent.menu import load_menu, parse_menu, shipped_menus
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.digest import QUOTED_CHARACTERS, quoted, short
 from agent.proposers.prompt import REPAIR, SYSTEM, USER, Prompt, Prompter
@@ -310,6 +310,20 @@ def test_a_short_context_is_shared_out_and_goes_without_explanations() -> None:
     shown, _ = prompter.repair(memory, "x" * 5000, "it is prose", context=2048)
     assert len(shown.content) == 225
     assert prompter.prompt(memory, context=131_072) == prompter.prompt(memory)
+
+
+@pytest.mark.parametrize("menu", shipped_menus())
+def test_every_shipped_menu_fits_a_context_of_2048_tokens(menu: str) -> None:
+    """With the longest facts about it, a suggestion and long directions."""
+    memory = replace(
+        fresh_memory(load_menu(menu)), rules=Rules(), corpus=campaign_row().corpus, until=100
+    )
+    program = "\n".join(f"Direction {number}: try something else." for number in range(200))
+    prompter = Prompter(Budget(), horizon_steps=1000, program=program)
+    prompt = prompter.prompt(memory, {"lr": 0.0042, "lr_warmup": 17}, context=2048)
+    assert prompt.tokens <= 1500
+    assert "Direction 0:" in prompt.messages[0].content
+    assert "(The rest of the directions did not fit.)" in prompt.messages[0].content
 
 
 def test_a_context_too_short_for_the_essentials_says_what_to_do() -> None:
