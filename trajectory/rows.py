@@ -82,7 +82,7 @@ class Proposal(Frozen):
     def _nothing_is_left_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
         if not self.restated:
-            del written["restated"]
+            written.pop("restated", None)
         return written
 
     @property

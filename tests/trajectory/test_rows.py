@@ -118,6 +118,12 @@ def test_only_a_row_that_restates_says_so() -> None:
     assert "restated" not in Proposal(changes={"lr": 1e-3}, reason="x").model_dump_json()
 
 
+@pytest.mark.parametrize("restated", [{}, {"beta1": 0.9}])
+def test_a_proposal_is_the_reply_that_makes_it(restated: dict[str, float]) -> None:
+    proposal = Proposal(changes={"lr": 1e-3}, reason="x", restated=restated)
+    assert json.loads(proposal.raw) == {"changes": {"lr": 1e-3}, "reason": "x"}
+
+
 def test_an_older_journal_is_written_again_as_it_was() -> None:
     for path in sorted(FIXTURES.glob("journal_v*.jsonl")):
         lines = path.read_text("utf-8").splitlines()
