@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.settings import Environment, data_dir
 from trainer import cuda_driver
-from trainer.errors import AutoresearchError, MachineryError
+from trainer.errors import MachineryError
 from trainer.sandbox import Layers
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from trainer.errors import AutoresearchError, CorpusError, MachineryError
 from trainer.evaluate import Evaluation, evaluate
 from trainer.gpu import check_elsewhere
 from trainer.libc import libc
+from trainer.memory import parameter_count
 from trainer.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.schedule import Schedule
 from trainer.spec import BackendName, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
@@ -150,7 +151,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         train_loss_last=trained.loss_last,
         steps=trained.steps,
         tokens=trained.tokens,
-        params=sum(p.numel() for p in model.parameters()),
+        params=parameter_count(spec.config, corpus.info.vocab_size),
         step_ms=trained.step_ms,
         tokens_per_s=trained.tokens / trained.train_s,
         train_s=trained.train_s,

@@ -9,6 +9,7 @@ GPU's products read a copy are updated by one of ours, which writes the copy too
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,41 @@ from trainer.backends.kernels import operations
 from trainer.backends.kernels.sizes import ADAM_EPS
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
+
+
+class Optimizer(Protocol):
+    """What the step loop asks of an optimizer."""
+
+    def step(self, loss: Tensor, lr: float) -> Tensor:
+        """Clip the gradients to the global norm, update, and clear them.
+
+        Returns the norm before clipping, on the device. From the first ``loss`` or norm that is
+        not finite on, nothing is updated any more, whatever the later ones are.
+        """
+        ...
+
+
+@runtime_checkable
+class BringsOptimizer(Protocol):
+    """A model whose weights only an optimizer of its own can update."""
+
+    def optimizer(self, config: Config) -> Optimizer:
+        """The one to train it with, for its weights as they are now."""
+        ...
+
+
+def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
+    """What trains ``model`` as ``config`` says: its own optimizer where it brings one, else
+    :class:`AdamW`, which writes the ``copies`` of parameters that the model has, if any."""
+    if isinstance(model, BringsOptimizer):
+        return model.optimizer(config)
+    return AdamW(
+        model.parameters(),
+        betas=(config.beta1, config.beta2),
+        weight_decay=config.weight_decay,
+        grad_clip=config.grad_clip,
+        copies=getattr(model, "copies", None),
+    )
 
 
 class AdamW:
@@ -48,11 +84,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
-        """Clip the gradients to the global norm, update, and clear them; nothing waits for a GPU.
-
-        Returns the norm before clipping, on the device. From the first ``loss`` or norm that is
-        not finite on, nothing is updated any more, whatever the later ones are.
-        """
+        """See :class:`Optimizer`; nothing waits for a GPU."""
         copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
         norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied])
@@ -114,18 +146,6 @@ class AdamW:
 
     def _grad_scale(self, grad_norm: Tensor) -> Tensor:
         return (grad_norm / self._grad_clip).clamp(min=1.0)
-
-
-def adamw_for(model: nn.Module, config: Config) -> AdamW:
-    """The optimizer of ``config`` for a model as :class:`trainer.backends.base.Backend` builds it;
-    it writes the ``copies`` of parameters that the model has, if any."""
-    return AdamW(
-        model.parameters(),
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        grad_clip=config.grad_clip,
-        copies=getattr(model, "copies", None),
-    )
 
 
 class _Group:

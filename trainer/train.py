@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.data import Batches
-from trainer.optimizer import adamw_for
+from trainer.optimizer import optimizer_of
 from trainer.schedule import Schedule
 from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
 
@@ -77,7 +77,7 @@ def train(
         whose update did not happen; ``pruned`` where the rule says so.
     """
     config = schedule.config
-    optimizer = adamw_for(model, config)
+    optimizer = optimizer_of(model, config)
     clock = Clock(next(model.parameters()).device)
     losses = _Losses(prune)
     pending: deque[Step] = deque()

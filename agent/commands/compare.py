@@ -35,8 +35,12 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 def compare(
     backends: Annotated[
-        str, typer.Option("--backends", help="What trains, the one that others are set against.")
-    ] = ",".join(BACKENDS),
+        str,
+        typer.Option(
+            "--backends",
+            help=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first.",
+        ),
+    ] = "torch,megatron",
     menu: Annotated[
         str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
     ] = "cpu-tiny",

@@ -23,7 +23,7 @@ from agent.proposers.digest import Digest
 from agent.proposers.reply_form import ASKED_REASON_CHARACTERS, changes_list, example_text
 from agent.proposers.templates import load_templates
 from agent.proposers.tokens import TURN_TOKENS, estimate_tokens
-from agent.wording import changes_text, scalar_text
+from agent.wording import changes_text
 from trainer.spec import Budget, Config, Scalar
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"

@@ -1,10 +1,11 @@
 """What stands in for CUDA so that Megatron-Core's own layers run on a CPU.
 
-Three things, all about the device and none about what is computed: ``torch.cuda.current_device``
+Four things, all about the device and none about what is computed: ``torch.cuda.current_device``
 answers the CPU; the tracker of CUDA generators, from which dropout would draw, forks nothing (every
-dropout is 0); and the backward pass of a matrix product, which remembers whether its forward pass
-was under CUDA's autocast, is under the CPU's where that was. :func:`run` is a trial with them, for
-an executor.
+dropout is 0); the backward pass of a matrix product, which remembers whether its forward pass
+was under CUDA's autocast, is under the CPU's where that was; and tensors that are asked to be on
+``cuda`` are on the CPU, where they say of their type what their like on CUDA would
+(:class:`CalledCuda`). :func:`run` is a trial with them, for an executor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from trainer.backends import Backend
 from trainer.backends.megatron import MegatronBackend
@@ -48,8 +50,24 @@ class NoGenerators:
         yield
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the end of the test; skips it where Megatron-Core is not installed."""
+class CalledCuda(TorchFunctionMode):
+    """Megatron-Core's optimizers ask for tensors on ``cuda`` by name, and tell an fp32 parameter
+    from a bf16 one by ``torch.cuda.FloatTensor``, which a tensor of the CPU is not called."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") == "cuda":
+            kwargs["device"] = "cpu"
+        answer = func(*args, **kwargs)
+        asked_for_its_type = func is Tensor.type and len(args) == 1 and not kwargs
+        return answer.replace("torch.", "torch.cuda.", 1) if asked_for_its_type else answer
+
+
+@contextlib.contextmanager
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For as long as it is entered; skips the test where Megatron-Core is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         random = pytest.importorskip("megatron.core.tensor_parallel.random")
@@ -66,6 +84,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(random, "_CUDA_RNG_STATE_TRACKER", NoGenerators())
     monkeypatch.setattr(random, "_CUDA_RNG_STATE_TRACKER_INITIALIZED", True)
+    with CalledCuda():
+        yield
 
 
 class Measured(Frozen):
@@ -108,7 +128,6 @@ def measure(backend: Backend, spec: TrialSpec) -> Measured:
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
     """A trial of the Megatron-Core backend; its measurements are left in the trial's directory."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        stand_in(monkeypatch)
+    with pytest.MonkeyPatch.context() as monkeypatch, stand_in(monkeypatch):
         measured = measure(MegatronBackend(), spec)
     (trial_dir / MEASURED).write_text(measured.model_dump_json())

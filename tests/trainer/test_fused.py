@@ -16,7 +16,7 @@ from trainer.backends import fused, linear_cross_entropy
 from trainer.backends.compilation import load_kernels
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.chunks import chunk_tokens
-from trainer.optimizer import adamw_for
+from trainer.optimizer import optimizer_of
 
 CPU = torch.device("cpu")
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 48, "seq_len": 16, "batch_size": 3}
@@ -123,7 +123,7 @@ def test_on_a_gpu_kernels_train_as_the_model_as_written(precision: str) -> None:
         device = torch.device("cuda")
         recipe = config(**SHAPE, precision=precision)
         model = TorchBackend(kernels=kernels).build(recipe, VOCAB, device).train()
-        optimizer = adamw_for(model, recipe)
+        optimizer = optimizer_of(model, recipe)
         for step in range(1, 11):
             loss = model(*(part.to(device) for part in batch(step)))
             loss.backward()
@@ -161,7 +161,7 @@ def test_the_update_that_writes_copies_is_the_update(precision: str) -> None:
     plain, with_copies = (build(kernels, precision=precision) for kernels in (False, True))
     assert len(plain.copies) == 0
     assert len(with_copies.copies) == (1 if precision == "fp32" else 9)
-    one, other = (adamw_for(m, m.config.model_copy(update={"weight_decay": 0.1}))
+    one, other = (optimizer_of(m, m.config.model_copy(update={"weight_decay": 0.1}))
                   for m in (plain, with_copies))  # fmt: skip
     for step in range(1, 4):
         loss, found = gradients(plain)
@@ -192,7 +192,7 @@ def test_loading_the_kernels_leaves_the_model_as_it_was(precision: str) -> None:
 def test_after_an_update_products_read_what_it_wrote(precision: str) -> None:
     shape = {"d_ff": 64, "batch_size": 4}
     model = build(True, precision=precision, **shape)
-    optimizer = adamw_for(model, model.config)
+    optimizer = optimizer_of(model, model.config)
     losses = []
     for _ in range(3):
         loss = model(*batch())

@@ -13,8 +13,8 @@ import torch
 
 from tests.support.configs import config
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
-from trainer.accounting.step import count_step
 from tests.support.stub_cuda import set_available
+from trainer.accounting.step import count_step
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.errors import MachineryError, SpecError
 from trainer.memory import AnalyticMemory, device_limit, parameter_count

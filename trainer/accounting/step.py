@@ -9,7 +9,7 @@ from trainer.accounting.work import StepCounts
 from trainer.backends.float8 import check_shapes
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.evaluate import TOKENS_PER_CUDA_PASS
-from trainer.optimizer import adamw_for
+from trainer.optimizer import optimizer_of
 from trainer.spec import Config
 
 META = torch.device("meta")
@@ -32,7 +32,7 @@ def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> Step
         model.init()
         model.train()
         counter.head_weight(model.head_VD)
-        optimizer = adamw_for(model, config)
+        optimizer = optimizer_of(model, config)
         shape = (config.batch_size, config.seq_len)
         tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
         optimizer.step(_backward(model(tokens_BT, targets_BT)), config.lr)

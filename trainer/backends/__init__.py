@@ -14,4 +14,10 @@ def choose_backend(
     name: BackendName, fp8: Fp8Recipe | None = None, *, compile: bool = False
 ) -> Backend:
     """The backend a TrialSpec names; only torch's compiles."""
-    return MegatronBackend(fp8) if name == "megatron" else TorchBackend(compile=compile)
+    match name:
+        case "torch":
+            return TorchBackend(compile=compile)
+        case "megatron":
+            return MegatronBackend(fp8)
+        case "megatron-fp32":
+            return MegatronBackend(fp8, weights="fp32")

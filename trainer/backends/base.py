@@ -34,7 +34,8 @@ class Backend(Protocol):
         more than :data:`trainer.chunks.EXACT_LOGITS_AT_ONCE` of them are fp64 at once. (On CUDA its
         exponentials may be fp32, whose errors cancel to eight digits.) T may be shorter than the
         config's. A model that never holds the logits of all tokens says ``chunks_logits``.
-        The first loss is near ln(vocab_size). Every parameter is fp32, gets a gradient, and is a
-        matrix exactly where it has more than one dimension.
+        The first loss is near ln(vocab_size). Every parameter gets a gradient, is a matrix exactly
+        where it has more than one dimension, and is fp32 unless the model brings its own optimizer
+        (:class:`trainer.optimizer.BringsOptimizer`).
         """
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -18,13 +18,17 @@ from trainer.backends.versions import Trio, check_trio
 from trainer.errors import MachineryError, SpecError
 from trainer.spec import Config, Fp8Recipe
 
+Weights: TypeAlias = Literal["mixed", "fp32"]
+"""``mixed``: bf16, with fp32 main weights, as Megatron is used; ``fp32``: those alone, cast at
+every use."""
+
 
 class MegatronBackend:
     """Builds :class:`trainer.backends.megatron_gpt.MegatronGPT`."""
 
-    name = "megatron"
-
-    def __init__(self, fp8: Fp8Recipe | None = None) -> None:
+    def __init__(self, fp8: Fp8Recipe | None = None, *, weights: Weights = "mixed") -> None:
+        self.name = "megatron" if weights == "mixed" else "megatron-fp32"
+        self._weights = weights
         self._fp8 = Fp8Recipe() if fp8 is None else fp8
 
     def check(self, config: Config, device: torch.device) -> None:
@@ -46,14 +50,16 @@ class MegatronBackend:
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
         """See :class:`trainer.backends.base.Backend`; the weights are those that the torch backend
-        draws from the same seed.
+        draws from the same seed, rounded to bf16 where they are that.
 
         :raises MachineryError: where Megatron-Core or TransformerEngine cannot be imported.
         """
         with warnings.catch_warnings():
             # Megatron-Core warns of optional parts that are not installed, and of its own defaults.
             warnings.simplefilter("ignore")
-            model: torch.nn.Module = _load().build(config, vocab_size, device, self._fp8)
+            model: torch.nn.Module = _load().build(
+                config, vocab_size, device, weights=self._weights, fp8=self._fp8
+            )
         return model
 
 

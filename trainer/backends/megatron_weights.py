@@ -2,7 +2,8 @@
 
 The two lay the same recipe out differently: Megatron-Core keeps the rows of the attention's input
 projection by head of keys and values (its queries, its keys, its values, then those of the next),
-and TransformerEngine fuses a norm into the matrix that follows it, and so names it after that.
+and TransformerEngine fuses a norm into the matrix that follows it, and so names it after that. Its
+tables of words are filled up with rows of 0 (:mod:`trainer.backends.megatron_vocabulary`).
 
 Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 G) × K, F hidden
 width of the feed-forward block, V vocabulary.
@@ -14,8 +15,17 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainer.backends.torch_gpt import TorchGPT
+
+DIVISIBLE_BY = 128
+"""Megatron's ``--make-vocab-size-divisible-by``, by its default."""
+
+
+def filled_up(vocab_size: int) -> int:
+    """The smallest multiple of :data:`DIVISIBLE_BY` that holds ``vocab_size`` words."""
+    return -(-vocab_size // DIVISIBLE_BY) * DIVISIBLE_BY
 
 
 @torch.no_grad()
@@ -51,9 +61,13 @@ def as_megatron(
             raise ValueError(f"{name} has no gradient")
         if name.endswith(".qkv_RD"):
             weight = _rows_by_group(weight, source.config.n_head, source.config.kv_heads)
+        if name in _WORD_TABLES:
+            words = weight.shape[0]
+            weight = functional.pad(weight, (0, 0, 0, filled_up(words) - words))
         yield _megatron_name(name, fused_norms), weight
 
 
+_WORD_TABLES = {"embedding_VD", "head_VD"}
 _TABLES = {
     "embedding_VD": "embedding.word_embeddings.weight",
     "position_TD": "embedding.position_embeddings.weight",

@@ -98,7 +98,9 @@ class Fp8Recipe(Frozen):
     """Powers of two that the scale stays below the largest."""
 
 
-BackendName: TypeAlias = Literal["torch", "megatron"]
+BackendName: TypeAlias = Literal["torch", "megatron", "megatron-fp32"]
+"""``megatron`` trains bf16 weights with fp32 main weights, as Megatron is used; ``megatron-fp32``
+has fp32 weights alone, cast at every use, as the torch backend has."""
 
 
 def makes_code(backend: BackendName, device: str, *, compile: bool) -> bool:

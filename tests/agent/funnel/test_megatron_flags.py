@@ -16,7 +16,7 @@ from agent.funnel.target import TargetArchitecture, load_target, shipped_targets
 from tests.agent.funnel.test_layout import gpt3_like
 from tests.support.configs import config
 from trainer.backends import torch_gpt
-from trainer.optimizer import EPS
+from trainer.backends.kernels.sizes import ADAM_EPS
 
 OPTIONS = Path(__file__).parents[2] / "support" / "megatron_options.tsv"
 CHECKPOINTS = Checkpoints(
@@ -122,7 +122,7 @@ def test_the_recipe_is_in_the_flags(lr_rule: LrRule, lr: float) -> None:
     steps = int(value(words, "--train-iters"))
     assert value(words, "--lr-decay-iters") == str(steps)
     assert int(value(words, "--lr-warmup-iters")) == round(0.02 * steps)
-    assert float(value(words, "--adam-eps")) == EPS
+    assert float(value(words, "--adam-eps")) == ADAM_EPS
 
 
 def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:

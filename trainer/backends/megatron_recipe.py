@@ -1,0 +1,111 @@
+"""A recipe in Megatron-Core's words. Importing this module imports Megatron-Core.
+
+Its options are set so that it computes what :class:`~trainer.backends.torch_gpt.TorchGPT` does:
+GELU by the error function, rotary pairs (i, i + K/2), norms with epsilon 1e-5 and without bias, no
+dropout.
+
+Shapes: D d_model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import torch
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from torch import nn
+from torch.nn import functional
+
+from trainer.backends.torch_gpt import NORM_EPS
+from trainer.spec import Config, Fp8Recipe
+
+
+def transformer_config(
+    config: Config,
+    device: torch.device,
+    *,
+    engine: bool,
+    fp8: Fp8Recipe,
+    dtype: torch.dtype,
+) -> TransformerConfig:
+    """Megatron-Core's words for the recipe; ``dtype`` is that of the weights."""
+    half = dtype is torch.bfloat16
+    swiglu = config.activation == "swiglu"
+    options: dict[str, Any] = {}
+    if config.precision == "fp8":
+        options = {
+            "fp8": fp8.format,
+            "fp8_recipe": "delayed",
+            "fp8_margin": fp8.margin,
+            "fp8_amax_history_len": fp8.amax_history_len,
+            "fp8_amax_compute_algo": fp8.amax_compute_algo,
+        }
+    return TransformerConfig(
+        num_layers=config.n_layer,
+        hidden_size=config.d_model,
+        num_attention_heads=config.n_head,
+        num_query_groups=config.kv_heads,
+        ffn_hidden_size=config.d_ff,
+        gated_linear_unit=swiglu,
+        activation_func=functional.silu if swiglu else functional.gelu,
+        normalization="RMSNorm" if config.norm == "rmsnorm" else "LayerNorm",
+        layernorm_epsilon=NORM_EPS,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bf16=half,
+        params_dtype=dtype,
+        # Loaded afterwards.
+        perform_initialization=False,
+        use_cpu_initialization=device.type == "cpu",
+        apply_rope_fusion=engine and config.positions == "rotary",
+        # Weights' gradients written to the fp32 buffers by the products themselves, where Apex's
+        # kernel is there for the head, which is none of TransformerEngine's.
+        gradient_accumulation_fusion=half and engine and _has_apex_gradients(),
+        # Apex's too, for layers without TransformerEngine; not asked for where it is not there.
+        masked_softmax_fusion=False,
+        # Every batch is one microbatch. Told nothing, the layers would take each but the first for
+        # a later microbatch of the same step, and keep the first step's fp8 weights for ever.
+        disable_parameter_transpose_cache=True,
+        **options,
+    )
+
+
+def layers(config: Config, *, engine: bool) -> TransformerBlockSubmodules:
+    """The modules of every layer, and of the norm after the last: torch's own, since of all norms
+    only TransformerEngine's stand-alone one insists on a bias to train."""
+    if engine:
+        layer = get_gpt_layer_with_transformer_engine_spec()
+    else:
+        layer = get_gpt_layer_local_spec()
+        # Not Apex's, which Megatron-Core would take where it finds it.
+        layer.submodules.input_layernorm = WrappedTorchNorm
+        layer.submodules.pre_mlp_layernorm = WrappedTorchNorm
+    return TransformerBlockSubmodules(
+        layer_specs=[layer] * config.n_layer, layer_norm=WrappedTorchNorm
+    )
+
+
+def _has_apex_gradients() -> bool:
+    return importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
+
+
+def remove_norm_biases(model: nn.Module) -> None:
+    """Take the biases, which Megatron-Core cannot be told to leave out, from every LayerNorm.
+
+    TransformerEngine's fused norm still reads one: there it becomes a constant zero.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.register_parameter("bias", None)
+        elif "layer_norm_bias" in dict(module.named_parameters(recurse=False)):
+            zero_D = torch.zeros_like(module.get_parameter("layer_norm_bias"), requires_grad=False)
+            del module.layer_norm_bias
+            module.register_buffer("layer_norm_bias", zero_D, persistent=False)
