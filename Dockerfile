@@ -3,24 +3,31 @@
 ARG BASE=nvcr.io/nvidia/nemo:26.04.00
 FROM ${BASE}
 
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /opt/autoresearch
-COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
-COPY docker/requirements.py docker/
+
+# The container's torch is a pre-release by its number, which no range admits, so pip may not be asked
+# about it: what is there already stays, at its version, and only what is missing is installed, into the
+# Python that has torch. That may be a virtual environment or the system's own, which some distributions
+# mark as theirs alone (PEP 668): in an image that nobody else manages it is ours to add to.
+COPY pyproject.toml ./
+COPY docker/base_python.sh docker/requirements.py docker/
+RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
+ && python="$(docker/base_python.sh)" \
+ && { "$python" -m pip --version || "$python" -m ensurepip; } \
+ && "$python" docker/requirements.py held > held.txt \
+ && "$python" docker/requirements.py missing serve huggingface > missing.txt \
+ && "$python" -m pip install --no-cache-dir --constraint held.txt --requirement missing.txt
+
+COPY README.md CHANGELOG.md LICENSE ./
 COPY agent agent
 COPY trainer trainer
 COPY trajectory trajectory
 COPY proposer_prompts proposer_prompts
-
-# The container's torch is a pre-release by its number, which no range admits, so pip may not be asked
-# about it: what is there already stays, at its version, and only what is missing is installed.
-RUN { python3 -m pip --version || python3 -m ensurepip; } \
- && python3 docker/requirements.py held > /tmp/held.txt \
- && python3 docker/requirements.py missing serve huggingface > /tmp/missing.txt \
- && python3 -m pip install --no-cache-dir --constraint /tmp/held.txt --requirement /tmp/missing.txt \
- && python3 -m pip install --no-cache-dir --no-deps . \
- && python3 docker/requirements.py held | diff /tmp/held.txt - \
- && rm /tmp/held.txt /tmp/missing.txt \
+RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
+ && python="$(docker/base_python.sh)" \
+ && "$python" -m pip install --no-cache-dir --no-deps . \
+ && "$python" docker/requirements.py unchanged held.txt \
+ && { command -v autoresearch || ln -s "$("$python" docker/requirements.py script)" /usr/local/bin/; } \
  && mkdir -p /runs /data \
  && chown 1000:1000 /runs /data
 

@@ -3,7 +3,9 @@
 ``held``: the installed packages that must stay as they are, one ``name==version`` a line: pip's
 constraints. ``missing [EXTRA ...]``: the dependencies in pyproject.toml, those of the extras
 included, that are not installed at all; an installed one counts as there whatever its version, as a
-container's own builds of torch carry versions that no range admits.
+container's own builds of torch carry versions that no range admits. ``unchanged FILE``: nothing, or
+exit code 1 and which of the constraints in FILE no longer holds. ``script``: where pip put the
+command, for a Python whose scripts are not on PATH.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import PackageNotFoundError, distribution, distributions, version
 from pathlib import Path
 
 HELD = re.compile(
@@ -36,6 +38,23 @@ def missing(extras: list[str]) -> list[str]:
     return [requirement for requirement in wanted if not _installed(requirement)]
 
 
+def unchanged(constraints: Path) -> list[str]:
+    """Nothing; what is held and was not there before is no change.
+
+    :raises SystemExit: naming what is gone or of another version.
+    """
+    lost = set(constraints.read_text("utf-8").split()) - set(held())
+    if lost:
+        raise SystemExit(f"the base image's {', '.join(sorted(lost))} was replaced or removed")
+    return []
+
+
+def script() -> list[str]:
+    """The installed command's path, which only the installer's record knows for certain."""
+    files = distribution("autoresearch").files or []
+    return [str(file.locate().resolve()) for file in files if file.name == "autoresearch"]
+
+
 def _installed(requirement: str) -> bool:
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     if name is None:
@@ -49,4 +68,10 @@ def _installed(requirement: str) -> bool:
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:]
-    print("\n".join(held() if command == "held" else missing(rest)))  # noqa: T201
+    lines = {
+        "held": held,
+        "missing": lambda: missing(rest),
+        "unchanged": lambda: unchanged(Path(rest[0])),
+        "script": script,
+    }[command]()
+    print("\n".join(lines))  # noqa: T201

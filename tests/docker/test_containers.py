@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def test_the_loop_reaches_the_model_and_nothing_else() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
     loop = document["services"]["autoresearch"]
     assert loop["networks"] == ["lab"]
-    assert document["networks"]["lab"] == {"internal": True}
+    without_the_machine = {"com.docker.network.bridge.inhibit_ipv4": "true"}
+    assert document["networks"]["lab"] == {"internal": True, "driver_opts": without_the_machine}
     others = [name for name, one in document["services"].items() if "lab" in one["networks"]]
     assert others == ["nim", "autoresearch"]
     assert "NGC_API_KEY" not in loop["environment"]
@@ -113,6 +115,60 @@ def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert any(line.startswith("torch>=") for line in done.stdout.split("\n"))
+
+
+def test_what_the_base_brought_may_be_joined_but_not_replaced(tmp_path: Path) -> None:
+    def unchanged(constraints: str) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / "held.txt"
+        file.write_text(constraints)
+        return subprocess.run(
+            [sys.executable, REQUIREMENTS, "unchanged", file],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    numpy, torch = (f"{name}=={version(name)}" for name in ("numpy", "torch"))
+    assert unchanged(f"{numpy}\n{torch}\n").returncode == 0
+    assert unchanged(f"{torch}\n").returncode == 0
+    replaced = unchanged(f"numpy==1.0\n{torch}\ntriton==0.1\n")
+    assert replaced.returncode == 1
+    assert "the base image's numpy==1.0, triton==0.1 was replaced" in replaced.stderr
+
+
+def test_the_command_is_found_where_its_installer_put_it() -> None:
+    done = subprocess.run(
+        [sys.executable, REQUIREMENTS, "script"], capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()) == Path(sys.executable).with_name("autoresearch").resolve()
+
+
+@pytest.mark.parametrize("where", ["on PATH", "in VIRTUAL_ENV", "under its other name"])
+def test_the_python_that_has_torch_is_the_one_asked_for(tmp_path: Path, where: str) -> None:
+    def program(path: Path, runs: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {runs} "$@"\n')
+        path.chmod(0o755)
+
+    on_path = tmp_path / "bin"
+    # One without torch, as a distribution's own: no site-packages.
+    program(on_path / "python3", f"{sys.executable} -S")
+    environment = {"PATH": f"{on_path}:/usr/bin:/bin"}
+    if where == "on PATH":
+        program(on_path / "python3", sys.executable)
+    elif where == "in VIRTUAL_ENV":
+        environment["VIRTUAL_ENV"] = str(tmp_path / "venv")
+        program(tmp_path / "venv" / "bin" / "python3", sys.executable)
+    else:
+        program(on_path / "python", sys.executable)
+    done = subprocess.run(
+        [ROOT / "docker" / "base_python.sh"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, sys.executable), done.stderr
 
 
 def test_the_unit_is_one_that_systemd_takes() -> None:
