@@ -10,10 +10,13 @@ SYSTEM := chromium docker-compose shellcheck
 
 ROUNDS ?= 5
 
-# CI runs the slow tests too: make test SLOW=1
-PYTEST_MARKS := $(if $(SLOW),,-m "not slow")
+# What builds the image and runs the services: make containers
+CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit
 
-.PHONY: loop test lint types tests quick explore bench docs clean
+# CI runs the slow tests too: make test SLOW=1
+PYTEST_MARKS := -m "not containers and not versions$(if $(SLOW),, and not slow)"
+
+.PHONY: loop test lint types tests quick explore containers versions bench docs clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -49,6 +52,18 @@ explore: $(VENV)/.installed-dev
 	  $(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=explore \
 	    --hypothesis-seed=$$seed --timeout=3600 $(PYTEST_ARGS) || exit 1; \
 	done
+
+# Some minutes, some 10 GB under /tmp, root. What is missing is said, and the tests are skipped.
+containers: $(VENV)/.installed-dev
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  apt-get install -qq -y --no-install-recommends $(CONTAINERS) > /dev/null \
+	    || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CONTAINERS) > /dev/null; }; \
+	fi
+	$(BIN)/python -m pytest -m containers tests/docker $(PYTEST_ARGS)
+
+# The parity tests under the versions of NVIDIA's container, as far as they can be had here.
+versions: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m versions tests/trainer $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH_ARGS)

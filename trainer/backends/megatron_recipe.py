@@ -23,7 +23,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from torch import nn
 from torch.nn import functional
 
-from trainer.backends.torch_gpt import NORM_EPS
+from trainer.backends.kernels.sizes import NORM_EPS
 from trainer.spec import Config, Fp8Recipe
 
 

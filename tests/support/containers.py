@@ -1,0 +1,177 @@
+"""A container engine for a test alone: Debian's buildah and podman with storage of their own.
+
+What a machine may lack is worked around where that changes nothing that is tested, and said here:
+
+- no right to raise resource limits: containers get this process's own;
+- control groups of both versions at once, with which crun starts nothing: the engine runs in a
+  mount namespace where the second version's are out of sight, and the first's limit memory;
+- a registry behind a certificate of its own: builds see the machine's certificates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEBIAN = "buildah podman debootstrap crun netavark aardvark-dns catatonit".split()
+PROGRAMS = {
+    "buildah": ("/usr/bin/buildah",),
+    "podman": ("/usr/bin/podman",),
+    "debootstrap": ("/usr/sbin/debootstrap",),
+    "crun": ("/usr/bin/crun",),
+    "netavark": ("/usr/lib/podman/netavark", "/usr/libexec/podman/netavark"),
+    "aardvark-dns": ("/usr/lib/podman/aardvark-dns", "/usr/libexec/podman/aardvark-dns"),
+    "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit"),
+}
+HYBRID = Path("/sys/fs/cgroup/unified")
+CERTIFICATES = Path("/etc/ssl/certs")
+
+
+def why_not() -> str | None:
+    """Why no container can be built and run here; None where it can."""
+    if os.geteuid() != 0:
+        return "containers are built and run as root only"
+    missing = [name for name, at in PROGRAMS.items() if not any(Path(p).exists() for p in at)]
+    if missing:
+        return f"{', '.join(missing)} not installed (Debian: apt-get install {' '.join(DEBIAN)})"
+    if shutil.which("podman-compose", path=str(Path(sys.executable).parent)) is None:
+        return "podman-compose is not installed (pip install podman-compose)"
+    return None
+
+
+class Engine:
+    """Images and containers under one directory, and the commands that work on them."""
+
+    def __init__(self, directory: Path) -> None:
+        """:param directory: empty; its file system can hold some 8 GB."""
+        self.directory = directory
+        self._environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "CONTAINERS_CONF": str(directory / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
+            "BUILDAH_ISOLATION": "chroot",
+        }
+        limits = [
+            f'"{name}={hard}:{hard}"'
+            for name, hard in (
+                ("nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+                ("nproc", min(resource.getrlimit(resource.RLIMIT_NPROC)[1], 4096)),
+            )
+        ]
+        (directory / "containers.conf").write_text(
+            f"[containers]\ndefault_ulimits = [{', '.join(limits)}]\n"
+            '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+            '[network]\nnetwork_backend = "netavark"\n'
+            f'network_config_dir = "{directory}/networks"\n'
+        )
+        (directory / "storage.conf").write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/images"\n'
+            f'runroot = "{directory}/run"\n'
+        )
+        hide = f"umount {HYBRID}; " if HYBRID.is_mount() else ""
+        self._namespace = subprocess.Popen(
+            ["unshare", "--mount", "--propagation=private", "sh", "-c", f"{hide}exec sleep 3600"],
+            stdin=subprocess.DEVNULL,
+        )
+
+    def __call__(
+        self, *command: str | Path, timeout_s: float = 600, check: bool = True, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``command`` with the engine's storage; ``variables`` are its environment's too."""
+        done = subprocess.run(
+            ["nsenter", f"--target={self._namespace.pid}", "--mount", "--", *map(str, command)],
+            env={**self._environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(
+                f"{' '.join(map(str, command[:4]))} … ended with {done.returncode}:\n"
+                f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            )
+        return done
+
+    def close(self) -> None:
+        """Remove every container and image."""
+        self("podman", "rm", "--all", "--force", "--time=2", check=False)
+        self("podman", "volume", "prune", "--force", check=False)
+        self("podman", "network", "prune", "--force", check=False)
+        self("podman", "rmi", "--all", "--force", check=False)
+        self._namespace.kill()
+        self._namespace.wait()
+
+    def build(self, context: Path, tag: str, base: str) -> None:
+        """Build ``context``'s Dockerfile on the image ``base``."""
+        self(
+            *("buildah", "build", "--network=host", f"--build-arg=BASE={base}", f"--tag={tag}"),
+            *(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", context),
+            timeout_s=1800,
+        )
+
+    def load(self, root: Path, tag: str, path: str) -> None:
+        """Make an image of the file system in ``root``, its PATH variable ``path``."""
+        archive = self.directory / "root.tar"
+        with tarfile.open(archive, "w") as tar:
+            tar.add(root, arcname=".")
+        self("podman", "import", f"--change=ENV PATH={path}", archive, tag)
+        archive.unlink()
+
+    def inspect(self, container: str) -> Any:
+        """What podman knows of a container."""
+        return json.loads(self("podman", "inspect", container).stdout)[0]
+
+
+def debian(root: Path) -> None:
+    """Install Debian with its Python, marked as managed by Debian alone, into ``root``.
+
+    Skips the test where Debian's packages cannot be reached, or their Python is of another version
+    than this one, whose torch it is to be given.
+    """
+    packages = "python3,python3-venv,python3-pip,ca-certificates,curl,libgomp1"
+    done = subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"debootstrap cannot make a base: {(done.stdout or done.stderr)[-300:]}")
+    here = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if not (root / "usr" / "bin" / here).exists():
+        pytest.skip(f"Debian bookworm has no {here}, for which this torch is built")
+    assert (root / "usr" / "lib" / here / "EXTERNALLY-MANAGED").exists()
+
+
+def give(target: Path, *names: str) -> None:
+    """Copy installed distributions, and all that they need, into the site-packages ``target``."""
+    wanted, seen = list(names), set()
+    while wanted:
+        name = re.split(r"[^A-Za-z0-9._-]", wanted.pop())[0].lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:  # an optional part that this environment does without
+            continue
+        for file in found.files or []:
+            if ".." in file.parts or "__pycache__" in file.parts:
+                continue
+            copy = target / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(str(file.locate()), copy)
+        wanted += [need for need in found.requires or [] if "extra ==" not in need]
