@@ -1,0 +1,194 @@
+"""One simulated campaign: the product's own race, judge, evidence and ranking, in a known world."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import fmean
+
+from agent.judge import Rules
+from agent.menu import load_menu
+from agent.race import Race
+from bench.judge_worlds import Recipe, World
+from trainer.spec import Config, CurvePoint, PruneRule, TrialOk, make_config
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise
+from trajectory.rows import (
+    BaselineRow,
+    IterationRow,
+    Proposal,
+    ProposerRecord,
+    Role,
+    TrialRecord,
+    Verdict,
+)
+
+BASELINE_SEEDS = 5
+FRESH_SEED = 1000
+AT = "2026-01-01T00:00:00.000+00:00"
+_ALLOWED = Verdict(allowed=True)
+_WHO = ProposerRecord(kind="scripted")
+
+
+@cache
+def _config(number: int) -> Config:
+    """The ``number``-th distinct config; the baseline is number 0."""
+    baseline = load_menu("cpu-tiny").baseline.canonical()
+    return make_config(baseline | {"lr": 1e-3 * (1 + number / 1e6)})
+
+
+_RESULT = TrialOk(
+    val_bpb=1,
+    val_bits_per_token=1,
+    val_bytes=1,
+    val_tokens=1,
+    train_loss_first=1,
+    train_loss_last=1,
+    steps=60,
+    tokens=60,
+    params=1,
+    step_ms=1,
+    tokens_per_s=1,
+    train_s=1,
+    eval_s=0,
+    setup_s=0,
+    peak_mem_gib=0,
+    backend="torch",
+    device="cpu",
+    precision="fp32",
+)
+
+
+@dataclass(slots=True)
+class Night:
+    """A campaign and the truth about it. It is the runner of its own races."""
+
+    world: World
+    rng: random.Random
+    evidence: Evidence = field(default_factory=Evidence)
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+    """By config_hash."""
+    runs: int = 0
+    keeps: int = 0
+    false_keeps: int = 0
+    """Of what made it worse or changed nothing."""
+    nulls: int = 0
+    """Ideas worth exactly nothing."""
+    nulls_kept: int = 0
+
+    def run(
+        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+    ) -> TrialRecord:
+        """One simulated trial."""
+        self.runs += 1
+        score = self.world.score(self.recipes[config.config_hash], seed, self.rng)
+        return TrialRecord(
+            trial_id=f"t{self.runs:06d}",
+            role=role,
+            config_hash=config.config_hash,
+            seed=seed,
+            result=_RESULT.model_copy(update={"val_bpb": score}),
+            wall_s=1,
+        )
+
+    def curve(self, trial_id: str) -> list[CurvePoint]:
+        """Simulated trials leave none."""
+        return []
+
+    @property
+    def incumbent(self) -> str:
+        """Its config_hash."""
+        assert self.evidence.incumbent_hash is not None
+        return self.evidence.incumbent_hash
+
+    @property
+    def true_gain(self) -> float:
+        """Of the incumbent over the baseline; positive is better."""
+        return -self.delta(self.incumbent)
+
+    def delta(self, config_hash: str) -> float:
+        """The true difference to the baseline; negative is better."""
+        baseline = self.recipes[self.evidence.baseline_hash or ""]
+        return self.recipes[config_hash].bpb - baseline.bpb
+
+    def measure_baseline(self) -> None:
+        """On BASELINE_SEEDS seeds."""
+        config = _config(0)
+        self.recipes[config.config_hash] = self.world.begin()
+        for seed in range(BASELINE_SEEDS):
+            trial = self.run(config, seed, "baseline")
+            self.evidence.add(
+                BaselineRow(at=AT, config=config, config_hash=config.config_hash, trial=trial)
+            )
+
+    def iterate(self, rules: Rules) -> None:
+        """One idea, raced against the incumbent."""
+        evidence, reference = self.evidence, self.evidence.configs[self.incumbent].config
+        number = evidence.iterations + 1
+        candidate = _config(number)
+        parent = self.recipes[reference.config_hash]
+        idea = self.world.idea(parent, self.rng)
+        self.recipes[candidate.config_hash] = idea
+        noise = Noise.of(evidence.tally)
+        assert noise is not None
+        outcome = Race(
+            runner=self,
+            evidence=evidence,
+            noise=noise,
+            rules=rules,
+            reference=reference,
+            candidate=candidate,
+            first_seed=0,
+            prune=None,
+        ).run()
+        kept = outcome.decision.action == "keep"
+        self.keeps += kept
+        self.false_keeps += kept and idea.bpb >= parent.bpb
+        self.nulls += idea.bpb == parent.bpb
+        self.nulls_kept += kept and idea.bpb == parent.bpb
+        evidence.add(
+            IterationRow(
+                iter=number,
+                at=AT,
+                proposer=_WHO,
+                proposal=Proposal(changes={"lr": candidate.lr}, reason=""),
+                verdict=_ALLOWED,
+                config=candidate,
+                config_hash=candidate.config_hash,
+                trials=outcome.trials,
+                decision=outcome.decision,
+                wall_s=1,
+            )
+        )
+
+    def confirmed(self, seeds: int) -> float:
+        """The incumbent's difference to the baseline on fresh seeds, which count as runs."""
+        both = (self.incumbent, self.evidence.baseline_hash or "")
+        fresh = range(FRESH_SEED, FRESH_SEED + seeds)
+        scores = [
+            [self.run(self.evidence.configs[name].config, seed, "reference").val_bpb for name in both]
+            for seed in fresh
+        ]
+        return fmean((new or 0) - (old or 0) for new, old in scores)
+
+
+def nights(
+    world: World,
+    rules: Rules,
+    campaigns: int,
+    *,
+    enough: Callable[[Night], bool],
+    first: int = 0,
+) -> Iterator[Night]:
+    """Simulated campaigns, each until it is ``enough``, the same ones for the same numbers.
+
+    :param first: number of the first.
+    """
+    for number in range(first, first + campaigns):
+        night = Night(world, random.Random(number))
+        night.measure_baseline()
+        while not enough(night):
+            night.iterate(rules)
+        yield night

@@ -1,0 +1,164 @@
+"""Simulated worlds in which the truth about every config is known.
+
+A world says what an idea is worth against the recipe it edits, how noisy one run of a recipe is, and
+what two recipes share on one seed. All scores are bits per byte, lower is better.
+
+- **W1**: of the ideas 30 % are worth nothing, 60 % make it worse (by Exp(0.06)), 6 % gain U(0, 0.02)
+  and 4 % U(0.02, 0.2). One run has sd 0.045, and any two recipes correlate 0.5 on a seed.
+- **W2**: the same with Student's t of four degrees of freedom in the place of the normal, and an sd
+  that doubles for every 0.4 bpb a recipe is worse.
+- **W3**: noise as the demo's journal has it: the sd's law in the score is fitted to its replicated
+  configs, about 0.014 in the best third and 0.06 in the worst. A child correlates 0.69 to 0.98 with
+  its parent on a seed, as 56 fresh trials of configs of that campaign did, so that after some keeps
+  nothing is left of what the baseline shared.
+- **A/A**: W1 with ideas that are all worth nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+DEMO_JOURNAL = Path(__file__).parents[1] / "docs" / "demo" / "trajectory.jsonl"
+START_BPB = 3.1
+SIGMA = 0.045
+MOST_SD = 0.15
+"""A fitted law is not followed beyond this: no config of the demo was noisier."""
+
+
+@dataclass(slots=True)
+class Recipe:
+    """One config of a simulated campaign."""
+
+    bpb: float
+    """What it scores over all seeds there are."""
+    like: Recipe | None = None
+    """Whose noise its own resembles."""
+    likeness: float = 0.0
+    """The correlation with it on one seed."""
+    deviates: dict[int, float] = field(default_factory=dict)
+    """By seed, in sds of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How ideas and noise come about."""
+
+    name: str
+    gain: Callable[[random.Random], float]
+    """Of an idea against the recipe it edits; positive is better."""
+    sd: Callable[[float], float]
+    """Of one run of a recipe with this bpb."""
+    deviate: Callable[[random.Random], float]
+    """Of mean 0 and sd 1."""
+    likeness: tuple[float, float]
+    """Bounds, drawn uniformly, of the correlation of a recipe with what it resembles."""
+    inherits: bool
+    """Whether that is the recipe it edits, or what all share on a seed."""
+
+    def begin(self) -> Recipe:
+        """The baseline."""
+        common = Recipe(START_BPB)
+        return Recipe(START_BPB, common, self.likeness[0])
+
+    def idea(self, parent: Recipe, rng: random.Random) -> Recipe:
+        """A change of ``parent``."""
+        like = parent if self.inherits else parent.like
+        return Recipe(parent.bpb - self.gain(rng), like, rng.uniform(*self.likeness))
+
+    def score(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
+        """One run: the same number each time it is asked for."""
+        return recipe.bpb + self.sd(recipe.bpb) * self._deviate(recipe, seed, rng)
+
+    def _deviate(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
+        if seed not in recipe.deviates:
+            own = self.deviate(rng)
+            if recipe.like is not None:
+                shared = self._deviate(recipe.like, seed, rng)
+                rho = recipe.likeness
+                own = rho * shared + math.sqrt(1 - rho**2) * own
+            recipe.deviates[seed] = own
+        return recipe.deviates[seed]
+
+
+def worlds() -> dict[str, World]:
+    """By name."""
+    half = math.sqrt(0.5)  # of two recipes with a common third: 0.5 with one another
+    return {
+        "W1": World("W1", _mixed, lambda _: SIGMA, _normal, (half, half), inherits=False),
+        "W2": World("W2", _mixed, _rising, _heavy, (half, half), inherits=False),
+        "W3": World("W3", _mixed, demo_sd, _normal, (0.69, 0.98), inherits=True),
+        "A/A": World(
+            "A/A", lambda _: 0.0, lambda _: SIGMA, _normal, (half, half), inherits=False
+        ),
+    }
+
+
+def _mixed(rng: random.Random) -> float:
+    kind = rng.random()
+    if kind < 0.3:
+        return 0.0
+    if kind < 0.9:
+        return -rng.expovariate(1 / 0.06)
+    return rng.uniform(0, 0.02) if kind < 0.96 else rng.uniform(0.02, 0.2)
+
+
+def _normal(rng: random.Random) -> float:
+    return rng.gauss(0, 1)
+
+
+def _heavy(rng: random.Random) -> float:
+    """Student's t of four degrees of freedom, scaled to an sd of one."""
+    return rng.gauss(0, 1) / math.sqrt(rng.gammavariate(2, 0.5)) / math.sqrt(2)
+
+
+def _rising(bpb: float) -> float:
+    return min(MOST_SD, SIGMA * 2 ** ((bpb - START_BPB) / 0.4))
+
+
+def demo_sd(bpb: float) -> float:
+    """Of one run of a config that scores this much in the demo's campaign."""
+    at, sd, slope = _demo_law()
+    return min(MOST_SD, sd * math.exp(slope * (bpb - at)))
+
+
+@cache
+def _demo_law() -> tuple[float, float, float]:
+    """A score, the sd there, and how the sd's logarithm rises from it: fitted to the variances within
+    the journal's replicated configs, by the likelihood of a gamma distribution (Fisher scoring)."""
+    means, variances, dofs = _demo_spreads()
+    at = fmean(means)
+    design = np.column_stack([np.ones(len(means)), np.array(means) - at])
+    weight, seen = np.array(dofs) / 2, np.array(variances)
+    found = np.array([math.log(float(np.average(seen, weights=weight))), 0.0])
+    for _ in range(50):
+        expected = np.exp(design @ found)
+        information = design.T @ (design * weight[:, None])
+        found = found + np.linalg.solve(
+            information, design.T @ (weight * (seen / expected - 1))
+        )
+    return at, math.exp(float(found[0]) / 2), float(found[1]) / 2
+
+
+def _demo_spreads() -> tuple[list[float], list[float], list[int]]:
+    scores: dict[str, dict[int, float]] = defaultdict(dict)
+    for line in DEMO_JOURNAL.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        for trial in [row["trial"]] if row["kind"] == "baseline" else row.get("trials", []):
+            if trial["result"]["status"] == "ok":
+                scores[trial["config_hash"]][trial["seed"]] = trial["result"]["val_bpb"]
+    replicated = [list(own.values()) for own in scores.values() if len(own) > 1]
+    return (
+        [fmean(own) for own in replicated],
+        [float(np.var(own, ddof=1)) for own in replicated],
+        [len(own) - 1 for own in replicated],
+    )
