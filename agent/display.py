@@ -14,10 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.campaign import Campaign
+from agent.goal import Goal
 from agent.judge import Assessment
 from agent.pace import Pace
 from agent.wording import changes_text, difference, duration_text
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trajectory.evidence import Evidence
+from trajectory.ranking import ranked_incumbent
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 SHOWN_ITERATIONS = 10
@@ -29,11 +32,14 @@ ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
 class Progress:
     """How far the campaign is, how fast it goes, and when it will be there."""
 
-    def __init__(self, campaign: Campaign, iterations: int) -> None:
+    def __init__(self, campaign: Campaign, goal: Goal) -> None:
         self.campaign = campaign
-        self.iterations = iterations
+        self.goal = goal
         self.pace = Pace()
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._measured: tuple[str | None, int, int] | None = None
+        """What :attr:`_best` was said of."""
+        self._best = ""
 
     def ended(self, row: IterationRow) -> None:
         """One more: the pace is that of the latest, without the baseline and pauses."""
@@ -42,32 +48,42 @@ class Progress:
     def line(self) -> str:
         """Counts, pace and estimated end."""
         done = self.campaign.evidence.iterations
-        text = f"{done} of {self.iterations} iterations"
+        until = self.goal.iterations
+        text = f"{done} iterations, until {self.goal}"
+        if until is not None:
+            text = f"{done} of {until} iterations"
         if self._walls_s:
             seconds = fmean(self._walls_s)
             text += f" · {3600 / seconds:.0f} an hour"
-            if done < self.iterations:
-                left_s = seconds * (self.iterations - done)
+            if until is not None and done < until:
+                left_s = seconds * (until - done)
                 end = datetime.now() + timedelta(seconds=left_s)
                 text += f" · {duration_text(left_s)} left (about {end:%a %H:%M})"
         return text
 
     def best(self) -> str:
-        """The incumbent with its evidence, and what it gains over the baseline."""
+        """The incumbent and its gain over the baseline, both as believed: not the mean of the runs
+        that chose it. Reckoned once a measurement more, since a screen asks many times."""
         evidence = self.campaign.evidence
-        if evidence.incumbent_hash is None or evidence.baseline_hash is None:
-            return "no baseline yet"
-        best = evidence.configs[evidence.incumbent_hash]
-        baseline = evidence.configs[evidence.baseline_hash]
-        if not best.n or not baseline.n:
-            return "no baseline yet"
-        text = f"{best.mean:.4f} bpb (n={best.n})"
-        if best is baseline:
-            return f"the baseline, {text}"
-        common = best.scores.keys() & baseline.scores.keys()
-        gain = fmean(best.scores[seed] - baseline.scores[seed] for seed in common)
-        changed = changes_text(difference(best.config, baseline.config))
-        return f"iteration {best.iter}, {text}, {gain:+.4f} against the baseline: {changed}"
+        measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
+        if measured != self._measured:
+            self._measured, self._best = measured, _best(evidence)
+        return self._best
+
+
+def _best(evidence: Evidence) -> str:
+    best = ranked_incumbent(evidence)
+    baseline = evidence.configs.get(evidence.baseline_hash or "")
+    if best is None or baseline is None or not baseline.n:
+        return "no baseline yet"
+    text = f"believed to score {best.posterior_bpb:.4f} bpb (n={best.n})"
+    if best.config_hash == baseline.config_hash:
+        return f"the baseline, {text}"
+    gain = f"{best.delta_vs_baseline:+.4f}"
+    if best.delta_lo is not None and best.delta_hi is not None:
+        gain += f" ({best.delta_lo:+.4f} … {best.delta_hi:+.4f})"
+    changed = changes_text(difference(best.config, baseline.config))
+    return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
 
 
 def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
@@ -127,7 +143,7 @@ class PlainDisplay:
         )
         if row.decision.action == "keep":
             self._print(f"      best so far: {self._progress.best()}")
-        if row.iter % 10 == 0 or row.iter == self._progress.iterations:
+        if row.iter % 10 == 0 or row.iter == self._progress.goal.iterations:
             self._print(f"      {self._progress.line()}")
 
     def _print(self, text: str) -> None:

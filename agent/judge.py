@@ -9,12 +9,17 @@ freedom (:class:`trajectory.ranking.Noise`).
 
 After each pair, one of three things:
 
-- **discard**: even if the truth lay ``z_drop`` standard errors better than what was measured, the
+- **discard**: after the first pair, it is worse by more than ``first_drop`` ``sigma_d``; after a
+  later one, even if the truth lay ``z_drop`` standard errors better than what was measured, the
   race's last pair would leave it short of the bar. Most bad ideas cost one run.
 - **keep**: the race is at its last pair and ``-delta / stderr >= z_keep``; or at an earlier one,
-  the second at least, with ``z >= Z_OBVIOUS``. Deciding once, at the end, keeps the rate of false
-  keeps at what z_keep promises; looking after every pair and keeping at the first lucky look does
-  not (Armitage, McPherson and Rowe 1969).
+  the second at least, with ``z >= Z_OBVIOUS``. Looking after every pair and keeping at the first
+  lucky look would keep more of what is worth nothing (Armitage, McPherson and Rowe 1969).
+
+Were sigma_d known, a candidate worth nothing would be kept with less than z_keep's probability. It
+is estimated, at first from a few runs, so that is no promise for a campaign's first races, and none
+at all for a campaign as a whole: of a hundred ideas worth nothing some get through.
+docs/decisions.md has the rates that were simulated.
 - **race** on, with one more common seed.
 """
 
@@ -37,10 +42,20 @@ class Rules:
     """How strict the judge is."""
 
     z_keep: float = 1.3
-    """One-sided: about one useless candidate in ten that races to the end is kept."""
+    """Standard errors by which a gain must exceed nothing at the race's end."""
     z_drop: float = 1.0
+    """Standard errors of hope after the second pair and later ones: what could not reach the bar
+    even if the truth were so much better ends there."""
+    first_drop: float = 0.35
+    """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
+    much goes on. A second run costs as much as the next idea: at 0.35 a candidate as good as its
+    reference is dropped after one in 36 of 100 cases."""
     max_runs: int = 4
     """Most common seeds of a race."""
+
+    def early_bar(self, _pairs: int) -> float:
+        """Standard errors that keep a candidate before the race's last pair, from the second on."""
+        return max(Z_OBVIOUS, self.z_keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +90,10 @@ def assess(
     action: Literal["keep", "discard", "race"]
     if pairs >= rules.max_runs:
         action = "keep" if z >= rules.z_keep and delta < 0 else "discard"
-    elif pairs >= 2 and z >= max(Z_OBVIOUS, rules.z_keep):
+    elif pairs >= 2 and z >= rules.early_bar(pairs):
         action = "keep"
+    elif pairs == 1:
+        action = "discard" if delta > rules.first_drop * noise.sigma_d else "race"
     else:
         action = "discard" if hoped < bar else "race"
 
@@ -96,9 +113,29 @@ def assess(
             z=max(-1e6, min(1e6, z)),
             z_keep=rules.z_keep,
             z_drop=rules.z_drop,
+            first_drop=rules.first_drop,
             max_runs=rules.max_runs,
             explanation=_explain(action, delta, stderr, pairs, z, rules),
         ),
+    )
+
+
+def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> Decision:
+    """Of a candidate that trained like its reference to the last bit: what it changes does nothing
+    under this config, and more runs would only say so again."""
+    return Decision(
+        action="discard",
+        reference_hash=reference_hash,
+        reference_bpb=score,
+        estimate_bpb=score,
+        delta=0.0,
+        pairs=1,
+        z_keep=rules.z_keep,
+        z_drop=rules.z_drop,
+        first_drop=rules.first_drop,
+        max_runs=rules.max_runs,
+        no_effect=True,
+        explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last bit",
     )
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from agent.campaign import Campaign
 from agent.errors import CampaignError
+from agent.goal import Goal, Work
 from agent.judge import Assessment, Rules
 from agent.pending import PendingFile, PendingIteration
 from agent.proposers.base import Memory, Proposer
@@ -58,23 +59,29 @@ class Loop:
     meter: Meter
     scribe: Scribe = field(init=False)
     _until: int | None = field(init=False, default=None)
-    """Iterations to reach, once asked for."""
+    """Iterations to reach, where that was asked for."""
+    _work: Work = field(init=False, default_factory=Work)
+    """Over all sittings."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
 
-    def run(self, iterations: int) -> None:
-        """Go on until the campaign holds this many iterations.
+    def run(self, goal: Goal) -> str:
+        """Go on until the campaign has reached its goal; what of it ended the work, in words.
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self._until = iterations
+        self._until = goal.iterations
+        self._work = Work(self.campaign.evidence.iterations)
+        if goal.trials is not None or goal.hours is not None:
+            self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
         self.measure_baseline()
-        while self.campaign.evidence.iterations < iterations:
+        while (reached := goal.reached(self._work)) is None:
             self.stop.check()
             self.scribe.wait_while_paused()
             self.iterate()
+        return reached
 
     def measure_baseline(self) -> None:
         """Train the menu's defaults on every baseline seed that has no row yet."""
@@ -102,6 +109,7 @@ class Loop:
                 at=now(), config=baseline, config_hash=baseline.config_hash, trial=trial
             )
             self.scribe.record(row)
+            self._work.add(row)
             self.watcher.baseline_measured(row)
 
     def iterate(self) -> IterationRow:
@@ -193,6 +201,7 @@ class Loop:
         if row.proposal is not None and row.proposal.restated:
             self.scribe.announce_format(RESTATED_SCHEMA)
         self.scribe.record(row)
+        self._work.add(row)
         self.watcher.iteration_ended(row)
         return row
 
@@ -239,6 +248,7 @@ def _refused(
             reference_hash=memory.reference.config_hash,
             z_keep=rules.z_keep,
             z_drop=rules.z_drop,
+            first_drop=rules.first_drop,
             max_runs=rules.max_runs,
             explanation="nothing was trained: the rails refused the proposal",
         ),

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from agent.judge import Assessment, Rules, assess
-from agent.trials import TrialRunner
-from trainer.spec import Config, PruneRule, TrialFailed
+from agent.judge import Assessment, Rules, assess, no_effect
+from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
+
+
+class Runner(Protocol):
+    """Whoever runs a race's trials (:class:`agent.trials.TrialRunner`)."""
+
+    def run(
+        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+    ) -> TrialRecord: ...
+    def curve(self, trial_id: str) -> list[CurvePoint]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Outcome:
 class Race:
     """One race. Make one per candidate and call :meth:`run` once."""
 
-    runner: TrialRunner
+    runner: Runner
     evidence: Evidence
     noise: Noise
     rules: Rules
@@ -47,6 +56,7 @@ class Race:
         reference_hash = self.reference.config_hash
         known = self.evidence.configs[reference_hash]
         reference_scores = dict(known.scores)
+        reference_trials = dict(known.trial_ids)
         candidate_scores: dict[int, float] = {}
         assessment: Assessment | None = None
         for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
@@ -57,9 +67,14 @@ class Race:
                 if score is None:
                     continue
                 reference_scores[seed] = score
+                reference_trials[seed] = self._trials[-1].trial_id
             score = self._measure(self.candidate, seed, "candidate")
             if score is None:
                 return self._failed(reference_hash, seed)
+            first, same = not candidate_scores, score == reference_scores[seed]
+            if first and same and self._trained_alike(reference_trials[seed]):
+                decision = no_effect(score, seed, self.rules, reference_hash=reference_hash)
+                return Outcome(tuple(self._trials), decision)
             candidate_scores[seed] = score
             assessment = assess(
                 candidate_scores,
@@ -89,6 +104,15 @@ class Race:
         self._trials.append(record)
         return record.val_bpb
 
+    def _trained_alike(self, reference_trial: str) -> bool:
+        """Whether the trial just run left the very curve that one did, every loss to the last bit.
+
+        What cannot be read proves nothing, so the race goes on.
+        """
+        theirs = [(p.step, p.tokens, p.loss) for p in self.runner.curve(reference_trial)]
+        ours = [(p.step, p.tokens, p.loss) for p in self.runner.curve(self._trials[-1].trial_id)]
+        return bool(ours) and ours == theirs
+
     def _failed(self, reference_hash: str, seed: int) -> Outcome:
         result = self._trials[-1].result
         why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
@@ -101,6 +125,7 @@ class Race:
             reference_hash=reference_hash,
             z_keep=self.rules.z_keep,
             z_drop=self.rules.z_drop,
+            first_drop=self.rules.first_drop,
             max_runs=self.rules.max_runs,
             explanation=explanation,
         )

@@ -19,6 +19,7 @@ from trainer.spec import (
     DEFAULT_RESERVE_GIB,
     BackendName,
     Budget,
+    Finite,
     Frozen,
     NonNegative,
     NonNegativeInt,
@@ -175,6 +176,9 @@ class CampaignSettings(Frozen):
     proposer: ProposerKind = "hybrid"
     max_changes: PositiveInt = 3
     z_keep: NonNegative = 1.3
+    z_drop: NonNegative = 1.0
+    first_drop: Finite = 0.35
+    """See :class:`agent.judge.Rules`."""
     max_runs: Annotated[int, Field(ge=2)] = 4
     """Most common seeds a candidate and its reference race over."""
     llm_share: Annotated[float, Field(ge=0, le=1)] = 0.3

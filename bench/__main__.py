@@ -20,6 +20,7 @@ from bench import (
     corpus_speed,
     history_scale,
     judge_honesty,
+    judge_rules,
     loop_overhead,
     memory_model,
     report_scale,
@@ -46,6 +47,7 @@ def main(
         "history": history_scale.run,
         "search": search_quality.run,
         "judge": judge_honesty.run,
+        "rules": judge_rules.run,
         "memory": memory_model.run,
         "report": report_scale.run,
     }

@@ -1,118 +1,190 @@
-"""Our judge against the rules the published loops use, on simulated campaigns.
+"""What the judge keeps and what the ranking claims, held against the truth in simulated worlds.
 
-Every policy gets the same number of training runs and the same stream of ideas. An idea's true
-effect on the current incumbent is drawn from N(+0.03, 0.05) bpb (most ideas hurt a little, some
-help); a run's noise has sd 0.056 of which half the variance is shared by runs on one seed, as
-measured on small proxies. What matters is the true gain of the recipe it ends with, how much of the
-gain it *claims* is real, and how many of its keeps made things worse.
+The product's own judge, race, evidence and ranking work through whole campaigns
+(:mod:`bench.judge_nights`) in worlds whose truth is known (:mod:`bench.judge_worlds`). Reported for
+each: the true gain, keeps of ideas that are worth nothing, how many of the printed 95 % intervals
+hold, how many campaigns mark a config as better than the baseline that is not, and by how much the
+headline promises too much. Beside it the two rules of the published loops, which keep on one run.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from agent.judge import Rules, assess
+from agent.judge import Rules
 from bench.figure import Figure
-from trajectory.ranking import Noise
+from bench.judge_nights import Night, nights
+from bench.judge_worlds import Recipe, World, worlds
+from trajectory.ranking import Ranked, top
 
-SIGMA = 0.056
-SHARED = SIGMA * math.sqrt(0.5)
-OWN = SIGMA * math.sqrt(0.5)
-NOISE = Noise(sigma=SIGMA, dof=100, sigma_d=math.sqrt(2) * OWN)
-START_BPB = 4.3
-RUNS = 170
-CAMPAIGNS = 400
-
-
-@dataclass(slots=True)
-class Tally:
-    """One simulated campaign as it goes."""
-
-    rng: random.Random
-    runs: int = 0
-    true: float = START_BPB
-    claimed: float = START_BPB
-    keeps: int = 0
-    false_keeps: int = 0
-
-    def idea(self) -> float:
-        return self.true + self.rng.gauss(0.03, 0.05)
-
-    def keep(self, idea: float, claimed: float) -> None:
-        self.keeps += 1
-        self.false_keeps += idea >= self.true
-        self.true, self.claimed = idea, claimed
+CAMPAIGNS = 200
+ITERATIONS = 100
+RUNS = 205
+COVERAGE_GOAL = (93, 97)
+FALSE_STARS_GOAL = 5
 
 
-def one_run(margin: float) -> Callable[[Tally], None]:
-    """Keep whatever beats the incumbent's own recorded number by ``margin`` of it, in one run."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One campaign's claims against the truth; shares in 0 … 1, bits per byte."""
 
-    def campaign(tally: Tally) -> None:
-        tally.runs += 1
-        tally.claimed = tally.true + tally.rng.gauss(0, SIGMA)
-        start = tally.claimed
-        while tally.runs < RUNS:
-            idea = tally.idea()
-            seen = idea + tally.rng.gauss(0, SIGMA)
-            tally.runs += 1
-            if seen < tally.claimed * (1 - margin):
-                tally.keep(idea, seen)
-        tally.claimed += START_BPB - start
+    first: bool
+    """The first config's interval holds."""
+    every: float
+    """Share of all configs' intervals that hold."""
+    first_difference: bool
+    """The same of the differences to the baseline."""
+    every_difference: float
+    false_star_in_ten: bool
+    """Among the ten best one is marked as better than the baseline and is not."""
+    false_star: bool
+    """Among all configs."""
+    headline: float
+    """What the incumbent's believed gain promises too much."""
+    plain: float
+    """What its mean over the seeds that chose it promises too much."""
 
-    return campaign
+
+def told(night: Night) -> Told:
+    """The ranking of a finished campaign, judged."""
+    lines = [line for line in top(night.evidence, 10**6) if line.delta_vs_baseline is not None]
+    holds = [
+        _holds(line.lo_bpb, night.recipes[line.config_hash].bpb, line.hi_bpb) for line in lines
+    ]
+    differ = [_holds(line.delta_lo, night.delta(line.config_hash), line.delta_hi) for line in lines]
+    false = [line.beats_baseline and night.delta(line.config_hash) >= 0 for line in lines]
+    headline, plain = _promised(night, lines)
+    return Told(
+        first=holds[0],
+        every=fmean(holds),
+        first_difference=differ[0],
+        every_difference=fmean(differ),
+        false_star_in_ten=any(false[:10]),
+        false_star=any(false),
+        headline=headline,
+        plain=plain,
+    )
 
 
-def racing(tally: Tally) -> None:
-    """Our judge: paired seeds, racing, a bar in standard errors."""
-    rules = Rules()
-    seeds = [tally.rng.gauss(0, SHARED) for _ in range(rules.max_runs)]
-    reference = {s: tally.true + seeds[s] + tally.rng.gauss(0, OWN) for s in range(rules.max_runs)}
-    tally.runs += 5
-    gain = 0.0
-    while tally.runs < RUNS:
-        idea = tally.idea()
-        candidate: dict[int, float] = {}
-        for seed, shared in enumerate(seeds):
-            candidate[seed] = idea + shared + tally.rng.gauss(0, OWN)
-            tally.runs += 1
-            if seed not in reference:
-                reference[seed] = tally.true + shared + tally.rng.gauss(0, OWN)
-                tally.runs += 1
-            verdict = assess(candidate, reference, NOISE, rules, reference_hash="")
-            if verdict.action != "race":
-                break
-        if verdict.action == "keep":
-            gain += verdict.decision.delta or 0.0
-            tally.keep(idea, START_BPB + gain)
-            reference = candidate
+def _holds(low: float | None, truth: float, high: float | None) -> bool:
+    return low is not None and high is not None and low <= truth <= high
+
+
+def _promised(night: Night, lines: Iterable[Ranked]) -> tuple[float, float]:
+    """Too much, by the posterior and by plain means; nothing where the baseline stayed."""
+    for line in lines:
+        if line.config_hash == night.incumbent:
+            baseline = night.evidence.configs[night.evidence.baseline_hash or ""]
+            common = line.seeds
+            mean = fmean(baseline.scores[seed] for seed in common if seed in baseline.scores)
+            claimed = line.delta_vs_baseline or 0.0
+            return -night.true_gain - claimed, -night.true_gain - (line.mean_bpb - mean)
+    return 0.0, 0.0
+
+
+def one_run(world: World, margin: float, rng: random.Random) -> tuple[float, float, float]:
+    """A loop that keeps whatever beats the last number by ``margin`` of it, in one run each: true
+    gain, claimed gain, share of keeps that made it worse."""
+    best = baseline = world.begin()
+    claimed = first = world.score(baseline, 0, rng)
+    keeps = worse = 0
+    for seed in range(1, RUNS):
+        idea: Recipe = world.idea(best, rng)
+        seen = world.score(idea, seed, rng)
+        if seen < claimed * (1 - margin):
+            keeps, worse = keeps + 1, worse + (idea.bpb > best.bpb)
+            best, claimed = idea, seen
+    return baseline.bpb - best.bpb, first - claimed, worse / max(1, keeps)
 
 
 def run() -> list[Figure]:
-    """True gain, share of the claimed gain that is real, and false keeps, per policy."""
-    policies: dict[str, Callable[[Tally], None]] = {
-        "one run, any gain": one_run(0.0),
-        "one run, 0.5 %": one_run(0.005),
-        "autoresearch": racing,
-    }
+    """All figures, world by world."""
+    return [figure for world in worlds().values() for figure in _world(world)]
+
+
+def _world(world: World) -> list[Figure]:
+    name, note = world.name, f"{CAMPAIGNS} simulated campaigns"
+    nothing_to_find = name == "A/A"
     figures = []
-    for name, policy in policies.items():
-        tallies = []
-        for number in range(CAMPAIGNS):
-            tally = Tally(random.Random(number))
-            policy(tally)
-            tallies.append(tally)
-        true = fmean(START_BPB - tally.true for tally in tallies)
-        claimed = fmean(START_BPB - tally.claimed for tally in tallies)
-        keeps = sum(tally.keeps for tally in tallies)
-        false = sum(tally.false_keeps for tally in tallies) / max(1, keeps)
-        note = f"{RUNS} runs a campaign, mean of {CAMPAIGNS} simulated campaigns"
-        figures += [
-            Figure(f"true gain ({name})", true, "bpb", note=note),
-            Figure(f"claimed gain that is real ({name})", 100 * true / claimed, "%"),
-            Figure(f"keeps that made it worse ({name})", 100 * false, "%"),
-        ]
-    return figures
+    if not nothing_to_find:
+        for rule, margin in (("one run, any gain", 0.0), ("one run, 0.5 %", 0.005)):
+            figures += _published(world, rule, margin)
+    by_runs = list(nights(world, Rules(), CAMPAIGNS, enough=lambda night: night.runs >= RUNS))
+    figures += rule_figures(f"{name}, {RUNS} runs", by_runs, note)
+    ended = list(
+        nights(
+            world,
+            Rules(),
+            CAMPAIGNS,
+            enough=lambda night: night.evidence.iterations >= ITERATIONS,
+        )
+    )
+    figures += rule_figures(f"{name}, {ITERATIONS} iterations", ended, note)
+    return figures + claims(f"{name}, {ITERATIONS} iterations", [told(night) for night in ended])
+
+
+def _published(world: World, rule: str, margin: float) -> list[Figure]:
+    seen = [one_run(world, margin, random.Random(number)) for number in range(CAMPAIGNS)]
+    true, claimed, worse = (fmean(column) for column in zip(*seen, strict=True))
+    where = f"{world.name}, {RUNS} runs, {rule}"
+    return [
+        Figure(f"true gain ({where})", true, "bpb"),
+        Figure(f"claimed gain that is real ({where})", 100 * true / claimed, "%"),
+        Figure(f"keeps that made it worse ({where})", 100 * worse, "%"),
+    ]
+
+
+def rule_figures(where: str, ended: Sequence[Night], note: str) -> list[Figure]:
+    """What a rule reached and what it let through."""
+    keeps = sum(night.keeps for night in ended)
+    nulls = sum(night.nulls for night in ended)
+    return [
+        Figure(f"true gain ({where})", fmean(n.true_gain for n in ended), "bpb", note=note),
+        Figure(
+            f"ideas worth nothing that were kept ({where})",
+            100 * sum(n.nulls_kept for n in ended) / max(1, nulls),
+            "%",
+        ),
+        Figure(
+            f"keeps that gained nothing ({where})",
+            100 * sum(n.false_keeps for n in ended) / max(1, keeps),
+            "%",
+        ),
+        Figure(
+            f"campaigns with such a keep ({where})",
+            100 * fmean(n.false_keeps > 0 for n in ended),
+            "%",
+        ),
+    ]
+
+
+def claims(where: str, seen: Sequence[Told]) -> list[Figure]:
+    """What the ranking claims, with the goals."""
+
+    def share(name: str, values: Iterable[float]) -> Figure:
+        percent = 100 * fmean(values)
+        low, high = COVERAGE_GOAL
+        return Figure(
+            f"{name} ({where})", percent, "%", f"{low} to {high} %", low <= percent <= high
+        )
+
+    def stars(name: str, values: Iterable[float]) -> Figure:
+        percent = 100 * fmean(values)
+        goal = f"at most {FALSE_STARS_GOAL} %"
+        return Figure(f"{name} ({where})", percent, "%", goal, percent <= FALSE_STARS_GOAL)
+
+    return [
+        share("95 % intervals that hold, of the first", (one.first for one in seen)),
+        share("of all configs", (one.every for one in seen)),
+        share("of the first's difference", (one.first_difference for one in seen)),
+        share("of all differences", (one.every_difference for one in seen)),
+        stars("campaigns with a false star in the ten", (one.false_star_in_ten for one in seen)),
+        stars("campaigns with a false star anywhere", (one.false_star for one in seen)),
+        Figure(f"headline too good by ({where})", 1000 * fmean(o.headline for o in seen), "mbpb"),
+        Figure(
+            f"the plain mean would be by ({where})", 1000 * fmean(o.plain for o in seen), "mbpb"
+        ),
+    ]

@@ -165,10 +165,16 @@ class Night:
 
     def confirmed(self, seeds: int) -> float:
         """The incumbent's difference to the baseline on fresh seeds, which count as runs."""
-        both = (self.incumbent, self.evidence.baseline_hash or "")
+        configs = self.evidence.configs
+        both = [
+            configs[name].config for name in (self.incumbent, self.evidence.baseline_hash or "")
+        ]
         fresh = range(FRESH_SEED, FRESH_SEED + seeds)
         scores = [
-            [self.run(self.evidence.configs[name].config, seed, "reference").val_bpb for name in both]
+            [
+                self.run(self.evidence.configs[name].config, seed, "reference").val_bpb
+                for name in both
+            ]
             for seed in fresh
         ]
         return fmean((new or 0) - (old or 0) for new, old in scores)

@@ -37,6 +37,8 @@ class ConfigEvidence:
     reason: str = ""
     action: str = "none"
     """The latest decision on it as a candidate: keep, discard or none."""
+    same_as: str | None = None
+    """The hash of a config that it trained exactly like: what tells the two apart does nothing."""
     scores: dict[int, float] = field(default_factory=dict)
     """Seed to val_bpb. A seed counts once: training it again measures nothing new."""
     trial_ids: dict[int, str] = field(default_factory=dict)
@@ -174,6 +176,8 @@ class Evidence:
             if row.proposal is not None and not entry.changes and entry.iter == row.iter:
                 entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
             entry.action = row.decision.action
+            if row.decision.no_effect:
+                entry.same_as = row.decision.reference_hash
             if row.decision.action == "keep":
                 self._kept(row.config_hash, row.decision)
             if row.decision.pairs > 1:

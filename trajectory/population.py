@@ -1,89 +1,72 @@
 """What recipes of a campaign score in general: the population a single one is judged against.
 
-A run of config c on seed s scores ``y_cs = mu_c + b_s + e_cs``: the config's own mean, what the
-seed does to every config (its batches and initial draws are shared), and the rest. All are normal:
-``mu_c ~ N(m, tau²)``, ``b_s ~ N(0, phi²)``, ``e_cs ~ N(0, sigma²)``. They are estimated together by
-maximum likelihood: mean-field variational EM for crossed random effects (Menictas, Di Credico and
-Wand, JCGS 32, 2023), with shrinkage as in Efron and Morris (JASA 70, 1975). Likelihood, unlike
-plain moments, is not misled by races, which run a config again just because its first run looked
-lucky (Rubin, Biometrika 63, 1976). Where nothing but the baseline was replicated, a seed's effect
-cannot be told from the rest; then more is shrunk than need be, which errs on the cautious side.
+The best of many is lucky as well as good, so a config's runs are read against all others: without
+their seeds' effects (:mod:`trajectory.crossed_effects`), and shrunk towards where recipes were
+found to lie (:mod:`trajectory.prior_shape`) by as much as the noise of so many runs warrants.
 
-Only sensible recipes belong to the population. A few ruinous learning rates would blow tau up until
-nothing is shrunk and luck is crowned. So the members are found first: from the shortest half of the
-means outwards, to a fixed point, all that lie under CUTOFF_SD sd above it (and all below it: there
-are the finds).
+The difference to the baseline is the believed score less the baseline's mean, each seed's effect
+taken out of both. The baseline was not chosen by its score, so it is not shrunk; its spread is its
+own. Whether a seed did to the baseline what it does to today's recipes cannot be told from five
+runs (in one campaign measured afresh, none of it was left after seven keeps), so the larger of the
+paired variance and the unpaired counts. Intervals are Student's t, the degrees of freedom
+after Satterthwaite (1946); bench/judge_honesty.py measures how many of them hold.
+
+Only sensible recipes belong to the population. So the members are found first: from the shortest
+half of the means outwards, to a fixed point, all that lie under CUTOFF_SD sd above it (and all
+below it: there are the finds).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from statistics import fmean, variance
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from trajectory.crossed_effects import Fit, Measured, Runs, take_apart
+from trajectory.prior_shape import Floats
 
 CUTOFF_SD = 3.0
 MIN_CONFIGS = 8
 """Fewer configs are no population."""
-MAX_ROUNDS = 300
-TOLERANCE = 1e-4
-"""The fit ends where no variance moves by more than this fraction in a round."""
+UNSHRUNK = 0.75
+"""Of what shrinking saves of a mean's variance, the part that is not believed: the shape it was
+shrunk by is estimated as well. Chosen in simulation: with none of it, intervals of all configs hold
+in 87 to 92 of 100 cases, not 95."""
 _SHORTEST_HALF_SD = 1.349
 """Width in sd of the middle half of a normal distribution."""
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-
-class Measured(Protocol):
-    """A config with the scores of its runs, by seed: ours or another tool's."""
-
-    @property
-    def scores(self) -> Mapping[int, float]: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def mean(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """What a config is believed to score, on average over all seeds there could be."""
+    """What a config is believed to score, or to differ by, on average over all seeds there are."""
 
     mean: float
     sd: float
     dof: int
     """Degrees of freedom behind ``sd``, for Student's t."""
 
-
-@dataclass(frozen=True, slots=True)
-class SeedEffect:
-    """What a seed adds to every config's score, and how surely that is known."""
-
-    mean: float
-    variance: float
+    @classmethod
+    def of(cls, mean: float, *parts: tuple[float, float]) -> Self:
+        """From independent parts of its variance, each with its degrees of freedom."""
+        total = sum(part for part, _ in parts)
+        scatter = sum(part**2 / dof for part, dof in parts)
+        dof = total**2 / scatter if scatter > 0 else min(dof for _, dof in parts)
+        return cls(mean, math.sqrt(total), max(1, int(dof)))
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
     """The fitted model. All in bits per byte."""
 
-    mean: float
-    """m"""
-    sd: float
-    """tau: of the configs' true means"""
-    sigma: float
-    """Of one run, the seed's effect taken out."""
-    seed_sd: float
-    """phi"""
-    seeds: dict[int, SeedEffect]
+    fit_: Fit
+    seeds: dict[int, tuple[float, float]]
+    """Of each seed the effect, in units of k, and its variance."""
     configs: int
     """Members it was fitted to."""
-    dof: int
-    """Runs beyond the first of each member: the degrees of freedom behind sigma."""
     cutoff: float
     """The highest mean of a member."""
 
@@ -93,52 +76,80 @@ class Population:
     ) -> Self | None:
         """The population of these measured configs; None where they are too few to tell.
 
-        :param sigma: pooled sd of one run within a config, seed effects included: where the fit
-            starts.
-        :param seeds_known: False where the keys of the scores are no seeds: then phi is zero, and
-            no run says anything about another's.
+        :param entries: all but the baseline, which is held against it.
+        :param sigma: pooled sd of one run within a config, seed effects included.
+        :param seeds_known: False where the keys of the scores are no seeds.
         """
         if len(entries) < MIN_CONFIGS or sigma == 0:
             return None
         means = np.array([entry.mean for entry in entries])
         cutoff = _cutoff(np.sort(means))
         members = [entry for entry, mean in zip(entries, means, strict=True) if mean <= cutoff]
-        runs = _Runs.of(members)
-        fitted = _maximise(runs, sigma, seeds_known=seeds_known)
+        runs = Runs.of(members)
+        fitted = take_apart(runs, sigma, seeds_known=seeds_known)
         effects = zip(fitted.effect.tolist(), fitted.variance.tolist(), strict=True)
-        return cls(
-            mean=fitted.m,
-            sd=math.sqrt(fitted.tau2),
-            sigma=math.sqrt(fitted.sigma2),
-            seed_sd=math.sqrt(fitted.phi2),
-            seeds=dict(zip(runs.seeds, (SeedEffect(*effect) for effect in effects), strict=True)),
-            configs=len(members),
-            dof=max(1, len(runs.score) - len(members)),
-            cutoff=cutoff,
-        )
+        return cls(fitted, dict(zip(runs.seeds, effects, strict=True)), len(members), cutoff)
+
+    @property
+    def sd(self) -> float:
+        """Of the members' believed scores."""
+        return float(self.fit_.mu.std())
+
+    @property
+    def sigma(self) -> float:
+        """Of one run of a middling recipe, the seed's effect taken out."""
+        return math.sqrt(self.fit_.sigma2)
 
     def posterior(self, entry: Measured) -> Posterior:
-        """Of a measured config: its runs without their seeds' effects, shrunk towards the mean.
+        """Of a measured config; what is no member of the population is not shrunk."""
+        mean, own, k = self._own(entry)
+        return Posterior.of(mean, (own, self.fit_.dof), self._frame(k))
 
-        The variance counts that m and tau are estimated (Morris, JASA 78, 1983), and that all seeds
-        together may be easy or hard ones, which a few seeds tell little about (degrees of freedom
-        after Satterthwaite 1946). What is no member of the population is not shrunk.
-        """
-        effects = [self.seeds.get(seed, SeedEffect(0, self.seed_sd**2)) for seed in entry.scores]
-        mean = entry.mean - sum(effect.mean for effect in effects) / entry.n
-        variance = self.sigma**2 / entry.n
-        own = variance
-        if entry.mean <= self.cutoff:
-            shrinkage = variance / (variance + self.sd**2)
-            pull = shrinkage * (mean - self.mean)
-            mean -= pull
-            own *= 1 - shrinkage * (self.configs - 1) / self.configs
-            own += 2 * pull**2 / max(1, self.configs - 3)
-        own += sum(effect.variance for effect in effects) / entry.n**2
-        seeds_dof = max(1, len(self.seeds) - 1)
-        common = self.seed_sd**2 / seeds_dof
-        dof = (own + common) ** 2 / (own**2 / self.dof + common**2 / seeds_dof)
-        return Posterior(mean, math.sqrt(own + common), max(1, int(dof)))
+    def difference(self, entry: Measured, baseline: Measured) -> Posterior:
+        """From the measured baseline; negative is better."""
+        mean, own, k = self._own(entry)
+        k0 = self._k(baseline.mean)
+        n0 = baseline.n
+        plain = list(baseline.scores.values())
+        paired = [
+            score - k0 * self.seeds.get(seed, (0.0, 0.0))[0]
+            for seed, score in baseline.scores.items()
+        ]
+        fit = self.fit_
+        spread, dof = k0**2 * (fit.sigma2 + fit.phi2), fit.dof
+        if n0 > 1:
+            spread, dof = max(variance(paired), variance(plain)), n0 - 1
+        frame, frame_dof = self._frame(abs(k - k0))
+        return Posterior.of(
+            mean - fmean(paired), (own, fit.dof), (spread / n0, dof), (frame, frame_dof)
+        )
+
+    def _own(self, entry: Measured) -> tuple[float, float, float]:
+        """Its believed score, that one's variance but for what all configs share, and its k."""
+        effects = [self.seeds.get(seed, (0.0, self.fit_.phi2)) for seed in entry.scores]
+        k = self._k(entry.mean)
+        mean = entry.mean - k * fmean(effect for effect, _ in effects)
+        noise = k**2 * self.fit_.sigma2 / entry.n
+        own = noise
+        if entry.mean <= self.cutoff and self.fit_.shape is not None:
+            means, variances = self.fit_.shape.believed(
+                np.array([mean]), np.array([float(entry.n)])
+            )
+            mean, own = float(means[0]), float(variances[0])
+            k = self._k(mean)
+            noise = float(self.fit_.run_variance(means)[0]) / entry.n
+            own += UNSHRUNK * max(0.0, noise - own)
+        return mean, own + k**2 * sum(v for _, v in effects) / entry.n**2, k
+
+    def _frame(self, k: float) -> tuple[float, float]:
+        """What all configs share: the seeds together may be easy or hard ones, which a few seeds
+        tell little about. Its variance and degrees of freedom."""
+        seeds = len(self.seeds)
+        return k**2 * self.fit_.phi2 / seeds, max(1, seeds - 1)
+
+    def _k(self, bpb: float) -> float:
+        """Beyond the members nothing is known of the noise: it is taken for the worst member's."""
+        return float(self.fit_.k(np.array([min(bpb, self.cutoff)]))[0])
 
 
 def _cutoff(x: Floats) -> float:
@@ -152,70 +163,3 @@ def _cutoff(x: Floats) -> float:
         kept = within
         mean, sd = float(x[:kept].mean()), float(x[:kept].std(ddof=1))
     return float(x[kept - 1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """R runs, of C configs, on S seeds."""
-
-    score: Floats
-    """[R]"""
-    config: Indices
-    """[R]: each run's config, in 0 … C-1."""
-    seed: Indices
-    """[R]: its seed's index, in 0 … S-1."""
-    seeds: list[int]
-    """[S]: the seeds themselves."""
-
-    @classmethod
-    def of(cls, entries: Sequence[Measured]) -> Self:
-        seeds = sorted({seed for entry in entries for seed in entry.scores})
-        place = {seed: index for index, seed in enumerate(seeds)}
-        return cls(
-            score=np.array([score for entry in entries for score in entry.scores.values()]),
-            config=np.repeat(np.arange(len(entries)), [entry.n for entry in entries]),
-            seed=np.array([place[seed] for entry in entries for seed in entry.scores]),
-            seeds=seeds,
-        )
-
-
-@dataclass(slots=True)
-class _Fit:
-    m: float
-    tau2: float
-    phi2: float
-    sigma2: float
-    effect: Floats
-    """[S]: posterior means of b."""
-    variance: Floats
-    """[S]: and variances."""
-
-
-def _maximise(runs: _Runs, sigma: float, *, seeds_known: bool) -> _Fit:
-    """Variational EM. It starts with half of a run's variance in its seed, as two configs on one
-    seed were found to correlate; phi² is divided by one seed less, as m takes their common part."""
-    c_R, s_R, y_R = runs.config, runs.seed, runs.score
-    n_C, n_S = np.bincount(c_R).astype(float), np.bincount(s_R).astype(float)
-    nothing_S = np.zeros(len(n_S))
-    phi2 = sigma**2 / 2 if seeds_known else 0.0  # and a phi of zero stays zero
-    fit = _Fit(float(y_R.mean()), float(y_R.var()), phi2, sigma**2 - phi2, nothing_S, nothing_S)
-    for _ in range(MAX_ROUNDS):
-        before = np.array([fit.tau2, fit.phi2, fit.sigma2])
-        keep_C = fit.tau2 / (fit.tau2 + fit.sigma2 / n_C)
-        mean_C = np.bincount(c_R, y_R - fit.effect[s_R]) / n_C
-        mu_C = fit.m + keep_C * (mean_C - fit.m)
-        mu_variance_C = keep_C * fit.sigma2 / n_C
-
-        keep_S = fit.phi2 / (fit.phi2 + fit.sigma2 / n_S)
-        fit.effect = keep_S * np.bincount(s_R, y_R - mu_C[c_R]) / n_S
-        fit.variance = keep_S * fit.sigma2 / n_S
-
-        residual_R = y_R - mu_C[c_R] - fit.effect[s_R]
-        fit.m = float(mu_C.mean())
-        fit.tau2 = float(((mu_C - fit.m) ** 2 + mu_variance_C).mean())
-        fit.phi2 = float((fit.effect**2 + fit.variance).sum()) / max(1, len(n_S) - 1)
-        fit.sigma2 = float((residual_R**2 + mu_variance_C[c_R] + fit.variance[s_R]).mean())
-        after = np.array([fit.tau2, fit.phi2, fit.sigma2])
-        if np.all(np.abs(after - before) <= TOLERANCE * before):
-            break
-    return fit

@@ -124,6 +124,7 @@ def _population(
             configs.c.campaign_id == position.campaign_id,
             configs.c.n > 0,
             configs.c.position.in_(range(0, position.configs, ranking.stride(position.configs))),
+            configs.c.config_hash != (position.tally.baseline_hash or ""),
         )
         .order_by(configs.c.position)
     )

@@ -1,13 +1,13 @@
 """The best configs, by what they can be believed to score rather than by their luckiest run.
 
 The best of many is lucky as well as good. So configs are ranked by their posterior mean: the mean
-of their runs, each without its seed's effect, shrunk towards the population of sensible recipes by
-as much as the noise of so many runs warrants (:mod:`trajectory.population`). What it promises, it
-keeps on average. The interval is 95 %, Student's t.
+of their runs, each without its seed's effect, shrunk towards where the campaign's other recipes lie
+by as much as the noise of so many runs warrants (:mod:`trajectory.population`).
 
-The comparison with the baseline uses no prior: the mean difference over common seeds against
-``sigma_d / sqrt(pairs)``; with no common seed, the difference of means against
-``sigma sqrt(1/n + 1/n_baseline)``.
+The difference to the baseline is told in the same way, never from the very runs that chose the
+config: it is believed, and has a 95 % interval of Student's t. A config *beats the baseline*
+where that whole interval lies on the better side. How many of these intervals hold, and how many
+campaigns claim what is not so, bench/judge_honesty.py measures.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
-from typing import Self
+from statistics import NormalDist
+from typing import Protocol, Self
 
 from trainer.spec import Config, Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from trajectory.crossed_effects import Measured
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.population import Population, Posterior
 
-STRICT_Z = 2.0
-SAMPLE = 2048
-"""Configs, about, that a population is fitted to: its mean and sd are then known to 2 %."""
+LEVEL = 0.95
+"""Of every interval."""
+SAMPLE = 512
+"""Configs, about, that a population is fitted to."""
 RACE_PRIOR_DOF = 4
+
+
+class RunNoise(Protocol):
+    """What one run's score is worth: ours or another tool's."""
+
+    @property
+    def sigma(self) -> float: ...
+    @property
+    def dof(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +83,15 @@ class Ranked(Frozen):
     """95 % interval of the posterior; None while the noise is unknown."""
     hi_bpb: Finite | None
     delta_vs_baseline: Finite | None
-    """Negative is better; None for the baseline itself, or where it was not measured."""
+    """As believed; negative is better. None for the baseline itself and where it has no score."""
     delta_stderr: NonNegative | None
+    """Its posterior sd; None while the noise is unknown, as are the interval's ends."""
+    delta_lo: Finite | None
+    delta_hi: Finite | None
     pairs: NonNegativeInt
-    """Common seeds behind the difference; 0 when it is one of plain means."""
-    meets_strict_z: bool
-    """``-delta_vs_baseline >= STRICT_Z * delta_stderr``, and better at all."""
+    """Seeds that both were measured on."""
+    beats_baseline: bool
+    """The 95 % interval of the difference lies below zero."""
     train_s: NonNegative
     """Spent on it, all runs together."""
     params: int | None
@@ -85,13 +99,38 @@ class Ranked(Frozen):
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
     """The ``k`` best configs by posterior mean, best first. Failures are not ranked."""
-    tally = evidence.tally
-    noise = Noise.of(tally)
+    noise = Noise.of(evidence.tally)
+    return rank(
+        evidence.configs.values(),
+        k,
+        noise=noise,
+        population=population_of(evidence, noise),
+        baseline=evidence.configs.get(evidence.baseline_hash or ""),
+    )
+
+
+def ranked_incumbent(evidence: Evidence) -> Ranked | None:
+    """The incumbent as :func:`top` would list it; None before anything was measured."""
+    best = evidence.configs.get(evidence.incumbent_hash or "")
+    if best is None or not best.n:
+        return None
+    noise = Noise.of(evidence.tally)
+    baseline = evidence.configs.get(evidence.baseline_hash or "")
+    population = population_of(evidence, noise)
+    return rank([best], 1, noise=noise, population=population, baseline=baseline)[0]
+
+
+def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
+    """Of all measured configs but the baseline, or of a sample where they are very many."""
+    if noise is None:
+        return None
     entries = list(evidence.configs.values())
-    sample = [entry for entry in entries[:: stride(len(entries))] if entry.n]
-    population = Population.fit(sample, noise.sigma) if noise else None
-    baseline = evidence.configs.get(tally.baseline_hash or "")
-    return rank(entries, k, noise=noise, population=population, baseline=baseline)
+    sample = [
+        entry
+        for entry in entries[:: stride(len(entries))]
+        if entry.n and entry.config_hash != evidence.baseline_hash
+    ]
+    return Population.fit(sample, noise.sigma)
 
 
 def stride(configs: int) -> int:
@@ -111,14 +150,19 @@ def rank(
 
     Without a population, a config's mean stands for itself; without noise, there are no intervals.
     """
-    measured = [(entry, _posterior(entry, noise, population)) for entry in entries if entry.n]
+    measured = [(entry, believed(entry, noise, population)) for entry in entries if entry.n]
     measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
-    return [_ranked(entry, posterior, noise, baseline) for entry, posterior in measured[:k]]
+    ranked = []
+    for entry, posterior in measured[:k]:
+        versus = None
+        if baseline is not None and baseline.n and baseline.config_hash != entry.config_hash:
+            versus = difference(entry, baseline, noise, population)
+        ranked.append(_ranked(entry, posterior, versus, baseline))
+    return ranked
 
 
-def _posterior(
-    entry: ConfigEvidence, noise: Noise | None, population: Population | None
-) -> Posterior:
+def believed(entry: Measured, noise: RunNoise | None, population: Population | None) -> Posterior:
+    """What a measured config scores; an infinite sd while the noise is unknown."""
     if population is not None:
         return population.posterior(entry)
     if noise is not None:
@@ -126,35 +170,34 @@ def _posterior(
     return Posterior(entry.mean, math.inf, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    delta: float
-    stderr: float | None
-    pairs: int
+def difference(
+    entry: Measured, baseline: Measured, noise: RunNoise | None, population: Population | None
+) -> Posterior:
+    """From the baseline, as believed; of plain means where there is no population."""
+    if population is not None:
+        return population.difference(entry, baseline)
+    delta = entry.mean - baseline.mean
+    if noise is None:
+        return Posterior(delta, math.inf, 1)
+    return Posterior(delta, noise.sigma * math.sqrt(1 / entry.n + 1 / baseline.n), noise.dof)
 
 
-def _difference(
-    entry: ConfigEvidence, baseline: ConfigEvidence, noise: Noise | None
-) -> _Difference:
-    common = entry.scores.keys() & baseline.scores.keys()
-    if common:
-        delta = fmean(entry.scores[seed] - baseline.scores[seed] for seed in sorted(common))
-        stderr = noise.sigma_d / math.sqrt(len(common)) if noise else None
-        return _Difference(delta, stderr, len(common))
-    stderr = noise.sigma * math.sqrt(1 / entry.n + 1 / baseline.n) if noise else None
-    return _Difference(entry.mean - baseline.mean, stderr, 0)
+def interval(posterior: Posterior) -> tuple[float, float] | None:
+    """Its 95 % interval; None where the noise is unknown."""
+    if not math.isfinite(posterior.sd):
+        return None
+    half = student_t((1 + LEVEL) / 2, posterior.dof) * posterior.sd
+    return posterior.mean - half, posterior.mean + half
 
 
 def _ranked(
     entry: ConfigEvidence,
     posterior: Posterior,
-    noise: Noise | None,
+    versus: Posterior | None,
     baseline: ConfigEvidence | None,
 ) -> Ranked:
-    half_width = student_t(0.975, posterior.dof) * posterior.sd if noise else None
-    versus = None
-    if baseline is not None and baseline.n and baseline.config_hash != entry.config_hash:
-        versus = _difference(entry, baseline, noise)
+    lo, hi = interval(posterior) or (None, None)
+    delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
     return Ranked(
         config_hash=entry.config_hash,
         config=entry.config,
@@ -166,21 +209,17 @@ def _ranked(
         seeds=tuple(sorted(entry.scores)),
         mean_bpb=entry.mean,
         posterior_bpb=posterior.mean,
-        lo_bpb=None if half_width is None else posterior.mean - half_width,
-        hi_bpb=None if half_width is None else posterior.mean + half_width,
-        delta_vs_baseline=versus.delta if versus else None,
-        delta_stderr=versus.stderr if versus else None,
-        pairs=versus.pairs if versus else 0,
-        meets_strict_z=_is_strictly_better(versus),
+        lo_bpb=lo,
+        hi_bpb=hi,
+        delta_vs_baseline=versus.mean if versus else None,
+        delta_stderr=versus.sd if versus and delta_hi is not None else None,
+        delta_lo=delta_lo,
+        delta_hi=delta_hi,
+        pairs=len(entry.scores.keys() & baseline.scores.keys()) if versus and baseline else 0,
+        beats_baseline=delta_hi is not None and delta_hi < 0,
         train_s=entry.train_s,
         params=entry.params,
     )
-
-
-def _is_strictly_better(versus: _Difference | None) -> bool:
-    if versus is None or versus.stderr is None:
-        return False
-    return versus.delta < 0 and -versus.delta >= STRICT_Z * versus.stderr
 
 
 def student_t(p: float, dof: int) -> float:

@@ -171,8 +171,11 @@ class Decision(Frozen):
     """``-delta / stderr``, to be compared with ``z_keep``."""
     z_keep: Finite | None = None
     z_drop: Finite | None = None
+    first_drop: Finite | None = None
     max_runs: NonNegativeInt | None = None
     """The rest of the rules it was judged by (:class:`agent.judge.Rules`)."""
+    no_effect: bool = False
+    """The candidate trained exactly as its reference did: what it changes does nothing there."""
     explanation: Text = ""
 
 

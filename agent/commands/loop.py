@@ -9,12 +9,22 @@ import typer
 
 from agent.commands.places import CampaignOption, MenuOption, default_campaign
 from agent.commands.session import run_campaign
+from agent.goal import Goal
 from agent.settings import ProposerKind, ReferenceMode
 from trainer.spec import BackendName
 
 
 def loop(
-    iters: Annotated[int, typer.Option("--iters", min=0, help="Iterations to reach in all.")] = 100,
+    iters: Annotated[
+        int | None,
+        typer.Option("--iters", min=0, help="Iterations to reach in all.  [default: 100]"),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=0, help="End once so many trials ran in all.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0, help="End after so much work in all.")
+    ] = None,
     campaign: CampaignOption = None,
     menu: MenuOption = None,
     corpus: Annotated[
@@ -50,6 +60,14 @@ def loop(
     ] = None,
     z_keep: Annotated[
         float | None, typer.Option("--z", min=0, help="Standard errors a gain must exceed.")
+    ] = None,
+    z_drop: Annotated[
+        float | None,
+        typer.Option("--z-drop", min=0, help="Standard errors of hope a race goes on with."),
+    ] = None,
+    first_drop: Annotated[
+        float | None,
+        typer.Option("--first-drop", help="Loss on the first pair, in sd, that ends a race."),
     ] = None,
     max_runs: Annotated[
         int | None, typer.Option("--max-runs", min=2, help="Most common seeds of a race.")
@@ -112,7 +130,8 @@ def loop(
         bool, typer.Option("--json", help="End with one JSON object on standard output.")
     ] = False,
 ) -> None:
-    """Propose, train, measure, keep or discard, until the campaign holds ITERS iterations.
+    """Propose, train, measure, keep or discard, until the campaign has had ITERS iterations, TRIALS
+    trials or HOURS of work, whichever is given and comes first.
 
     Where the campaign's directory holds some already, it goes on from there.
     """
@@ -129,6 +148,8 @@ def loop(
         compile=compile_,
         baseline_seeds=baseline_seeds,
         z_keep=z_keep,
+        z_drop=z_drop,
+        first_drop=first_drop,
         max_runs=max_runs,
         max_changes=max_changes,
         llm_share=llm_share,
@@ -143,7 +164,7 @@ def loop(
     run_campaign(
         campaign or default_campaign(menu),
         chosen,
-        iterations=iters,
+        goal=Goal.asked(iters, trials, hours),
         prompts=prompts,
         program=program,
         priors=prior or (),
@@ -166,7 +187,7 @@ def calibrate(
     run_campaign(
         campaign or default_campaign(menu),
         _given(menu=menu, baseline_seeds=seeds),
-        iterations=0,
+        goal=Goal(iterations=0),
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )

@@ -16,6 +16,7 @@ from agent.campaign_settings import new_settings, resumed_settings
 from agent.commands.places import DEFAULT_MENU, refuse_imported
 from agent.commands.sitting import Sitting, interruptible
 from agent.display import Progress, display_for
+from agent.goal import Goal
 from agent.judge import Rules
 from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
 from agent.loggers.base import CampaignFacts
@@ -30,7 +31,7 @@ from agent.scribe import Scribe, now
 from agent.settings import CampaignSettings, read_environment
 from agent.wording import counted
 from trainer.telemetry import TelemetrySummary
-from trajectory.ranking import Noise
+from trajectory.ranking import Noise, ranked_incumbent
 from trajectory.rows import EventRow
 
 
@@ -38,7 +39,7 @@ def run_campaign(
     directory: Path,
     chosen: dict[str, Any],
     *,
-    iterations: int,
+    goal: Goal,
     prompts: Path | None = None,
     program: Path | None = None,
     priors: Sequence[Path] = (),
@@ -46,7 +47,7 @@ def run_campaign(
     allow_unsandboxed: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Create or resume the campaign and work on it until it holds ``iterations``.
+    """Create or resume the campaign and work on it until its goal is reached.
 
     What the person chose is checked before anything is created.
 
@@ -77,24 +78,24 @@ def run_campaign(
     ):
         rails.memory = sitting.memory.model
         sitting.greet(f"proposer  {choice.description}", *(f"prior     {one}" for one in known))
-        _work(sitting, rails, choice, iterations, known, targets)
+        reached = _work(sitting, rails, choice, goal, known, targets)
         usage = sitting.sampler.summary(environment.usd_per_kwh)
         if as_json:
-            typer.echo(json.dumps(_summary(sitting.campaign, usage)))
+            typer.echo(json.dumps(_summary(sitting.campaign, usage) | {"ended": reached}))
         else:
-            _conclude(sitting, usage)
+            _conclude(sitting, usage, reached)
 
 
 def _work(
     sitting: Sitting,
     rails: Rails,
     choice: Choice,
-    iterations: int,
+    goal: Goal,
     priors: Sequence[Prior],
     targets: Sequence[LogTarget],
-) -> None:
+) -> str:
     campaign = sitting.campaign
-    display = display_for(sitting.console, Progress(campaign, iterations))
+    display = display_for(sitting.console, Progress(campaign, goal))
     scribe = Scribe(campaign, sitting.stop, display.note)
     watcher = LoggingWatcher(
         display,
@@ -105,7 +106,7 @@ def _work(
         campaign=campaign,
         proposer=choice.proposer,
         rails=rails,
-        rules=Rules(z_keep=campaign.settings.z_keep, max_runs=campaign.settings.max_runs),
+        rules=_rules(campaign.settings),
         runner=sitting.runner(campaign.trial_spec, watcher),
         watcher=watcher,
         stop=sitting.stop,
@@ -114,9 +115,18 @@ def _work(
     try:
         with display.showing():
             _note_priors(campaign, scribe, priors)
-            loop.run(iterations)
+            return loop.run(goal)
     finally:
         watcher.close(HURRIED_CLOSE_S if sitting.stop.now() else CLOSE_S)
+
+
+def _rules(settings: CampaignSettings) -> Rules:
+    return Rules(
+        z_keep=settings.z_keep,
+        z_drop=settings.z_drop,
+        first_drop=settings.first_drop,
+        max_runs=settings.max_runs,
+    )
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
@@ -152,6 +162,7 @@ def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
 def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
     evidence = campaign.evidence
     noise = Noise.of(evidence.tally)
+    best = ranked_incumbent(evidence)
     return {
         "campaign": str(campaign.directory),
         "iterations": evidence.iterations,
@@ -161,11 +172,15 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
         "baseline_bpb": _mean(campaign, evidence.baseline_hash),
         "incumbent_bpb": _mean(campaign, evidence.incumbent_hash),
         "incumbent_hash": evidence.incumbent_hash,
+        "incumbent_posterior_bpb": best.posterior_bpb if best else None,
+        "gain_bpb": best.delta_vs_baseline if best else None,
+        "gain_lo_bpb": best.delta_lo if best else None,
+        "gain_hi_bpb": best.delta_hi if best else None,
         "telemetry": usage.model_dump(mode="json") if usage.samples else None,
     }
 
 
-def _conclude(sitting: Sitting, usage: TelemetrySummary) -> None:
+def _conclude(sitting: Sitting, usage: TelemetrySummary, reached: str) -> None:
     campaign = sitting.campaign
     evidence = campaign.evidence
     noise = Noise.of(evidence.tally)
@@ -179,7 +194,7 @@ def _conclude(sitting: Sitting, usage: TelemetrySummary) -> None:
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     sitting.say(
         f"done      {counted(evidence.iterations, 'iteration')}, "
-        f"{counted(len(evidence.configs), 'config')}; cull them with:\n  {top}"
+        f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
     )
 
 

@@ -25,7 +25,7 @@ from agent.wording import changes_text, difference, duration_text
 from trainer.spec import Config
 from trajectory.history import History
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.ranking import STRICT_Z, Noise, Ranked
+from trajectory.ranking import Noise, Ranked
 from trajectory.rows import FinalistsRow, StressRow
 
 
@@ -37,7 +37,7 @@ def top(
 ) -> None:
     """The K best distinct configs, by posterior mean shrunk by the noise.
 
-    A mark shows whether a config beats the baseline by two standard errors.
+    A mark shows where the whole 95 % interval of the difference is better than the baseline.
     """
     foreign = foreign_campaign(campaign or default_campaign(menu))
     if foreign is not None:
@@ -112,7 +112,7 @@ def _lines(ranked: list[Ranked], baseline: Config | None) -> Iterator[Text]:
         yield Text.assemble(
             f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior_bpb:>10.4f}   "
             f"{_interval(entry):<17} {entry.mean_bpb:>8.4f}   ",
-            (f"{_versus(entry):<22}", "green" if entry.meets_strict_z else ""),
+            (f"{_versus(entry):<22}", "green" if entry.beats_baseline else ""),
             f" {duration_text(entry.train_s):>7}",
         )
         said = changes_text(difference(entry.config, baseline))
@@ -146,14 +146,14 @@ def _interval(entry: Ranked) -> str:
 def _versus(entry: Ranked) -> str:
     if entry.delta_vs_baseline is None:
         return ""
-    error = "" if entry.delta_stderr is None else f" ± {entry.delta_stderr:.4f}"
-    return f"{entry.delta_vs_baseline:+.4f}{error}{' *' if entry.meets_strict_z else '  '}"
+    half = "" if entry.delta_hi is None else f" ± {entry.delta_hi - entry.delta_vs_baseline:.4f}"
+    return f"{entry.delta_vs_baseline:+.4f}{half}{' *' if entry.beats_baseline else '  '}"
 
 
 def _legend(noise: Noise | None) -> str:
     text = (
-        f"val_bpb, lower is better; * better than the baseline by {STRICT_Z:g} standard errors; "
-        "n seeds measured; cost is training time"
+        "val_bpb, lower is better; against the baseline as believed, ± half its 95 % interval, * "
+        "where all of that is better; n seeds measured; cost is training time"
     )
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"

@@ -13,7 +13,6 @@ from rich.text import Text
 from trajectory.formats.foreign import Measure, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignRanked, Standings
-from trajectory.ranking import STRICT_Z
 
 NAME_CHARACTERS = 12
 TEXT_CHARACTERS = 120
@@ -62,7 +61,7 @@ def _lines(ranked: list[ForeignRanked], standings: Standings) -> Iterator[Text]:
         yield Text.assemble(
             f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior:>10.4f}   "
             f"{_interval(entry):<19} {entry.mean:>8.4f}   ",
-            (_versus(entry), "green" if entry.meets_strict_z else ""),
+            (_versus(entry), "green" if entry.beats_baseline else ""),
         )
         yield Text(f"{'':>14}{_said(entry, standings)}", style="cyan")
 
@@ -74,8 +73,8 @@ def _interval(entry: ForeignRanked) -> str:
 def _versus(entry: ForeignRanked) -> str:
     if entry.delta_vs_baseline is None:
         return ""
-    error = "" if entry.delta_stderr is None else f" ± {entry.delta_stderr:.4f}"
-    return f"{entry.delta_vs_baseline:+.4f}{error}{' *' if entry.meets_strict_z else ''}"
+    half = "" if entry.delta_hi is None else f" ± {entry.delta_hi - entry.delta_vs_baseline:.4f}"
+    return f"{entry.delta_vs_baseline:+.4f}{half}{' *' if entry.beats_baseline else ''}"
 
 
 def _said(entry: ForeignRanked, standings: Standings) -> str:
@@ -100,8 +99,8 @@ def _one_line(text: str) -> str:
 
 def _legend(measure: Measure, standings: Standings) -> str:
     text = (
-        f"{measure}, lower is better, as another tool measured it; * better than the baseline by "
-        f"{STRICT_Z:g} standard errors; n runs"
+        f"{measure}, lower is better, as another tool measured it; against the baseline as "
+        "believed, ± half its 95 % interval, * where all of that is better; n runs"
     )
     if standings.baseline is None:
         text += "; its baseline is not known"

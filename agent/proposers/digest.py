@@ -163,6 +163,8 @@ class _Lines:
         result = f"{entry.mean:.4f}" if against is None else str(against)
         if entry.action == "keep":
             result += " kept"
+        if entry.same_as is not None:
+            result += " no effect"
         if entry.failures:
             result += f" (a run: {_failure(entry)})"
         return f"{_name(entry)} {result}"

@@ -16,7 +16,7 @@ from typing import Self
 from trainer.spec import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.population import Population, Posterior
-from trajectory.ranking import STRICT_Z, student_t
+from trajectory.ranking import believed, difference, interval
 
 
 @dataclass(slots=True)
@@ -92,7 +92,10 @@ class ForeignRanked(Frozen):
     delta_vs_baseline: Finite | None
     """Negative is better; None for the baseline itself, or where none is known."""
     delta_stderr: NonNegative | None
-    meets_strict_z: bool
+    delta_lo: Finite | None
+    delta_hi: Finite | None
+    beats_baseline: bool
+    """The 95 % interval of the difference lies below zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +133,23 @@ class Standings:
     def top(self, k: int) -> list[ForeignRanked]:
         """The ``k`` best by posterior mean, best first."""
         measured = [config for config in self.configs.values() if config.n]
-        noise = self.noise
-        population = (
-            Population.fit(measured, noise.sigma, seeds_known=False) if noise is not None else None
-        )
-        posteriors = [(config, self._posterior(config, population)) for config in measured]
-        posteriors.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
-        return [self._ranked(config, posterior) for config, posterior in posteriors[:k]]
-
-    def _posterior(self, config: ForeignConfig, population: Population | None) -> Posterior:
-        if population is not None:
-            return population.posterior(config)
+        population = None
         if self.noise is not None:
-            return Posterior(config.mean, self.noise.sigma / math.sqrt(config.n), self.noise.dof)
-        return Posterior(config.mean, math.inf, 1)
+            others = [config for config in measured if config is not self.baseline]
+            population = Population.fit(others, self.noise.sigma, seeds_known=False)
+        ranked = [(config, believed(config, self.noise, population)) for config in measured]
+        ranked.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
+        return [self._ranked(config, posterior, population) for config, posterior in ranked[:k]]
 
-    def _ranked(self, config: ForeignConfig, posterior: Posterior) -> ForeignRanked:
-        noise, baseline = self.noise, self.baseline
-        half = student_t(0.975, posterior.dof) * posterior.sd if noise else None
-        delta = stderr = None
+    def _ranked(
+        self, config: ForeignConfig, posterior: Posterior, population: Population | None
+    ) -> ForeignRanked:
+        baseline = self.baseline
+        versus = None
         if baseline is not None and baseline is not config:
-            delta = config.mean - baseline.mean
-            if noise is not None:
-                stderr = noise.sigma * math.sqrt(1 / config.n + 1 / baseline.n)
-        better = delta is not None and stderr is not None and delta < 0
+            versus = difference(config, baseline, self.noise, population)
+        lo, hi = interval(posterior) or (None, None)
+        delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
         return ForeignRanked(
             config_key=config.key,
             name=config.name,
@@ -166,9 +162,11 @@ class Standings:
             n=config.n,
             mean=config.mean,
             posterior=posterior.mean,
-            lo=None if half is None else posterior.mean - half,
-            hi=None if half is None else posterior.mean + half,
-            delta_vs_baseline=delta,
-            delta_stderr=stderr,
-            meets_strict_z=better and -(delta or 0) >= STRICT_Z * (stderr or 0),
+            lo=lo,
+            hi=hi,
+            delta_vs_baseline=versus.mean if versus else None,
+            delta_stderr=versus.sd if versus and delta_hi is not None else None,
+            delta_lo=delta_lo,
+            delta_hi=delta_hi,
+            beats_baseline=delta_hi is not None and delta_hi < 0,
         )

@@ -63,12 +63,14 @@ class Status(Frozen):
     eta_s: float | None
     """``pace_s`` times the iterations left."""
     incumbent: Incumbent | None
+    believed_bpb: float | None
+    """The incumbent's posterior mean."""
     gain_bpb: float | None
-    """The incumbent's difference to the baseline, as in :mod:`trajectory.ranking`; negative is
-    better."""
-    gain_stderr: float | None
-    gain_pairs: int
-    """Common seeds behind it."""
+    """The incumbent's difference to the baseline as believed (:mod:`trajectory.ranking`), not on
+    the seeds that chose it; negative is better."""
+    gain_lo: float | None
+    gain_hi: float | None
+    """Its 95 % interval."""
     sigma: float | None
     """Sd of one run within a config, bits per byte."""
     baseline_bpb: float | None

@@ -24,7 +24,7 @@ from trajectory.formats.imported import is_imported
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
-from trajectory.ranking import Noise, Ranked, rank, top
+from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
 from trajectory.rows import BaselineRow, CampaignRow, EventRow, IterationRow, Row
 
 JOURNAL_NAME = "trajectory.jsonl"
@@ -68,6 +68,8 @@ class Follower:
         """The iterations the loop at work is to reach, as last said: between two iterations nothing
         is in flight."""
         self._activity_s = 0.0
+        self._believed: tuple[int, Ranked | None] | None = None
+        """The incumbent as ranked after so many lines."""
 
     def poll(self) -> list[Brief]:
         """Read what was appended since the last time; the iterations among it.
@@ -197,7 +199,7 @@ class Follower:
         at_work = silent_s < SILENT_S and not is_imported(self.directory)
         state = "paused" if self.paused else "running" if at_work else "silent"
         noise = self.noise()
-        gain = self._incumbent_ranked(noise)
+        gain = self._incumbent_ranked()
         return Status(
             state=state,
             caught_up=self.caught_up,
@@ -208,23 +210,21 @@ class Follower:
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,
             incumbent=incumbent_of(self.evidence),
+            believed_bpb=gain.posterior_bpb if gain else None,
             gain_bpb=gain.delta_vs_baseline if gain else None,
-            gain_stderr=gain.delta_stderr if gain else None,
-            gain_pairs=gain.pairs if gain else 0,
+            gain_lo=gain.delta_lo if gain else None,
+            gain_hi=gain.delta_hi if gain else None,
             sigma=noise.sigma if noise else None,
             baseline_bpb=fmean(self.baseline_bpb) if self.baseline_bpb else None,
             failures=dict(self.failures),
             energy_wh=self.energy_wh,
         )
 
-    def _incumbent_ranked(self, noise: Noise | None) -> Ranked | None:
-        """The incumbent's difference to the baseline; None while it is the baseline."""
-        evidence = self.evidence
-        if evidence.incumbent_hash in (None, evidence.baseline_hash):
-            return None
-        best = evidence.configs[evidence.incumbent_hash or ""]
-        baseline = evidence.configs.get(evidence.baseline_hash or "")
-        return next(iter(rank([best], 1, noise=noise, population=None, baseline=baseline)), None)
+    def _incumbent_ranked(self) -> Ranked | None:
+        """The incumbent, as believed. Reckoned once for every number of rows: pages ask often."""
+        if self._believed is None or self._believed[0] != self._lines:
+            self._believed = (self._lines, ranked_incumbent(self.evidence))
+        return self._believed[1]
 
     def _read_until(self) -> int | None:
         """What the iteration in flight says; None where there is none, or it says nothing."""

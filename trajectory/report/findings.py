@@ -73,9 +73,12 @@ class Best:
     hi: float | None
     mean: float
     delta: float | None
-    """Against the baseline; negative is better."""
-    delta_stderr: float | None
-    meets_strict_z: bool
+    """Against the baseline, as believed; negative is better."""
+    delta_lo: float | None
+    """Its 95 % interval."""
+    delta_hi: float | None
+    beats_baseline: bool
+    """All of that interval is better."""
     train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
     """The fields in which it is not the baseline: the baseline's value and its own."""

@@ -149,8 +149,9 @@ def _best(entry: ForeignRanked, standings: Standings) -> Best:
         hi=entry.hi,
         mean=entry.mean,
         delta=entry.delta_vs_baseline,
-        delta_stderr=entry.delta_stderr,
-        meets_strict_z=entry.meets_strict_z,
+        delta_lo=entry.delta_lo,
+        delta_hi=entry.delta_hi,
+        beats_baseline=entry.beats_baseline,
         train_s=None,
         difference={
             name: (base.get(name), value) for name, value in own.items() if value != base.get(name)

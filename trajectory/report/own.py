@@ -131,8 +131,9 @@ def _best(entry: Ranked, digest: Digest) -> Best:
         hi=entry.hi_bpb,
         mean=entry.mean_bpb,
         delta=entry.delta_vs_baseline,
-        delta_stderr=entry.delta_stderr,
-        meets_strict_z=entry.meets_strict_z,
+        delta_lo=entry.delta_lo,
+        delta_hi=entry.delta_hi,
+        beats_baseline=entry.beats_baseline,
         train_s=entry.train_s,
         difference=_difference(entry.config, digest.baseline),
     )

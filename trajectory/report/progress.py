@@ -63,9 +63,7 @@ class Standings:
     def of(cls, evidence: Evidence) -> Standings:
         """Fit the population once."""
         noise = Noise.of(evidence.tally)
-        entries = list(evidence.configs.values())
-        sample = [entry for entry in entries[:: ranking.stride(len(entries))] if entry.n]
-        return cls(evidence, noise, Population.fit(sample, noise.sigma) if noise else None)
+        return cls(evidence, noise, ranking.population_of(evidence, noise))
 
     def best(self, k: int) -> list[Ranked]:
         """The ``k`` best by posterior mean."""

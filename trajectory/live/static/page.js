@@ -231,8 +231,8 @@ function drawHead({ summary }) {
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const cells = [
-    ["incumbent, mean", status.incumbent ? `${bpb(status.incumbent.mean_bpb)} bpb` : "–", status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_stderr == null ? "" : `± ${status.gain_stderr.toFixed(4)} bpb (standard error), ${status.gain_pairs} common seeds`],
+    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${bpb(status.believed_bpb)} bpb`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `bpb, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
     ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} bpb`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
@@ -489,7 +489,7 @@ async function drawTop({ summary, briefs }) {
     ...best.map((one, index) => {
       const row = element("tr");
       const interval = one.lo_bpb == null ? "" : `${bpb(one.lo_bpb)} … ${bpb(one.hi_bpb)}`;
-      const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_stderr == null ? "" : ` ± ${one.delta_stderr.toFixed(4)}`}${one.meets_strict_z ? " *" : ""}`;
+      const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_hi == null ? "" : ` ± ${(one.delta_hi - one.delta_vs_baseline).toFixed(4)}`}${one.beats_baseline ? " *" : ""}`;
       row.append(
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
         element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", changesText(one.difference) || "–", "changes"),
