@@ -4,7 +4,7 @@ A world says what an idea is worth against the recipe it edits, how noisy one ru
 and what two recipes share on one seed. All scores are bits per byte, lower is better.
 
 - **W1**: of the ideas 30 % are worth nothing, 60 % make it worse (by Exp(0.06)), 6 % gain
-  U(0, 0.02) and 4 % U(0.02, 0.2). One run has sd 0.045, and any two recipes correlate 0.5 on a seed.
+  U(0, 0.02) and 4 % U(0.02, 0.2). One run has sd 0.045; two recipes correlate 0.5 on a seed.
 - **W2**: the same with Student's t of four degrees of freedom in the place of the normal, and an sd
   that doubles for every 0.4 bpb a recipe is worse.
 - **W3**: noise as the demo's journal has it: the sd's law in the score is fitted to its replicated

@@ -8,8 +8,8 @@ The distribution of ``mu`` has no given form (:mod:`trajectory.prior_shape`).
 
 They are estimated in turns until nothing moves. Selection (a race goes on because a first run
 looked lucky) is not mistaken for merit, for every run counts, the lone ones too (Rubin, Biometrika
-63, 1976). The variances have prior degrees of freedom, on the cautious side, so that three replicates
-cannot promise a noise of nothing; the slope has a prior at zero.
+63, 1976). The variances have prior degrees of freedom, on the cautious side, so that three
+replicates cannot promise a noise of nothing; the slope has a prior at zero.
 """
 
 from __future__ import annotations

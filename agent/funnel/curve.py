@@ -9,7 +9,10 @@ The loss of one step is of one batch, so single points are noisy, and nothing is
   which the trend drops. Only points between the settling and the best level count: before, the
   trend is steep, and what comes after may be trouble. Some batches are much harder than the rest,
   so the 95 % quantile of the differences is asked as well as their median, and the larger answer
-  taken.
+  taken. Neighbours may also share their noise (batches drawn from one stretch of text, a slow
+  wander of the optimizer): then their differences show little of it, and the median of a window
+  wanders as its points do. So differences over longer and longer lags are asked too, and levels are
+  held against how much levels of that width were seen to wander.
 - **Excursion**: a stretch in which the level exceeds the best wide level before it by more than a
   threshold; it ends when the level is back within half of that.
 
@@ -37,6 +40,8 @@ MIN_FOR_TAILS = 60
 """Points; with fewer a tail cannot be told from a single spike."""
 TAILS_MOST = 2.5
 """How much larger the tails may make the noise; more is not hard batches but spikes."""
+FEWEST_LAGS = 5
+"""A lag is asked about where the curve is so many times as long."""
 NOISE_MOST_SHARE = 0.2
 """Of the first loss. The mean over a batch of even 64 tokens varies less; what varies more, from
 the settling on, is in trouble already, and that must not pass for noise."""
@@ -109,6 +114,11 @@ class Curve:
         """Points of a wide level; odd."""
         return int(np.clip(len(self.step) * WIDE_SHARE, WIDE_MIN, WIDE_MAX)) // 2 * 2 + 1
 
+    @property
+    def wide_se(self) -> float:
+        """The standard error of a wide level of the loss."""
+        return level_se(self.loss[self.begins :], self.noise, self.wide, self.wide)
+
 
 def noise_sd(x: Floats, wide: int) -> float:
     """Sd of one point about the trend; see the head of this module.
@@ -120,14 +130,39 @@ def noise_sd(x: Floats, wide: int) -> float:
     differences = np.diff(x[: max(best_at, MIN_SETTLED)])
     deviations = np.abs(differences - np.median(differences))
     sd = float(np.median(deviations)) / _MEDIAN_DEVIATION
+    slow = wander(x[: max(best_at, MIN_SETTLED)], wide)
     if len(deviations) >= MIN_FOR_TAILS:
         outer = float(np.quantile(deviations, 0.95)) / _OUTER_DEVIATION
         sd = max(sd, min(outer, TAILS_MOST * sd))
-    return sd / math.sqrt(2)
+    return max(sd / math.sqrt(2), slow)
 
 
-def level_se(sigma: float, points: int) -> float:
-    return _MEDIAN_SD * sigma / math.sqrt(points)
+def wander(x: Floats, longest: int) -> float:
+    """Sd of one value about the trend where neighbours share noise: the largest that second
+    differences over lags from 2 to twice ``longest`` points show; a straight trend drops out of
+    them."""
+    largest, lag = 0.0, 2
+    while lag <= 2 * longest and len(x) >= FEWEST_LAGS * lag:
+        second = x[: -2 * lag] - 2 * x[lag:-lag] + x[2 * lag :]
+        sd = float(np.median(np.abs(second))) / _MEDIAN_DEVIATION / math.sqrt(6)
+        largest, lag = max(largest, sd), 2 * lag
+    return largest
+
+
+def level_se(x: Floats, sigma: float, points: int, wide: int) -> float:
+    """The standard error of a level of ``points`` points of ``x``: what independent ones of sd
+    ``sigma`` would have, or what levels were seen to wander by before any trouble, where that is
+    more."""
+    independent = _MEDIAN_SD * sigma / math.sqrt(points)
+    if len(x) < points:
+        return independent
+    best_at = int(np.argmin(_levels(x, wide))) + wide // 2
+    levels = _levels(x, points)[: max(best_at - points, 0)]
+    second = levels[: -2 * points] - 2 * levels[points:-points] + levels[2 * points :]
+    if len(second) < FEWEST_LAGS:
+        return independent
+    seen = float(np.median(np.abs(second))) / _MEDIAN_DEVIATION / math.sqrt(6)
+    return min(max(independent, seen), sigma)
 
 
 def excursions(

@@ -32,15 +32,13 @@ FLAT_AFTER_SHARE = 0.8
 FLAT_LOSS_SHARE = 0.01
 """Flat: the loss falls by less than one percent for 2.7 times the steps. At the end of a sound
 pretraining run, with the exponents of Hoffmann et al. 2022, that is two to three percent."""
-FLAT_RATIO = 0.1
-"""Or by less than a tenth of what it fell by before, for the same factor in steps. A power law of
-exponent 0.5 keeps half of its pace or more."""
-FLAT_Z = 3.0
-"""Flatness is claimed only where noise cannot hide more: the bound is on the slope plus so many
-standard errors."""
+FLAT_RATIO, FLAT_Z = (0.1, 0.3), (3.0, 2.5)
+"""Or by less than a tenth of what it fell by before, for the same factor in steps, the slope plus
+three standard errors; where noise hides that, by less than three tenths, plus two and a half. A
+power law of exponent 0.5 keeps half of its pace or more. The first says better where it began."""
 _FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
 """Shares of the schedule from which on flatness is looked for."""
-_BINS = 20
+_BINS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,8 @@ def gradient_blowup(curve: Curve) -> Finding | None:
     x = curve.log_grad_norm[curve.begins :]
     if len(x) < 2 * curve.wide:
         return None
-    threshold = max(math.log(BLOWUP_FACTOR), WIDE_Z * level_se(noise_sd(x, curve.wide), curve.wide))
+    se = level_se(x, noise_sd(x, curve.wide), curve.wide, curve.wide)
+    threshold = max(math.log(BLOWUP_FACTOR), WIDE_Z * se)
     for excursion in excursions(curve, x, curve.wide, threshold, best_at_first=math.inf):
         if excursion.end is None:
             best, peak = math.exp(excursion.best), math.exp(excursion.peak)
@@ -107,6 +106,14 @@ def plateau(curve: Curve) -> Finding | None:
     The slope is of the loss over the logarithm of the step, in nats per e-fold, fitted to medians
     of bins: a power law keeps falling in it, whatever the number of steps.
     """
+    for ratio, z in zip(FLAT_RATIO, FLAT_Z, strict=True):
+        found = _flat_from(curve, ratio, z)
+        if found is not None:
+            return found
+    return None
+
+
+def _flat_from(curve: Curve, ratio: float, z: float) -> Finding | None:
     level = float(np.median(curve.loss[-curve.wide :]))
     last = _slope(curve, FLAT_AFTER_SHARE, 1.0)
     for share in _FLAT_GRID:
@@ -114,9 +121,9 @@ def plateau(curve: Curve) -> Finding | None:
         before = _slope(curve, share / 4, share)
         if after is None or last is None:
             continue
-        pace = 0.0 if before is None else max(0.0, before.fall - FLAT_Z * before.se)
-        bound = max(FLAT_LOSS_SHARE * level, FLAT_RATIO * pace)
-        if after.fall + FLAT_Z * after.se < bound and last.fall - FLAT_Z * last.se < bound:
+        pace = 0.0 if before is None else max(0.0, before.fall - z * before.se)
+        bound = max(FLAT_LOSS_SHARE * level, ratio * pace)
+        if after.fall + z * after.se < bound and last.fall - z * last.se < bound:
             step = max(1, round(share * curve.steps))
             return Finding(
                 step,
@@ -131,7 +138,7 @@ def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
     # Before anything was trained, the loss is that of the first step, give or take its noise.
     first = float(curve.loss[0]) + 3 * curve.noise
     short = max(RISE_NATS, SHORT_Z * curve.noise)
-    wide = max(RISE_NATS, WIDE_Z * level_se(curve.noise, curve.wide))
+    wide = max(RISE_NATS, WIDE_Z * curve.wide_se)
     for width, threshold in ((curve.short, short), (curve.wide, wide)):
         yield from excursions(curve, curve.loss, width, threshold, best_at_first=first)
 
@@ -160,5 +167,7 @@ def _slope(curve: Curve, begin: float, end: float) -> _Slope | None:
     slope = float((x_bins * y_bins).sum()) / spread
     residual = y_bins - y_bins.mean() - slope * x_bins
     residual_sd = math.sqrt(float((residual**2).sum()) / (bins - 2))
-    sd = max(level_se(curve.noise, count // bins), residual_sd)
+    sd = max(
+        level_se(curve.loss[curve.begins :], curve.noise, count // bins, curve.wide), residual_sd
+    )
     return _Slope(-slope, sd / math.sqrt(spread))

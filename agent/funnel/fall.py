@@ -1,9 +1,11 @@
 """How a config's loss fell in its long runs: one law in tokens, and how far it can be trusted.
 
 A run's curve is taken from where its warm-up and first plunge are over
-(``max(2 × warm-up, 5 % of the steps)``) to where its cosine has taken the learning rate below half
-of its peak: the cloud's first day is spent near the peak, and what annealing gains at the end of a
-long run is not there yet. It is averaged in bins of equal width in log tokens.
+(``max(2 × warm-up, 5 % of the steps)``) to where its cosine has taken the learning rate below
+NEAR_PEAK of its peak: the cloud's first day is spent near the peak, and what a falling learning
+rate gains is not the recipe's progress. Down to half of the peak a run that gains 0.1 nats by
+annealing has half of them already, and a law fitted to that bends down; down to four fifths it has
+0.02. It is averaged in bins of equal width in log tokens.
 
 Two kinds of doubt are measured:
 
@@ -34,7 +36,7 @@ BINS = 32
 FEWEST_BINS = 8
 SETTLED = 0.05
 """Of the steps: before this the loss still plunges, and no power law describes it."""
-NEAR_PEAK = 0.5
+NEAR_PEAK = 0.8
 """Of the peak learning rate."""
 REPLICATES = 500
 CUTS = (0.4, 0.5, 0.6, 0.7)
@@ -155,8 +157,8 @@ class _Bins:
         if min(map(len, runs)) < FEWEST_BINS:
             raise HandoffError(
                 f"a curve of the stress test has {min(map(len, runs))} points between its warm-up "
-                f"and half its peak learning rate, and a law needs {FEWEST_BINS}; run a longer "
-                "one with: autoresearch stress --steps 1000"
+                f"and four fifths of its peak learning rate, and a law needs {FEWEST_BINS}; run a "
+                "longer one with: autoresearch stress --steps 1000"
             )
         first = max(run[0].tokens for run in runs)
         last = min(run[-1].tokens for run in runs)

@@ -91,7 +91,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
     promised, raw, covered = [], [], []
-    for seed in range(80):
+    for seed in range(25):
         simulated = simulate(seed, **CASES[case])  # type: ignore[arg-type]
         winner = top(simulated.evidence, 1)[0]
         lowest = min(simulated.evidence.configs.values(), key=lambda entry: entry.mean)
@@ -110,7 +110,7 @@ def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
 
 def test_the_best_ten_are_covered_as_promised() -> None:
     covered = []
-    for seed in range(60):
+    for seed in range(20):
         simulated = simulate(seed)
         for line in top(simulated.evidence, 10):
             assert line.lo_bpb is not None
@@ -121,14 +121,14 @@ def test_the_best_ten_are_covered_as_promised() -> None:
 
 def test_a_population_is_recovered_from_many_configs() -> None:
     simulated = simulate(1, good=2000, bad=0, tau=0.07)
-    entries = list(simulated.evidence.configs.values())
+    entries = list(simulated.evidence.configs.values())[1::4]
     sigma = simulated.evidence.sigma
     assert sigma is not None
     found = Population.fit(entries, sigma)
     assert found is not None
-    assert found.sd == pytest.approx(0.07, rel=0.05)
-    assert found.sigma == pytest.approx(SIGMA / math.sqrt(2), rel=0.05)
-    assert found.configs >= 1990
+    assert found.sd == pytest.approx(0.07, rel=0.25)
+    assert found.sigma == pytest.approx(SIGMA / math.sqrt(2), rel=0.1)
+    assert found.configs >= 490
 
 
 def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
@@ -204,7 +204,7 @@ def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:
     assert list(lines) == [B, A]
     assert (lines[B].lo_bpb, lines[B].hi_bpb, lines[B].delta_stderr) == (None, None, None)
     assert lines[B].delta_vs_baseline == pytest.approx(-0.3)
-    assert not lines[B].meets_strict_z
+    assert not lines[B].beats_baseline
     assert lines[B].posterior_bpb == lines[B].mean_bpb == 4.0
 
 
@@ -216,42 +216,48 @@ def test_few_configs_are_not_shrunk_and_have_a_t_interval() -> None:
     assert lines[A].hi_bpb == pytest.approx(4.25 + 4.30265 * sigma / math.sqrt(3), abs=1e-4)
 
 
-def test_common_seeds_are_compared_in_pairs() -> None:
+def test_few_configs_are_compared_by_their_means_with_students_t() -> None:
     lines = ranked({A: [4.30, 4.20, 4.25], B: [4.25, 4.15], C: [4.0, 3.9, 3.95]})
-    assert lines[B].pairs == 2
-    assert lines[B].delta_vs_baseline == pytest.approx(-0.05)  # of plain means: -0.0500 + 0.0500
-    assert lines[C].pairs == 3
+    assert [lines[of].pairs for of in (A, B, C)] == [0, 2, 3]
     assert lines[C].delta_vs_baseline == pytest.approx(-0.3)
-    sigma_d = math.sqrt(2) * math.sqrt((0.005 + 0.005 + 0.005) / 5)
-    assert lines[C].delta_stderr == pytest.approx(sigma_d / math.sqrt(3))
-    assert lines[C].meets_strict_z
-    assert not lines[B].meets_strict_z
+    stderr = math.sqrt(0.015 / 5) * math.sqrt(1 / 3 + 1 / 3)
+    assert lines[C].delta_stderr == pytest.approx(stderr)
+    assert lines[C].delta_hi == pytest.approx(-0.3 + 2.570582 * stderr)
+    assert lines[C].beats_baseline
+    assert not lines[B].beats_baseline
 
 
-def test_without_a_common_seed_plain_means_are_compared() -> None:
-    noise = Noise(sigma=0.05, dof=10, sigma_d=0.01)
-    baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.3, 1: 4.2})
-    other = ConfigEvidence(B, B.config_hash, 1, scores={7: 4.1})
-    line = rank([other], 1, noise=noise, population=None, baseline=baseline)[0]
-    assert line.pairs == 0
-    assert line.delta_vs_baseline == pytest.approx(-0.15)
-    assert line.delta_stderr == pytest.approx(0.05 * math.sqrt(1 + 1 / 2))
+def test_the_baseline_s_own_runs_say_how_surely_it_is_known() -> None:
+    """Its seeds are paired with the population's; a wild baseline makes every difference unsure."""
+    calm, wild = simulate(11), simulate(11)
+    scores = wild.evidence.configs["0"].scores
+    for seed, push in zip(scores, (0.4, -0.4, 0.4, -0.4, 0.0), strict=True):
+        scores[seed] += push
+    widths = []
+    for simulated in (calm, wild):
+        line = top(simulated.evidence, 1)[0]
+        assert line.delta_lo is not None
+        assert line.delta_hi is not None
+        assert line.delta_lo < (line.delta_vs_baseline or 0) < line.delta_hi
+        widths.append(line.delta_hi - line.delta_lo)
+    assert widths[1] > 3 * widths[0]
 
 
 @pytest.mark.parametrize(
-    ("score", "meets"), [(4.25 - 0.1001, True), (4.25 - 0.0999, False), (4.25 + 0.2, False)]
+    ("score", "beats"), [(4.25 - 0.158, True), (4.25 - 0.157, False), (4.25 + 0.2, False)]
 )
-def test_the_strict_z_is_two_and_on_the_better_side(score: float, meets: bool) -> None:
+def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
+    """t is 2.228 of ten degrees of freedom, the standard error 0.05 sqrt(2)."""
     noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
     baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
     line = rank([other], 1, noise=noise, population=None, baseline=baseline)[0]
-    assert line.meets_strict_z is meets
+    assert line.beats_baseline is beats
 
 
 def test_the_baseline_is_not_compared_with_itself() -> None:
     line = ranked({A: [4.30, 4.20], B: [4.25]})[A]
-    assert (line.iter, line.delta_vs_baseline, line.meets_strict_z) == (0, None, False)
+    assert (line.iter, line.delta_vs_baseline, line.beats_baseline) == (0, None, False)
 
 
 def test_runs_without_any_noise_are_not_shrunk() -> None:

@@ -53,7 +53,7 @@ def test_a_lucky_run_is_shrunk_below_a_proven_config(tmp_path: Path) -> None:
     best, second = single_knob_standings(tmp_path, lines).top(2)
     assert (best.n, second.n) == (10, 1)
     assert best.mean > second.mean
-    assert best.meets_strict_z
+    assert best.beats_baseline
 
 
 def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
@@ -79,5 +79,5 @@ def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_pat
     assert [entry.name for entry in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
     assert standings.noise is None
     assert ranked[0].delta_vs_baseline == pytest.approx(0.9932 - 0.9979)
-    assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].meets_strict_z) == (None, None, False)
+    assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].beats_baseline) == (None, None, False)
     assert standings.configs["d4e5f6g"].failures == ["failed"]

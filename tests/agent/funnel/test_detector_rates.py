@@ -1,0 +1,59 @@
+"""How often sound runs whose neighbouring steps share their noise raise an alarm, and how often
+trouble in such runs is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.curves import Floats, judged, points, power_law
+
+STEPS = 400
+CURVES = 20
+
+
+def wandering(sigma: float, correlation: float, seed: int) -> Floats:
+    """[STEPS]: noise of this sd whose neighbours correlate."""
+    rng = np.random.default_rng(seed)
+    draws = rng.normal(size=STEPS + 200) * sigma * np.sqrt(1 - correlation**2)
+    noise = np.zeros(STEPS + 200)
+    for step in range(1, len(noise)):
+        noise[step] = correlation * noise[step - 1] + draws[step]
+    return noise[200:]
+
+
+def outcomes(shape: Floats, sigma: float, correlation: float) -> list[str]:
+    return [
+        judged(
+            points(
+                shape + wandering(sigma, correlation, seed),
+                grad_norm=np.exp(wandering(0.4, correlation, seed + 1000)),
+            )
+        ).outcome
+        for seed in range(CURVES)
+    ]
+
+
+STEP = np.arange(1.0, STEPS + 1)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("sigma", [0.02, 0.08])
+def test_sound_runs_raise_few_alarms_whatever_their_steps_share(
+    correlation: float, sigma: float
+) -> None:
+    """At a correlation of 0.8 and sd 0.08 nine in ten such runs were called spiked or diverged."""
+    assert outcomes(power_law()(STEP), sigma, correlation).count("survives") >= 0.85 * CURVES
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_a_lasting_jump_is_found_all_the_same(correlation: float) -> None:
+    risen = power_law()(STEP) + np.where(STEP >= 250, 1.0, 0.0)
+    assert outcomes(risen, 0.08, correlation).count("diverges") == CURVES
+
+
+def test_a_plateau_at_half_way_shows_through_noise() -> None:
+    """Of a hundred at sd 0.08 six were found; at 0.02 all should be."""
+    flat = power_law(exponent=0.4)(np.minimum(STEP, STEPS / 2))
+    assert outcomes(flat, 0.02, 0.0).count("plateaus") >= 0.9 * CURVES
+    assert outcomes(flat, 0.08, 0.0).count("plateaus") >= 0.15 * CURVES
