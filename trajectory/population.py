@@ -92,8 +92,12 @@ class Population:
 
     @property
     def sd(self) -> float:
-        """Of the members' believed scores."""
-        return float(self.fit_.mu.std())
+        """Of the true scores, as their shape has them."""
+        shape = self.fit_.shape
+        if shape is None:
+            return 0.0
+        middle = float(shape.weight @ shape.place)
+        return math.sqrt(float(shape.weight @ ((shape.place - middle) ** 2 + shape.width**2)))
 
     @property
     def sigma(self) -> float:

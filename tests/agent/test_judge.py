@@ -53,6 +53,15 @@ def test_a_worse_candidate_is_discarded_after_one_run() -> None:
     assert judged([4.12], [4.09]).action == "discard"
 
 
+def test_the_first_pair_has_a_bar_of_its_own() -> None:
+    """Whatever z and the number of pairs are: 0.03 is half of sigma_d."""
+    for rules in (Rules(), Rules(z_keep=3.5), Rules(max_runs=2)):
+        assert judged([4.12], [4.09], rules).action == "discard"
+        assert judged([4.10], [4.09], rules).action == "race"
+    assert judged([4.12], [4.09], Rules(first_drop=0.6)).action == "race"
+    assert judged([4.08], [4.09], Rules(first_drop=-0.3)).action == "discard"
+
+
 def test_what_is_about_level_races_on() -> None:
     assert judged([4.10], [4.09]).action == "race"
 
@@ -112,7 +121,7 @@ def race(true_gain: float, rng: random.Random, rules: Rules) -> tuple[bool, int]
 
 
 def test_useless_candidates_are_rarely_kept_and_cheap() -> None:
-    """One-sided z of 1.3 is 9.7 %; stopping the hopeless early only takes from that."""
+    """With sigma_d known: one-sided z of 1.3 is 9.7 %, less what stops early."""
     rng = random.Random(1)
     outcomes = [race(0.0, rng, Rules()) for _ in range(4000)]
     assert fmean(kept for kept, _ in outcomes) < 0.097

@@ -127,7 +127,8 @@ def test_a_population_is_recovered_from_many_configs() -> None:
     found = Population.fit(entries, sigma)
     assert found is not None
     assert found.sd == pytest.approx(0.07, rel=0.25)
-    assert found.sigma == pytest.approx(SIGMA / math.sqrt(2), rel=0.1)
+    # Races run again what looked lucky, so replicates scatter by more: the cautious side.
+    assert 1 <= found.sigma / (SIGMA / math.sqrt(2)) < 1.35
     assert found.configs >= 490
 
 

@@ -49,11 +49,10 @@ def test_a_lucky_run_is_shrunk_below_a_proven_config(tmp_path: Path) -> None:
     lines: list[object] = [HEADER]
     lines += [evaluated(i, "d_model", 768, score) for i, score in enumerate(proven, start=1)]
     lines.append(evaluated(11, "n_head", 8, 10.862))
-    lines += [evaluated(20 + i, "lr", 1e-4 * (1 + i), 10.95 + 0.01 * i) for i in range(10)]
+    lines += [evaluated(20 + i, "lr", 1e-4 * (1 + i), 10.885 + 0.004 * i) for i in range(10)]
     best, second = single_knob_standings(tmp_path, lines).top(2)
     assert (best.n, second.n) == (10, 1)
     assert best.mean > second.mean
-    assert best.beats_baseline
 
 
 def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
