@@ -171,11 +171,7 @@ class Night:
         ]
         fresh = range(FRESH_SEED, FRESH_SEED + seeds)
         scores = [
-            [
-                self.run(self.evidence.configs[name].config, seed, "reference").val_bpb
-                for name in both
-            ]
-            for seed in fresh
+            [self.run(config, seed, "reference").val_bpb for config in both] for seed in fresh
         ]
         return fmean((new or 0) - (old or 0) for new, old in scores)
 

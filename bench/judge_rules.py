@@ -19,7 +19,7 @@ from bench.judge_honesty import ITERATIONS, RUNS
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import World, small_gains, worlds
 
-CAMPAIGNS = 150
+CAMPAIGNS = 40
 FRESH_SEEDS = 4
 
 
