@@ -54,6 +54,31 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
     assert (toy.campaign / "trajectory.jsonl").read_bytes().startswith(before)
 
 
+def _trials(toy: Toy) -> list[object]:
+    rows = toy.rows()
+    baseline = [row["trial"] for row in rows if row["kind"] == "baseline"]
+    return baseline + [trial for row in toy.iterations() for trial in row["trials"]]
+
+
+def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: Toy) -> None:
+    assert toy.loop(1).returncode == 0
+    begun = len(_trials(toy))
+
+    def on(*goal: str) -> str:
+        done = toy.run("loop", f"--campaign={toy.campaign}", *goal)
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+    assert f"--trials {begun} is reached ({begun} trials)" in on(f"--trials={begun}")
+    assert len(_trials(toy)) == begun
+    assert "--trials" in on(f"--trials={begun + 1}", "--iters=99", "--hours=9")
+    assert begun < len(_trials(toy)) <= begun + 8
+    before = len(_trials(toy))
+    assert "--hours 1e-06 is reached" in on("--hours=0.000001")
+    assert len(_trials(toy)) == before
+    assert "--iters 1 is reached" in on("--iters=1", "--trials=999")
+
+
 def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:
     """Proposers continue as if never stopped: on a CPU the two searches are equal bit for bit."""
     assert toy.loop(4).returncode == 0
