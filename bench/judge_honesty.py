@@ -20,7 +20,7 @@ from bench.judge_nights import Night, nights
 from bench.judge_worlds import Recipe, World, worlds
 from trajectory.ranking import Ranked, top
 
-CAMPAIGNS = 120
+CAMPAIGNS = 60
 ITERATIONS = 100
 RUNS = 205
 COVERAGE_GOAL = (93, 97)
