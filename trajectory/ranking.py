@@ -12,9 +12,12 @@ campaigns claim what is not so, bench/judge_honesty.py measures.
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Protocol, Self
 
@@ -150,7 +153,7 @@ def rank(
 
     Without a population, a config's mean stands for itself; without noise, there are no intervals.
     """
-    measured = [(entry, believed(entry, noise, population)) for entry in entries if entry.n]
+    measured = [(entry, believed(entry, noise, population)) for entry in _contenders(entries, k)]
     measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
     ranked = []
     for entry, posterior in measured[:k]:
@@ -159,6 +162,20 @@ def rank(
             versus = difference(entry, baseline, noise, population)
         ranked.append(_ranked(entry, posterior, versus, baseline))
     return ranked
+
+
+def _contenders(entries: Iterable[ConfigEvidence], k: int) -> list[ConfigEvidence]:
+    """All that could be among the k best: of configs measured on the same seeds, the posterior
+    means are in the order of the means."""
+    alike: dict[frozenset[int], list[ConfigEvidence]] = defaultdict(list)
+    for entry in entries:
+        if entry.n:
+            alike[frozenset(entry.scores)].append(entry)
+    return [
+        entry
+        for group in alike.values()
+        for entry in heapq.nsmallest(k, group, key=lambda entry: entry.mean)
+    ]
 
 
 def believed(entry: Measured, noise: RunNoise | None, population: Population | None) -> Posterior:
@@ -222,6 +239,7 @@ def _ranked(
     )
 
 
+@cache
 def student_t(p: float, dof: int) -> float:
     """The p-quantile, 0.5 < p < 1, of Student's t distribution.
 
