@@ -261,12 +261,17 @@ class _Watch:
             # Else the server has just died and what it left is no longer below it: the look
             # before is the one that knows whom to end.
             self._usage = usage
-        processes = len(self._usage.pids)
-        if processes > limits.processes:
-            return Stopped("killed", f"{processes} processes, over the limit of {limits.processes}")
-        threads = self._usage.threads
-        if threads > limits.tasks:
-            return Stopped("killed", f"{threads} threads, over the limit of {limits.tasks}")
+        return self._over_a_limit()
+
+    def _over_a_limit(self) -> Stopped | None:
+        """What the trial has too much of, if it has."""
+        limits, usage = self._spec.limits, self._usage
+        for count, limit, things in (
+            (len(usage.pids), limits.processes, "processes"),
+            (usage.threads, limits.tasks, "threads"),
+        ):
+            if count > limit:
+                return Stopped("killed", f"{count} {things}, over the limit of {limit}")
         held_bytes = self._weigh()
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
