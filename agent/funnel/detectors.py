@@ -32,13 +32,12 @@ FLAT_AFTER_SHARE = 0.8
 FLAT_LOSS_SHARE = 0.01
 """Flat: the loss falls by less than one percent for 2.7 times the steps. At the end of a sound
 pretraining run, with the exponents of Hoffmann et al. 2022, that is two to three percent."""
-FLAT_RATIO, FLAT_Z = (0.1, 0.3), (3.0, 2.5)
+FLAT_RATIO, FLAT_Z = (0.1,), (3.0,)
 """Or by less than a tenth of what it fell by before, for the same factor in steps, the slope plus
-three standard errors; where noise hides that, by less than three tenths, plus two and a half. A
-power law of exponent 0.5 keeps half of its pace or more. The first says better where it began."""
+three standard errors. A power law of exponent 0.5 keeps half of its pace or more."""
 _FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
 """Shares of the schedule from which on flatness is looked for."""
-_BINS = 10
+_BINS = 20
 
 
 @dataclass(frozen=True, slots=True)
