@@ -1,0 +1,171 @@
+"""Which trials the table is made of.
+
+Blocks, each with a share of everything, so that a table cut short is a smaller one of the same
+kind. A block's configs depend on the scores of the blocks before it and on nothing else: stopped
+and resumed, the plan is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+import torch
+
+from agent.knob import Knob
+from agent.menu import ProxyMenu
+from agent.proposers.space import rounded
+from bench.table.store import TableTrial
+from trainer.errors import SpecError
+from trainer.spec import Budget, Config, Scalar
+
+BLOCKS = 16
+SPACE, NEAR = 50, 50
+"""New configs of a block: spread over the whole menu, and neighbours of the best so far."""
+REPLICATED, LONG = 13, 5
+"""Of a block's new configs: those on four seeds, and those trained long."""
+SHORT_STEPS, LONG_STEPS = 60, 1000
+SEEDS = (0, 1)
+MORE_SEEDS = (2, 3)
+ELITES = 24
+MAX_CHANGES = 3
+_SOBOL_SEED = 20261122
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One trial to be made."""
+
+    role: str
+    config: Config
+    seed: int
+    steps: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.config.config_hash, self.seed, self.steps
+
+
+class Plan:
+    """The blocks' jobs."""
+
+    def __init__(self, menu: ProxyMenu, budget: Budget) -> None:
+        self._menu = menu
+        self._budget = budget
+        self._spread = self._space_filling()
+        self.configs: list[tuple[str, Config]] = [("space", menu.baseline)]
+        """Every config planned so far, in order, with why."""
+
+    def knobs_of(self, config: Config) -> str:
+        """A config's knobs as the table keeps them."""
+        return json.dumps(self._menu.knob_values(config), separators=(",", ":"))
+
+    def block(self, number: int, known: Mapping[tuple[str, int, int], TableTrial]) -> Iterator[Job]:
+        """The new configs of block ``number`` on two seeds; call for 0, 1, 2 … in turn, each once
+        all jobs of the ones before are known."""
+        new: list[tuple[str, Config]] = [] if number else list(self.configs)
+        seen = {config.config_hash for _, config in self.configs}
+        for role, count, draw in (
+            ("space", SPACE, self._spread),
+            ("near", NEAR, self._neighbours(number, known)),
+        ):
+            fresh = 0
+            while fresh < count:
+                config = next(draw)
+                if config.config_hash not in seen:
+                    seen.add(config.config_hash)
+                    new.append((role, config))
+                    fresh += 1
+        self.configs = self.configs + (new if number else new[1:])
+        self._new = new
+        for role, config in new:
+            for seed in SEEDS:
+                yield Job(role, config, seed, SHORT_STEPS)
+
+    def second_part(self, known: Mapping[tuple[str, int, int], TableTrial]) -> Iterator[Job]:
+        """More seeds and long runs for some of the block's configs, evenly spread over their
+        ranks, the best of them included; once the block's jobs are known."""
+        ranked = [config for _, config in _ranked(self._new, known)]
+        roles = {config.config_hash: role for role, config in self._new}
+        for config in _evenly(ranked, LONG):
+            yield Job(roles[config.config_hash], config, SEEDS[0], LONG_STEPS)
+        for config in _evenly(ranked, REPLICATED):
+            for seed in MORE_SEEDS:
+                yield Job(roles[config.config_hash], config, seed, SHORT_STEPS)
+
+    def _space_filling(self) -> Iterator[Config]:
+        """Scrambled Sobol points over all knobs, those that can be trained."""
+        knobs = self._menu.knobs
+        count = len(knobs)
+        sobol = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
+            count, scramble=True, seed=_SOBOL_SEED
+        )
+        while True:
+            point = sobol.draw(1)[0].tolist()
+            values = {
+                name: _at(knob, u) for (name, knob), u in zip(knobs.items(), point, strict=True)
+            }
+            yield from self._trainable(self._menu.baseline, values)
+
+    def _neighbours(
+        self, number: int, known: Mapping[tuple[str, int, int], TableTrial]
+    ) -> Iterator[Config]:
+        """Edits of one to three knobs of the best configs of the earlier blocks."""
+        rng = Random(f"near:{number}")
+        ranked = [config for _, config in _ranked(self.configs, known)] if number else []
+        elites = ranked[:ELITES] or [self._menu.baseline]
+        knobs = self._menu.knobs
+        while True:
+            names = rng.sample(list(knobs), rng.randint(1, MAX_CHANGES))
+            values = {name: rounded(knobs[name], knobs[name].draw(rng)) for name in names}
+            yield from self._trainable(rng.choice(elites), values)
+
+    def _trainable(self, origin: Config, values: dict[str, Scalar]) -> Iterator[Config]:
+        try:
+            config = self._menu.apply(origin, values)
+        except SpecError:
+            return
+        if self._menu.broken_constraint(config, self._budget) is None:
+            yield config
+
+
+def _at(knob: Knob, u: float) -> Scalar:
+    """The value at the share ``u`` of a knob's domain, on its scale."""
+
+    if knob.choices:
+        return knob.choices[min(int(u * len(knob.choices)), len(knob.choices) - 1)]
+    if knob.type == "int" and knob.scale == "linear":
+        assert isinstance(knob.low, int)
+        assert isinstance(knob.high, int)
+        count = (knob.high - knob.low) // knob.step + 1
+        return knob.low + knob.step * min(int(u * count), count - 1)
+    assert knob.low is not None
+    assert knob.high is not None
+    if knob.scale == "log":
+        value = math.exp(math.log(knob.low) + u * math.log(knob.high / knob.low))
+        return round(value) if knob.type == "int" else rounded(knob, value)
+    return rounded(knob, knob.low + u * (knob.high - knob.low))
+
+
+def _ranked(
+    configs: list[tuple[str, Config]], known: Mapping[tuple[str, int, int], TableTrial]
+) -> list[tuple[float, Config]]:
+    """Those with a score on both seeds, best first."""
+    scored = []
+    for _, config in configs:
+        trials = [known.get((config.config_hash, seed, SHORT_STEPS)) for seed in SEEDS]
+        scores = [trial.val_bpb for trial in trials if trial and trial.val_bpb is not None]
+        if len(scores) == len(SEEDS):
+            scored.append((fmean(scores), config))
+    return sorted(scored, key=lambda pair: pair[0])
+
+
+def _evenly(ranked: list[Config], count: int) -> list[Config]:
+    """``count`` of them at even distances, first and last included."""
+    if len(ranked) <= count:
+        return ranked
+    return [ranked[round(i * (len(ranked) - 1) / (count - 1))] for i in range(count)]
