@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def resumed_settings(
     """
     path = directory / SETTINGS_FILE
     kept = CampaignSettings.from_toml(path) if path.exists() else _settings_of(row, chosen)
+    kept = _with_its_first_bar(kept)
     asked = _validated(kept.model_dump() | parse_values(dict(chosen)))
     differences = [
         f"{name} is {getattr(kept, name)} there and {getattr(asked, name)} here"
@@ -68,6 +70,16 @@ def resumed_settings(
             "A campaign does not change its ruler; name another directory with --campaign"
         )
     return asked.model_copy(update={"menu": kept.menu})
+
+
+def _with_its_first_bar(kept: CampaignSettings) -> CampaignSettings:
+    """With the loss on the first pair that ends a race, where it was no setting of its own: there
+    the other rules said it, and a campaign goes on by the rules that it was begun with."""
+    if "first_drop" in kept.model_fields_set:
+        return kept
+    return kept.model_copy(
+        update={"first_drop": kept.z_drop - kept.z_keep / math.sqrt(kept.max_runs)}
+    )
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:

@@ -14,7 +14,7 @@ import typer
 
 from agent.commands.entries import LoadedWhenUsed
 from trainer.errors import AutoresearchError
-from trainer.spec import plain
+from trainer.plain_text import plain
 
 
 def _say_version(asked: bool) -> None:

@@ -48,7 +48,7 @@ class Progress:
     def line(self) -> str:
         """Counts, pace and estimated end."""
         done = self.campaign.evidence.iterations
-        until = self.goal.iterations
+        until = self.goal.iterations if self.goal.is_iterations_alone else None
         text = f"{done} iterations, until {self.goal}"
         if until is not None:
             text = f"{done} of {until} iterations"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from agent.errors import SettingsError
 from agent.wording import counted
 from trajectory.rows import BaselineRow, IterationRow, Row
 
@@ -54,7 +56,12 @@ class Goal:
 
     @classmethod
     def asked(cls, iterations: int | None, trials: int | None, hours: float | None) -> Self:
-        """What a person asked for; DEFAULT_ITERATIONS where nothing was."""
+        """What a person asked for; DEFAULT_ITERATIONS where nothing was.
+
+        :raises SettingsError: where the hours would never end.
+        """
+        if hours is not None and not math.isfinite(hours):
+            raise SettingsError(f"--hours {hours} is no length of time; give hours like 8 or 0.5")
         if iterations is None and trials is None and hours is None:
             return cls(DEFAULT_ITERATIONS)
         return cls(iterations, trials, hours)
@@ -68,12 +75,20 @@ class Goal:
         )
         return " or ".join(part for part in parts if part is not None)
 
+    @property
+    def is_iterations_alone(self) -> bool:
+        """Whether nothing else ends it."""
+        return self.iterations is not None and self.trials is None and self.hours is None
+
     def reached(self, work: Work) -> str | None:
         """What of it is reached, in words; None while nothing is."""
         if self.iterations is not None and work.iterations >= self.iterations:
-            return f"--iters {self.iterations} is reached"
+            if not self.iterations:
+                return "the baseline is measured"
+            return f"the goal of {counted(self.iterations, 'iteration')} is reached"
         if self.trials is not None and work.trials >= self.trials:
-            return f"--trials {self.trials} is reached ({counted(work.trials, 'trial')})"
+            goal = counted(self.trials, "trial")
+            return f"the goal of {goal} is reached ({counted(work.trials, 'trial')})"
         if self.hours is not None and work.hours >= self.hours:
-            return f"--hours {self.hours:g} is reached ({work.hours:.2f} h of work)"
+            return f"the goal of {self.hours:g} h is reached ({work.hours:.2f} h of work)"
         return None

@@ -26,7 +26,7 @@ from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
 from trainer.telemetry import Meter
 from trajectory.ranking import Noise
 from trajectory.rows import (
-    RESTATED_SCHEMA,
+    ITERATION_SCHEMA,
     BaselineRow,
     Decision,
     EventRow,
@@ -198,8 +198,7 @@ class Loop:
         )
 
     def _end(self, row: IterationRow) -> IterationRow:
-        if row.proposal is not None and row.proposal.restated:
-            self.scribe.announce_format(RESTATED_SCHEMA)
+        self.scribe.announce_format(ITERATION_SCHEMA)
         self.scribe.record(row)
         self._work.add(row)
         self.watcher.iteration_ended(row)

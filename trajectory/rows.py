@@ -34,9 +34,9 @@ from trainer.spec import (
 SCHEMA = 3
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
-``restated``."""
-STRESS_SCHEMA, RESTATED_SCHEMA = 2, 3
-"""What a reader must know for rows of those kinds, and with that field."""
+``restated``, and a decision's ``first_drop`` and ``no_effect``."""
+STRESS_SCHEMA, ITERATION_SCHEMA = 2, 3
+"""What a reader must know for rows of a stress test, and for an iteration's as they are now."""
 
 
 def _encodable(value: Any) -> Any:

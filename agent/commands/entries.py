@@ -41,7 +41,8 @@ _ENTRIES = (
     Entry(
         "loop",
         "loop:loop",
-        "Propose, train, measure, keep or discard, until the campaign holds ITERS iterations.",
+        "Propose, train, measure, keep or discard, until the campaign has had ITERS iterations, "
+        "TRIALS trials or HOURS of work, whichever is given and comes first.",
     ),
     Entry("top", "top:top", "The K best distinct configs, by posterior mean shrunk by the noise."),
     Entry(

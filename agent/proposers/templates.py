@@ -2,7 +2,8 @@
 
 They are rendered in the process that holds the endpoint's key, and one may come from anybody. So
 that happens in Jinja's immutable sandbox: they see the values they are given and cannot reach
-through them to Python. What it does not bound is time: loops within loops may run for long.
+through them to Python. What it does not bound is time and memory: loops within loops may run for
+long, and a filter that pads a text may make it as large as it likes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
+from agent.errors import SettingsError
 from agent.goal import DEFAULT_ITERATIONS, Goal, Work
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
@@ -31,9 +33,9 @@ def test_work_is_counted_from_the_journal() -> None:
 @pytest.mark.parametrize(
     ("goal", "says"),
     [
-        (Goal(iterations=1), "--iters 1 is reached"),
-        (Goal(iterations=9, trials=4), "--trials 4 is reached (4 trials)"),
-        (Goal(hours=0.001), "--hours 0.001 is reached"),
+        (Goal(iterations=1), "the goal of 1 iteration is reached"),
+        (Goal(iterations=9, trials=4), "the goal of 4 trials is reached (4 trials)"),
+        (Goal(hours=0.001), "the goal of 0.001 h is reached"),
         (Goal(iterations=2, trials=5, hours=1), None),
         (Goal(), None),
     ],
@@ -41,6 +43,16 @@ def test_work_is_counted_from_the_journal() -> None:
 def test_what_is_reached_is_named(goal: Goal, says: str | None) -> None:
     reached = goal.reached(Work.of(journal()))
     assert reached == says if says is None else says in (reached or "")
+
+
+@pytest.mark.parametrize("hours", [math.nan, math.inf])
+def test_hours_that_never_end_are_refused(hours: float) -> None:
+    with pytest.raises(SettingsError, match="no length of time"):
+        Goal.asked(None, None, hours)
+
+
+def test_the_baseline_alone_is_a_goal() -> None:
+    assert Goal(iterations=0).reached(Work()) == "the baseline is measured"
 
 
 def test_a_hundred_iterations_where_nothing_is_asked_for() -> None:

@@ -69,14 +69,14 @@ def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: To
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.split())
 
-    assert f"--trials {begun} is reached ({begun} trials)" in on(f"--trials={begun}")
+    assert f"the goal of {begun} trials is reached ({begun} trials)" in on(f"--trials={begun}")
     assert len(_trials(toy)) == begun
     assert "--trials" in on(f"--trials={begun + 1}", "--iters=99", "--hours=9")
     assert begun < len(_trials(toy)) <= begun + 8
     before = len(_trials(toy))
-    assert "--hours 1e-06 is reached" in on("--hours=0.000001")
+    assert "the goal of 1e-06 h is reached" in on("--hours=0.000001")
     assert len(_trials(toy)) == before
-    assert "--iters 1 is reached" in on("--iters=1", "--trials=999")
+    assert "the goal of 1 iteration is reached" in on("--iters=1", "--trials=999")
 
 
 def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Nothing here imports torch, so the rooms that only remember or decide can import
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
+from trainer.plain_text import plain
 from trainer.spec.config import Config, make_config
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
@@ -36,7 +37,6 @@ from trainer.spec.values import (
     PositiveInt,
     Scalar,
     explain,
-    plain,
 )
 
 __all__ = [

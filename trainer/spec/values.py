@@ -6,6 +6,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from trainer.plain_text import plain
+
 Scalar: TypeAlias = bool | int | float | str
 """The value of a knob."""
 
@@ -14,15 +16,6 @@ NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def plain(text: str) -> str:
-    """The text without what a terminal or a page would obey or could not show.
-
-    Each character that is not printable (of escape sequences, reversals of direction, line ends)
-    becomes a space.
-    """
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 PlainText = Annotated[str, AfterValidator(plain)]
