@@ -19,6 +19,7 @@ from agent.campaign import hardware, versions
 from bench import (
     corpus_speed,
     history_scale,
+    judge_few,
     judge_honesty,
     judge_rules,
     loop_overhead,
@@ -46,7 +47,7 @@ def main(
         "corpus": corpus_speed.run,
         "history": history_scale.run,
         "search": search_quality.run,
-        "judge": judge_honesty.run,
+        "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "rules": judge_rules.run,
         "memory": memory_model.run,
         "report": report_scale.run,

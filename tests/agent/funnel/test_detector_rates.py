@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.curves import Floats, judged, points, power_law
+from agent.funnel.curve import Curve
+from agent.funnel.detectors import plateau
+from tests.support.curves import Floats, judged, noisy, points, power_law
 
 STEPS = 400
 CURVES = 20
@@ -50,3 +52,21 @@ def test_sound_runs_raise_few_alarms_whatever_their_steps_share(
 def test_a_lasting_jump_is_found_all_the_same(correlation: float) -> None:
     risen = power_law()(STEP) + np.where(STEP >= 250, 1.0, 0.0)
     assert outcomes(risen, 0.08, correlation).count("diverges") == CURVES
+
+
+@pytest.mark.parametrize(("sigma", "least"), [(0.01, 1.0), (0.02, 0.5)])
+def test_a_plateau_at_half_way_shows_on_a_calm_curve(sigma: float, least: float) -> None:
+    """At sd 0.08 it is found in 5 of 100; docs/stress.md has the power between."""
+
+    def found(last: float) -> list[int]:
+        curves = (
+            noisy(lambda s: power_law()(np.minimum(s, last)), STEPS, sigma, seed=seed)
+            for seed in range(CURVES)
+        )
+        seen = (plateau(Curve(points(loss), steps=STEPS, warmup=10)) for loss in curves)
+        return [finding.step for finding in seen if finding is not None]
+
+    flat = found(STEPS / 2)
+    assert len(flat) >= least * CURVES
+    assert all(0.4 * STEPS <= step <= 0.7 * STEPS for step in flat)
+    assert found(STEPS) == []
