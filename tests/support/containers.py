@@ -14,6 +14,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 
 import pytest
 
-DEBIAN = "buildah podman debootstrap crun netavark aardvark-dns catatonit".split()
+DEBIAN = "buildah podman debootstrap crun netavark aardvark-dns catatonit iptables".split()
 PROGRAMS = {
     "buildah": ("/usr/bin/buildah",),
     "podman": ("/usr/bin/podman",),
@@ -33,13 +34,22 @@ PROGRAMS = {
     "netavark": ("/usr/lib/podman/netavark", "/usr/libexec/podman/netavark"),
     "aardvark-dns": ("/usr/lib/podman/aardvark-dns", "/usr/libexec/podman/aardvark-dns"),
     "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit"),
+    "iptables": ("/usr/sbin/iptables",),
 }
+ROOM_GB = 14
+"""What the images and what they are made of take at most, with some air."""
+CAN = """
+iptables --wait --new-chain trial
+cd "$1" && mkdir -p trial/lower trial/upper trial/work
+mount -t overlay overlay -o lowerdir=trial/lower,upperdir=trial/upper,workdir=trial/work trial
+umount trial && rm -r trial
+"""
 HYBRID = Path("/sys/fs/cgroup/unified")
 CERTIFICATES = Path("/etc/ssl/certs")
 
 
-def why_not() -> str | None:
-    """Why no container can be built and run here; None where it can."""
+def why_not(directory: Path) -> str | None:
+    """Why no container can be built and run in ``directory``; None where it can."""
     if os.geteuid() != 0:
         return "containers are built and run as root only"
     missing = [name for name, at in PROGRAMS.items() if not any(Path(p).exists() for p in at)]
@@ -47,6 +57,20 @@ def why_not() -> str | None:
         return f"{', '.join(missing)} not installed (Debian: apt-get install {' '.join(DEBIAN)})"
     if shutil.which("podman-compose", path=str(Path(sys.executable).parent)) is None:
         return "podman-compose is not installed (pip install podman-compose)"
+    room_gb = shutil.disk_usage(directory).free / 1e9
+    if room_gb < ROOM_GB:
+        return f"{directory} has {room_gb:.0f} GB free, and {ROOM_GB} GB are needed"
+    return _what_the_kernel_refuses(directory)
+
+
+def _what_the_kernel_refuses(directory: Path) -> str | None:
+    """What root may not do here, as in most containers: mounts, networks and their rules."""
+    alone = ["unshare", "--mount", "--net", "--propagation=private"]
+    tried = subprocess.run(
+        [*alone, "sh", "-euc", CAN, "sh", directory], capture_output=True, text=True, check=False
+    )
+    if tried.returncode != 0:
+        return f"root may not make containers here: {tried.stderr.strip()[-300:]}"
     return None
 
 
@@ -54,7 +78,7 @@ class Engine:
     """Images and containers under one directory, and the commands that work on them."""
 
     def __init__(self, directory: Path) -> None:
-        """:param directory: empty; its file system can hold some 8 GB."""
+        """:param directory: empty, on a file system with ``ROOM_GB``; ``close`` removes it."""
         self.directory = directory
         self._environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -81,10 +105,16 @@ class Engine:
             f'runroot = "{directory}/run"\n'
         )
         hide = f"umount {HYBRID}; " if HYBRID.is_mount() else ""
+        self._rules = _rules()
+        # Ends with the tests, however they end.
+        alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
         self._namespace = subprocess.Popen(
-            ["unshare", "--mount", "--propagation=private", "sh", "-c", f"{hide}exec sleep 3600"],
+            [*alone, "sh", "-ec", f"{hide}echo; exec sleep infinity"],
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
+        assert self._namespace.stdout is not None
+        self._namespace.stdout.readline()
 
     def __call__(
         self, *command: str | Path, timeout_s: float = 600, check: bool = True, **variables: str
@@ -106,13 +136,17 @@ class Engine:
         return done
 
     def close(self) -> None:
-        """Remove every container and image."""
-        self("podman", "rm", "--all", "--force", "--time=2", check=False)
-        self("podman", "volume", "prune", "--force", check=False)
-        self("podman", "network", "prune", "--force", check=False)
-        self("podman", "rmi", "--all", "--force", check=False)
-        self._namespace.kill()
-        self._namespace.wait()
+        """Remove every container and image, the networks' rules and the directory."""
+        try:
+            self("podman", "rm", "--all", "--force", "--time=2", check=False)
+            self("podman", "volume", "prune", "--force", check=False)
+            self("podman", "network", "prune", "--force", check=False)
+            self("podman", "rmi", "--all", "--force", check=False)
+        finally:
+            self._namespace.kill()
+            self._namespace.communicate()
+            _forget(_rules() - self._rules)
+            shutil.rmtree(self.directory)
 
     def build(self, context: Path, tag: str, base: str) -> None:
         """Build ``context``'s Dockerfile on the image ``base``."""
@@ -133,6 +167,23 @@ class Engine:
     def inspect(self, container: str) -> Any:
         """What podman knows of a container."""
         return json.loads(self("podman", "inspect", container).stdout)[0]
+
+
+def _rules() -> set[tuple[str, str]]:
+    """The rules and chains of Debian's netavark, which leaves some when its networks are gone."""
+    found = set()
+    for table in ("filter", "nat"):
+        command = ["iptables", "--wait", "--table", table, "--list-rules"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found |= {(table, line) for line in done.stdout.splitlines() if "NETAVARK" in line}
+    return found
+
+
+def _forget(rules: set[tuple[str, str]]) -> None:
+    """Delete ``rules``, and then the chains among them."""
+    for table, line in sorted(rules):  # -A before -N
+        command = line.replace("-A ", "-D ", 1).replace("-N ", "-X ", 1)
+        subprocess.run(["iptables", "--wait", "--table", table, *shlex.split(command)], check=True)
 
 
 def debian(root: Path) -> None:
