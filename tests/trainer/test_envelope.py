@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.errors import EnvelopeError, MachineryError, SpecError
 from trainer.memory import AnalyticMemory, DeviceLimit
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
 from trainer.supervisor import Finished, LocalExecutor
 from trainer.telemetry import NoTelemetry, choose_telemetry
 
@@ -178,7 +179,7 @@ def test_the_measured_shape_gets_the_measured_line() -> None:
         assert predicted == pytest.approx(p.peak_mem_gib, abs=0.3)
 
 
-def test_another_shape_is_scaled_by_the_estimated_ratios() -> None:
+def test_another_shape_is_scaled_by_the_estimates_ratio() -> None:
     envelope = gb10_envelope()
     rail = FittedMemory(envelope, vocab_size=GB10_VOCAB, limit_gib=119)
     analytic = AnalyticMemory(
@@ -188,14 +189,52 @@ def test_another_shape_is_scaled_by_the_estimated_ratios() -> None:
     deeper = base.model_copy(update={"n_layer": 48})
     line = envelope.fit_of("fp8")
     assert line is not None
-    ours, theirs = analytic.parts(deeper), analytic.parts(base)
     assert rail.predict_gib(deeper) == pytest.approx(
-        line.fixed_gib * ours.fixed_bytes / theirs.fixed_bytes
-        + line.per_token_mib * ours.per_token_bytes / theirs.per_token_bytes * 16
+        line.predict_gib(16 * 1024) * analytic.predict_gib(deeper) / analytic.predict_gib(base)
     )
     assert rail.predict_gib(deeper) > rail.predict_gib(base)
     fewer_words = FittedMemory(envelope, vocab_size=1024, limit_gib=119)
     assert fewer_words.predict_gib(base) < rail.predict_gib(base)
+
+
+@pytest.mark.parametrize(("backend", "device"), [("torch", "cuda"), ("torch", "cpu")])
+def test_whichever_moments_are_largest_the_rail_keeps_the_estimates_proportions(
+    backend: str, device: str
+) -> None:
+    """Of a machine that takes a tenth more than the estimate, and half a GiB besides."""
+    analytic = AnalyticMemory(vocab_size=GB10_VOCAB, backend=backend, device=device, limit_gib=119)
+
+    def peak_gib(shape: Config) -> float:
+        return 1.1 * analytic.predict_gib(shape) + 0.5
+
+    base = gb10_base().model_copy(update={"precision": "bf16"})
+    steps = [base.model_copy(update={"batch_size": batch}) for batch in (1, 2, 4, 8, 16)]
+    points = [
+        point(**one.model_dump(include=set(Cell._fields)), peak_mem_gib=peak_gib(one))
+        for one in steps
+    ]
+    asked = settings(base=base, vocab_size=GB10_VOCAB, backend=backend, device=device)
+    envelope = Envelope.of(asked, DeviceLimit(gib=119, source="system"), points)
+    line = envelope.fit_of("bf16")
+    assert line is not None
+    rail = FittedMemory(envelope, vocab_size=GB10_VOCAB, limit_gib=119)
+    for one in steps:
+        assert rail.predict_gib(one) == pytest.approx(line.predict_gib(one.tokens_per_step))
+    shapes = itertools.product((256, 512, 2048), (2, 24, 48), (True, False), ("gelu", "swiglu"))
+    for width, layers, tied, activation in shapes:
+        for batch_size, seq_len in itertools.product((1, 2, 16, 64), (64, 1024)):
+            other = base.model_copy(
+                update={
+                    "d_model": width,
+                    "d_ff": 4 * width,
+                    "n_layer": layers,
+                    "tie_embeddings": tied,
+                    "activation": activation,
+                    "batch_size": batch_size,
+                    "seq_len": seq_len,
+                }
+            )
+            assert 1 < rail.predict_gib(other) / analytic.predict_gib(other) < 1.4, other
 
 
 def test_a_precision_that_was_not_measured_is_estimated() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
-from trainer.envelope.fit import MIB_PER_GIB
+from trainer.envelope.fit import MemoryFit
 from trainer.memory import AnalyticMemory, device_limit
 from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
@@ -14,11 +14,12 @@ from trainer.spec import DEFAULT_RESERVE_GIB, Config
 class FittedMemory:
     """An envelope's lines, carried over to other shapes; an :class:`agent.rails.MemoryModel`.
 
-    A config of the shape that was measured gets the line's own value. For another shape or
-    vocabulary each term of the line is scaled by the ratio that the analytic estimate of that
-    term has between the two configs at the same batch, sequence and precision: measured bytes,
-    estimated proportions. The result is never below what the update holds, scaled like the fixed
-    term. A precision without a line is estimated analytically.
+    A config of the shape that was measured gets the line's own value. Another shape or vocabulary
+    gets it times the ratio of the two configs' analytic estimates at the same batch, sequence and
+    precision: measured bytes, estimated proportions. It is the whole estimates that are compared,
+    for their peaks may be at different moments of a step, whose terms have no common measure. A
+    step smaller than all that were measured is scaled from the smallest: there the line goes on
+    falling, and weights and moments stay. A precision without a line is estimated analytically.
     """
 
     def __init__(self, envelope: Envelope, *, vocab_size: int, limit_gib: float) -> None:
@@ -48,14 +49,19 @@ class FittedMemory:
         line = self._envelope.fit_of(config.precision)
         if line is None:
             return self._asked.predict_gib(config)
-        step = config.model_dump(include={"batch_size", "seq_len", "precision"})
-        measured = self._measured.parts(self._envelope.settings.base.model_copy(update=step))
-        asked = self._asked.parts(config)
-        fixed_gib = line.fixed_gib * asked.fixed_bytes / measured.fixed_bytes
-        per_token_mib = line.per_token_mib * asked.per_token_bytes / measured.per_token_bytes
-        at_loss_gib = fixed_gib + per_token_mib * config.tokens_per_step / MIB_PER_GIB
-        at_update_gib = line.fixed_gib * asked.update_bytes / measured.fixed_bytes
-        return max(at_loss_gib, at_update_gib)
+        anchor = self._anchor(config, line)
+        measured_gib = line.predict_gib(anchor.tokens_per_step)
+        ratio = self._asked.predict_gib(config) / self._measured.predict_gib(anchor)
+        return measured_gib * ratio
+
+    def _anchor(self, config: Config, line: MemoryFit) -> Config:
+        """The measured shape at the step of ``config``, or at the smallest of the line's."""
+        step = {"batch_size": config.batch_size, "seq_len": config.seq_len}
+        smallest = min(line.residuals, key=lambda one: one.batch_size * one.seq_len)
+        if config.tokens_per_step < smallest.batch_size * smallest.seq_len:
+            step = {"batch_size": smallest.batch_size, "seq_len": smallest.seq_len}
+        base = self._envelope.settings.base
+        return base.model_copy(update={**step, "precision": config.precision})
 
 
 @dataclass(frozen=True, slots=True)
