@@ -14,6 +14,7 @@ from trainer.errors import MachineryError, SpecError
 from trainer.gpu import gpu_memory
 from trainer.host_memory import MEMINFO, available_gib, unified_limit_gib
 from trainer.memory_parts import (
+    FP32,
     MEGATRON_STORAGE,
     MemoryParts,
     fused,
@@ -39,8 +40,21 @@ _CGROUP_LIMITS = (
 class AnalyticMemory:
     """The estimate of :mod:`trainer.memory_parts`; an :class:`agent.rails.MemoryModel`."""
 
-    def __init__(self, *, vocab_size: int, backend: str, device: str, limit_gib: float) -> None:
-        """:raises SpecError: on a backend whose memory is not known here."""
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        backend: str,
+        device: str,
+        limit_gib: float,
+        compile: bool = False,
+    ) -> None:
+        """
+        :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
+            run on the backend's own kernels, and are taken to hold what torch's operators do,
+            which is at least what the compiler keeps of it.
+        :raises SpecError: on a backend whose memory is not known here.
+        """
         if backend not in BACKENDS:
             raise SpecError(
                 f"no memory estimate is known for the backend {backend!r};"
@@ -50,6 +64,7 @@ class AnalyticMemory:
         self._backend = backend
         self._on_cpu = device == "cpu"
         self._limit_gib = limit_gib
+        self._compile = compile
 
     @property
     def limit_gib(self) -> float:
@@ -76,9 +91,12 @@ class AnalyticMemory:
 
     def _of_backend(self, config: Config) -> MemoryParts:
         if self._backend != "torch":
-            return megatron(config, self.vocab_size, MEGATRON_STORAGE[self._backend])
-        if self._on_cpu:
-            return written_out(config, self.vocab_size, on_cpu=True)
+            # Without a precision below fp32 there are no main weights besides the weights.
+            in_fp32 = config.precision == "fp32"
+            storage = FP32 if in_fp32 else MEGATRON_STORAGE[self._backend]
+            return megatron(config, self.vocab_size, storage)
+        if self._on_cpu or self._compile:
+            return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
         return fused(config, self.vocab_size)
 
 

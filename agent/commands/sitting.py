@@ -165,6 +165,7 @@ def _memory(campaign: Campaign) -> MemoryChoice:
         vocab_size=campaign.corpus.info.vocab_size,
         backend=settings.backend,
         device=settings.device,
+        compile=settings.compile,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
     )

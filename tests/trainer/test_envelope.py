@@ -279,6 +279,26 @@ def test_the_rail_takes_the_envelope_where_there_is_one(tmp_path: Path) -> None:
         choice()
 
 
+def test_a_campaign_that_compiles_is_told_more_than_an_envelope_that_did_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "envelope.json"
+    points = [point(batch_size=b, peak_mem_gib=0.2 + 0.01 * b) for b in (2, 4, 8)]
+    asked = settings(device="cuda")
+    envelope = Envelope.of(asked, DeviceLimit(gib=9, source="system"), points)
+    eager, compiled = (
+        FittedMemory(envelope, vocab_size=300, limit_gib=9, compile=compiles)
+        for compiles in (False, True)
+    )
+    large = asked.base.model_copy(update={"batch_size": 4096})
+    assert compiled.predict_gib(large) > 1.2 * eager.predict_gib(large)
+    chosen = (
+        choose_memory(path, vocab_size=300, backend="torch", device="cpu", compile=compiles).model
+        for compiles in (False, True)
+    )
+    assert len({model.predict_gib(large) for model in chosen}) == 1, "on a CPU it is all one"
+
+
 def test_envelopes_of_other_devices_and_backends_are_kept_apart(tmp_path: Path) -> None:
     def path(**changes: str) -> Path:
         asked = {"menu_sha256": "a" * 64, "backend": "torch", "device": "cuda:0", **changes}

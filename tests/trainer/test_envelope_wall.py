@@ -55,3 +55,13 @@ def test_a_trial_of_the_sweep_keeps_the_reserve_that_was_asked_for(tmp_path: Pat
     machine = Machine()
     sweep(settings(), cells([1], [16], ["fp32"]), tmp_path, machine, Watched(), reserve_gib=3)
     assert [spec.limits.reserve_gib for spec in machine.specs] == [3]
+
+
+def test_compiled_blocks_meet_the_wall_earlier_than_the_backends_own_kernels() -> None:
+    cell = Cell("bf16", 1024, 16)
+    eager, compiled = (
+        Wall(unified_settings(backend="torch", compile=compiles), limit_gib=15)
+        for compiles in (False, True)
+    )
+    assert eager.why_beyond(cell, ()) is None
+    assert "GiB are predicted" in (compiled.why_beyond(cell, ()) or "")

@@ -133,6 +133,28 @@ def test_megatron_holds_18_bytes_a_parameter_as_it_is_used_and_16_in_fp32(backen
     assert parts.update_bytes == update_bytes * parameter_count(shape, 257)
 
 
+def test_megatron_in_fp32_holds_no_main_weights_besides_the_weights() -> None:
+    estimates = {
+        backend: [
+            model_of(backend=backend).predict_gib(config(precision=precision, batch_size=1))
+            for precision in ("fp32", "bf16")
+        ]
+        for backend in ("megatron", "megatron-fp32")
+    }
+    assert estimates["megatron"][0] == estimates["megatron-fp32"][0]
+    assert estimates["megatron"][1] != estimates["megatron-fp32"][1]
+
+
+def test_compiled_blocks_on_a_gpu_hold_what_torchs_operators_do() -> None:
+    shape = gb10_base().model_copy(update={"precision": "bf16"})
+    compiled = AnalyticMemory(
+        vocab_size=GB10_VOCAB, backend="torch", device="cuda", limit_gib=1.0, compile=True
+    )
+    without_kernels = count_step(shape, GB10_VOCAB, kernels=False).peak
+    assert compiled.predict_gib(shape) * 2**30 == pytest.approx(without_kernels, rel=0.05)
+    assert compiled.predict_gib(shape) > 1.3 * model_of(GB10_VOCAB).predict_gib(shape)
+
+
 @pytest.mark.parametrize("n_kv_head", [1, 2, 4])
 def test_grouped_keys_and_values_are_fewer_parameters_and_activations(n_kv_head: int) -> None:
     shape, whole = config(n_kv_head=n_kv_head), config()

@@ -22,10 +22,13 @@ class FittedMemory:
     falling, and weights and moments stay. A precision without a line is estimated analytically.
     """
 
-    def __init__(self, envelope: Envelope, *, vocab_size: int, limit_gib: float) -> None:
+    def __init__(
+        self, envelope: Envelope, *, vocab_size: int, limit_gib: float, compile: bool = False
+    ) -> None:
         """
         :param vocab_size: of the corpus that will be trained on.
         :param limit_gib: what the device has for a trial.
+        :param compile: whether trials compile; the envelope knows whether its points did.
         """
         settings = envelope.settings
         self._envelope = envelope
@@ -35,8 +38,12 @@ class FittedMemory:
                 backend=settings.backend,
                 device=settings.device,
                 limit_gib=limit_gib,
+                compile=compiles,
             )
-            for size in (settings.vocab_size, vocab_size)
+            for size, compiles in (
+                (settings.vocab_size, settings.compile),
+                (vocab_size, compile),
+            )
         )
 
     @property
@@ -84,6 +91,7 @@ def choose_memory(
     vocab_size: int,
     backend: str,
     device: str,
+    compile: bool = False,
     trial_limit_gib: float | None = None,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
 ) -> MemoryChoice:
@@ -96,11 +104,15 @@ def choose_memory(
     of_what = f"of {limit.gib:.1f} GiB ({limit.source})"
     if not path.exists():
         analytic = AnalyticMemory(
-            vocab_size=vocab_size, backend=backend, device=device, limit_gib=limit.gib
+            vocab_size=vocab_size,
+            backend=backend,
+            device=device,
+            limit_gib=limit.gib,
+            compile=compile,
         )
         return MemoryChoice(analytic, f"analytic estimate, {of_what}")
     envelope = Envelope.load(path)
-    fitted = FittedMemory(envelope, vocab_size=vocab_size, limit_gib=limit.gib)
+    fitted = FittedMemory(envelope, vocab_size=vocab_size, limit_gib=limit.gib, compile=compile)
     lines = ", ".join(
         f"{one.precision} ± {one.max_error_gib:.2f} GiB over {len(one.residuals)} points"
         for one in envelope.fits

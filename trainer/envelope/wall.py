@@ -30,6 +30,7 @@ class Wall:
             backend=settings.backend,
             device=settings.device,
             limit_gib=limit_gib,
+            compile=settings.compile,
         )
 
     def why_beyond(self, cell: Cell, points: Sequence[EnvelopePoint]) -> str | None:
