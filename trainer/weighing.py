@@ -2,8 +2,9 @@
 
 Resident memory is asked of a thread that lives: a process whose main thread has ended shows none at
 its own number, whatever the others hold. Swapped pages and page tables count, since they are held
-as well. On a GPU, where the sandbox leaves memfds and sockets, those count too, mapped or not. A
-look costs tens of microseconds a process; elsewhere than on Linux psutil's slower one does.
+as well. On a GPU, where the sandbox leaves memfds and sockets, those count too, mapped or not, and
+what is mapped of them once. A look costs tens of microseconds a process; elsewhere than on Linux
+psutil's slower one does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +87,8 @@ class TreeUsage:
         if limit_bytes is None:
             return held_bytes
         unseen_bytes = unmapped_bytes(self.pids) if on_gpu else 0
+        if unseen_bytes and held_bytes + unseen_bytes > limit_bytes:
+            unseen_bytes -= mapped_memfd_bytes(self.processes)
         if len(self.processes) > 1 and held_bytes + unseen_bytes > limit_bytes:
             proportional = self._proportional_bytes()
             held_bytes = held_bytes if proportional is None else proportional
@@ -119,18 +122,55 @@ def usage_below(pid: int) -> TreeUsage:
 def unmapped_bytes(pids: tuple[int, ...]) -> int:
     """Memory that open files of these processes may hold beside what is mapped: all of their
     memfds, each once, and of each socket the most that its buffers can hold."""
+    sockets = {
+        target for pid in pids for _, target in _open_files(pid) if target.startswith("socket:")
+    }
+    return sum(_memfds(pids).values()) + len(sockets) * _socket_bytes()
+
+
+def mapped_memfd_bytes(processes: Iterable[ProcessUsage]) -> int:
+    """What of the open memfds of these processes is in their resident memory too.
+
+    Mapping by mapping, since other shared memory must not hide an unmapped memfd behind it; each
+    page once (PSS). It walks page tables, so ask where the answer matters.
+    """
+    processes = tuple(processes)
+    memfds = _memfds(tuple(process.pid for process in processes))
+    mapped: dict[tuple[int, int], int] = dict.fromkeys(memfds, 0)
+    for process in processes if memfds else ():
+        for file, resident_bytes in _memfd_mappings(process.thread):
+            if file in mapped:
+                mapped[file] += resident_bytes
+    return sum(min(memfds[file], resident_bytes) for file, resident_bytes in mapped.items())
+
+
+def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
+    """Bytes of each open memfd, by its device and inode."""
     memfds: dict[tuple[int, int], int] = {}
-    sockets: set[str] = set()
     for pid in pids:
         for descriptor, target in _open_files(pid):
-            if target.startswith("socket:"):
-                sockets.add(target)
-            elif target.startswith("/memfd:"):
+            if target.startswith("/memfd:"):
                 with contextlib.suppress(OSError):
                     status = os.stat(descriptor)  # noqa: PTH116 (a path of /proc, many a second)
                     if stat.S_ISREG(status.st_mode):
                         memfds[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(memfds.values()) + len(sockets) * _socket_bytes()
+    return memfds
+
+
+def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Device and inode of each mapped memfd, and its share of what is resident (PSS)."""
+    file: tuple[int, int] | None = None
+    with contextlib.suppress(OSError), Path(f"/proc/{thread}/smaps").open("rb") as lines:
+        for line in lines:
+            fields = line.split(maxsplit=5)
+            if b"-" in fields[0]:  # 7f00-7f10 rw-s 00000000 00:01 1027 /memfd:name (deleted)
+                is_memfd = len(fields) == 6 and fields[5].startswith(b"/memfd:")
+                major, _, minor = fields[3].partition(b":") if is_memfd else (b"", b"", b"")
+                file = (
+                    (os.makedev(int(major, 16), int(minor, 16)), int(fields[4])) if major else None
+                )
+            elif file is not None and fields[0] == b"Pss:":
+                yield file, int(fields[1]) * 1024
 
 
 def _socket_bytes() -> int:

@@ -4,6 +4,7 @@ same."""
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket
 import time
@@ -19,7 +20,7 @@ from tests.support.trials import trial_spec
 from trainer.sandbox import Layers
 from trainer.spec import TrialFailed
 from trainer.supervisor import LocalExecutor
-from trainer.weighing import ProcessUsage, unmapped_bytes, usage_below
+from trainer.weighing import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
@@ -135,6 +136,30 @@ def test_a_memfd_counts_once_however_often_it_is_open() -> None:
         hoard.flush()
         assert unmapped_bytes((os.getpid(), os.getpid())) - before == 4 * MIB
         os.close(again)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
+def test_what_is_mapped_of_a_memfd_counts_once_and_hides_no_other() -> None:
+    def weight_bytes() -> int:
+        usage = ProcessUsage.of(os.getpid())
+        assert usage is not None
+        return TreeUsage((usage,)).weigh(1.0, on_gpu=True)
+
+    size, before = 64 * MIB, weight_bytes()
+    with os.fdopen(os.memfd_create("mapped"), "r+b") as file:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as mapped:
+            mapped.write(bytes(size))
+            assert weight_bytes() - before == pytest.approx(size, rel=0.2)
+            with os.fdopen(os.memfd_create("hoard"), "wb") as hoard:
+                hoard.write(bytes(size))
+                hoard.flush()
+                assert weight_bytes() - before == pytest.approx(2 * size, rel=0.2)
+    with mmap.mmap(-1, size) as shared, os.fdopen(os.memfd_create("hoard"), "wb") as hoard:
+        shared.write(bytes(size))
+        hoard.write(bytes(size))
+        hoard.flush()
+        assert weight_bytes() - before == pytest.approx(2 * size, rel=0.2)
 
 
 def test_a_socket_counts_as_what_it_may_hold() -> None:
