@@ -51,8 +51,7 @@ class AnalyticMemory:
     ) -> None:
         """
         :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
-            run on the backend's own kernels, and are taken to hold what torch's operators do,
-            which is at least what the compiler keeps of it.
+            run on the backend's own kernels, and are taken to hold what torch's operators do.
         :raises SpecError: on a backend whose memory is not known here.
         """
         if backend not in BACKENDS:
