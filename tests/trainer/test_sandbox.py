@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.support import hostile
+from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.errors import SandboxError
 from trainer.sandbox import Layers, allowed_environment
@@ -38,6 +39,14 @@ SECRET = "the-secret"
 def confined() -> Iterator[LocalExecutor]:
     environ = {**os.environ, "OPENAI_API_KEY": SECRET, "NVIDIA_API_KEY": SECRET, "OMP_X": "kept"}
     with LocalExecutor(entry=hostile.ENTRY, environ=environ) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
+    """The same where a GPU's driver starts."""
+    environ, root = gpu_machine.environ(), gpu_machine.root
+    with LocalExecutor(entry=hostile.ENTRY, environ=environ, root=root) as executor:
         yield executor
 
 
@@ -75,7 +84,10 @@ def attack(tmp_path: Path) -> Callable[..., Any]:
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
         (corpus / "tokens").write_text("the corpus")
-        result = executor.run(trial_spec(corpus, device=device), trial_dir).result
+        # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
+        backend = "megatron" if device == "cuda" else "torch"
+        spec = trial_spec(corpus, device=device, backend=backend)
+        result = executor.run(spec, trial_dir).result
         assert isinstance(result, TrialFailed)
         assert result.message == "ended without a result", result
         return hostile.loot(trial_dir)
@@ -296,7 +308,7 @@ def test_no_socket_of_another_family(
 
 
 def test_no_unix_socket_outside(
-    confined: LocalExecutor,
+    confined_with_gpu: LocalExecutor,
     landlocked: LocalExecutor,
     unconfined: LocalExecutor,
     attack: Callable[..., Any],
@@ -311,7 +323,8 @@ def test_no_unix_socket_outside(
         first.listen()
         second.listen()
         for address in (by_path, by_name):
-            loot = attack(confined, hostile.connect_unix, address=address, device="cuda")
+            given = {"address": address, "device": "cuda"}
+            loot = attack(confined_with_gpu, hostile.connect_unix, **given)
             assert loot["errno"] == errno.ECONNREFUSED
             assert attack(unconfined, hostile.connect_unix, address=address) == "connected"
         assert refused(attack(landlocked, hostile.connect_unix, address=by_name))

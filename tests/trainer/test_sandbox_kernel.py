@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.support import doors, hostile
+from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.sandbox import Layers
 from trainer.spec import TrialFailed
@@ -43,6 +44,14 @@ def confined() -> Iterator[LocalExecutor]:
 
 
 @pytest.fixture(scope="module")
+def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
+    """The same where a GPU's driver starts."""
+    environ, root = gpu_machine.environ(), gpu_machine.root
+    with LocalExecutor(entry=doors.ENTRY, environ=environ, root=root) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
 def unconfined() -> Iterator[LocalExecutor]:
     layers = Layers(0, seccomp=False)
     with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
@@ -59,7 +68,9 @@ def attack(tmp_path: Path) -> Strike:
         trials = tmp_path / "trials"
         number = len(list(trials.iterdir())) if trials.exists() else 0
         trial_dir = hostile.arm(trials / str(number), what, **arguments)
-        spec = trial_spec(tmp_path / "corpus", device=device, file_bytes=8 << 20)
+        # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
+        backend = "megatron" if device == "cuda" else "torch"
+        spec = trial_spec(tmp_path / "corpus", device=device, backend=backend, file_bytes=8 << 20)
         result = executor.run(spec, trial_dir).result
         assert isinstance(result, TrialFailed)
         assert result.message == "ended without a result", result
@@ -211,16 +222,20 @@ def test_what_the_dynamic_loader_runs_is_confined_too(
 # --- sockets --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("device", "fixture"), [("cpu", "confined"), ("cuda", "confined_with_gpu")]
+)
 @pytest.mark.parametrize("way", ["sendto", "sendmsg"])
 def test_no_datagram_to_a_socket_outside(
     device: str,
+    fixture: str,
     way: str,
-    confined: LocalExecutor,
+    request: pytest.FixtureRequest,
     unconfined: LocalExecutor,
     attack: Strike,
     tmp_path: Path,
 ) -> None:
+    confined: LocalExecutor = request.getfixturevalue(fixture)
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(path)
@@ -234,13 +249,16 @@ def test_no_datagram_to_a_socket_outside(
 
 
 def test_a_cpu_has_no_sockets_and_a_gpu_those_without_a_file(
-    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+    confined: LocalExecutor,
+    confined_with_gpu: LocalExecutor,
+    unconfined: LocalExecutor,
+    attack: Strike,
 ) -> None:
     for strike in (doors.bind_abstract, doors.bind_path, doors.talk_to_oneself):
         assert attack(confined, strike)["errno"] == errno.EACCES
-    assert attack(confined, doors.bind_path, device="cuda")["errno"] == errno.EACCES
-    assert attack(confined, doors.bind_abstract, device="cuda") == "bound"
-    assert attack(confined, doors.talk_to_oneself, device="cuda") == "x"
+    assert attack(confined_with_gpu, doors.bind_path, device="cuda")["errno"] == errno.EACCES
+    assert attack(confined_with_gpu, doors.bind_abstract, device="cuda") == "bound"
+    assert attack(confined_with_gpu, doors.talk_to_oneself, device="cuda") == "x"
     assert attack(unconfined, doors.bind_abstract) == "bound"
     assert attack(unconfined, doors.bind_path) == "bound"
 
@@ -278,7 +296,9 @@ def test_no_memory_that_no_process_maps(
     assert isinstance(attack(unconfined, strike, **arguments), str | int)
 
 
-def test_memfds_are_for_cuda(confined: LocalExecutor, attack: Strike) -> None:
+def test_memfds_are_for_cuda(
+    confined: LocalExecutor, confined_with_gpu: LocalExecutor, attack: Strike
+) -> None:
     assert attack(confined, doors.call, name="memfd_create")["errno"] == errno.EPERM
-    answer = attack(confined, doors.call, device="cuda", name="memfd_create")
+    answer = attack(confined_with_gpu, doors.call, device="cuda", name="memfd_create")
     assert answer["errno"] == errno.EFAULT, "it looked at the name, which is nowhere"

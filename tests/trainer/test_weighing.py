@@ -3,6 +3,7 @@ same."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support import doors, hostile
+from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.sandbox import Layers
 from trainer.spec import TrialFailed
@@ -25,12 +27,37 @@ from trainer.weighing import ProcessUsage, TreeUsage, unmapped_bytes, usage_belo
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 MIB = 1 << 20
+BACKENDS = {"cpu": "torch", "cuda": "megatron"}
+"""Of the two only megatron leaves torch, and so its own start on a GPU, to the trial."""
 
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[LocalExecutor]:
     with LocalExecutor(entry=doors.ENTRY, allow_unsandboxed=True) as executor:
         yield executor
+
+
+@pytest.fixture
+def executor_for(
+    request: pytest.FixtureRequest, executor: LocalExecutor
+) -> Iterator[Callable[[str], LocalExecutor]]:
+    """The executor for a device: on a GPU one that finds a driver."""
+    with contextlib.ExitStack() as stack:
+
+        def choose(device: str) -> LocalExecutor:
+            if device == "cpu":
+                return executor
+            machine: StubMachine = request.getfixturevalue("gpu_machine")
+            return stack.enter_context(
+                LocalExecutor(
+                    entry=doors.ENTRY,
+                    environ=machine.environ(),
+                    allow_unsandboxed=True,
+                    root=machine.root,
+                )
+            )
+
+        yield choose
 
 
 @pytest.fixture
@@ -67,11 +94,12 @@ def test_what_is_out_of_sight_counts(
     attack: Callable[..., Any],
     arguments: dict[str, object],
     device: str,
-    executor: LocalExecutor,
+    executor_for: Callable[[str], LocalExecutor],
     trial_dir: Path,
 ) -> None:
+    executor = executor_for(device)
     began = time.monotonic()
-    result = end(executor, trial_dir, attack, arguments, device=device)
+    result = end(executor, trial_dir, attack, arguments, device=device, backend=BACKENDS[device])
     assert result.status == "oom", result
     assert result.message.endswith("over the limit of 0.2 GiB")
     assert time.monotonic() - began < 20, "the attack would have gone on for thirty"

@@ -1,0 +1,14 @@
+"""What several modules of these tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+
+
+@pytest.fixture(scope="session")
+def gpu_machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
+    """Where a trial on a GPU gets as far as its own first instruction, and no further."""
+    library = build_stub(tmp_path_factory.mktemp("gpu-library"))
+    return make_machine(library, tmp_path_factory.mktemp("gpu-machine"))
