@@ -250,9 +250,9 @@ def load_entry(entry: str) -> trial_process.TrialFunction:
 
 def _do_ahead(names: list[str]) -> None:
     """Import modules, and call what ``module:function`` names; what cannot be, the trial will meet
-    again and report."""
-    with contextlib.suppress(ImportError, OSError):
-        for name in names:
+    again and report, however an optional compiler is broken."""
+    for name in names:
+        with contextlib.suppress(Exception):
             if ":" in name:
                 load_entry(name)()  # type: ignore[call-arg]
             else:

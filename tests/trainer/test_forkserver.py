@@ -17,6 +17,7 @@ import pytest
 from tests.support import hostile
 from tests.support.trials import trial_spec
 from tests.trainer.test_supervisor import alive, pids
+from trainer import forkserver
 from trainer.errors import MachineryError
 from trainer.supervisor import LocalExecutor
 
@@ -205,3 +206,13 @@ def test_a_start_and_an_end_take_milliseconds(tmp_path: Path) -> None:
             ends.append(done_at - at)
     assert min(begins) < 0.05, begins
     assert min(ends) < 0.03, ends
+
+
+def test_what_cannot_be_prepared_loses_nothing_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_compiler.py").write_text("raise RuntimeError('half installed')")
+    (tmp_path / "sound_compiler.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    forkserver._do_ahead(["no_such_module", "broken_compiler", "sound_compiler"])
+    assert sys.modules.pop("sound_compiler")
