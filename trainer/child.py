@@ -17,6 +17,7 @@ from typing import TextIO
 import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
@@ -42,6 +43,7 @@ from trainer.train import TrialStopped, train
 from trainer.trial_files import CURVE_NAME, RESULT_NAME, write_atomically
 
 _MACHINERY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT}
+_MACHINERY_ERRNOS |= {errno.EXDEV}  # a rename that an old Landlock refuses
 
 
 def run_trial(
@@ -105,9 +107,11 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
             message = f"out of memory on {spec.device}: {_first_line(error)}"
             return _failed(spec, TrialFailed(status="oom", message=message))
         if is_compiler_failure(error):
+            what = "the blocks" if spec.compile else "the kernels of the torch backend"
+            how = " or go without compile" if spec.compile else " and what `doctor` says"
             raise MachineryError(
-                f"the blocks could not be compiled on this machine ({_first_line(error)});"
-                " see trainer.log, or go without compile"
+                f"{what} could not be compiled on this machine ({_first_line(error)});"
+                f" see trainer.log,{how}"
             ) from error
         message = f"the trainer crashed with {type(error).__name__}: {_first_line(error)}"
         return _failed(spec, TrialFailed(status="crash", message=message))
@@ -128,7 +132,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     if spec.compile:
         compile_ahead(model, batches(1))
     elif spec.makes_code:
-        load_kernels(model, batches(1))
+        _load_kernels(spec, model, batches(1))
     setup_s = time.monotonic() - born
     with (trial_dir / CURVE_NAME).open("w", encoding="utf-8") as curve:
         trained = train(
@@ -238,6 +242,21 @@ def _birth() -> float:
     """The monotonic time at which this process began."""
     age_s: float = time.time() - psutil.Process().create_time()
     return time.monotonic() - age_s
+
+
+def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """:raises MachineryError: where the kernels cannot be compiled or do not run, for a reason
+    other than memory: they are the same for every config."""
+    try:
+        load_kernels(model, batch)
+    except Exception as error:
+        if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
+            raise
+        traceback.print_exc()
+        raise MachineryError(
+            f"the kernels of the torch backend do not work on this machine ({type(error).__name__}:"
+            f" {_first_line(error)}); see trainer.log and what `autoresearch doctor` says"
+        ) from error
 
 
 # --- after it ---------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ import torch
 
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from trainer.child import refused_by_the_system, run_trial
+from trainer.backends.compilation import is_compiler_failure
+from trainer.child import _load_kernels, refused_by_the_system, run_trial
 from trainer.corpus import Corpus
 from trainer.errors import CorpusError, MachineryError, SpecError
 from trainer.spec import (
@@ -271,3 +272,20 @@ def test_the_command_says_what_is_wrong_in_one_sentence(corpus: Corpus, tmp_path
     assert "precision fp8 needs a GPU, not cpu" in refusal(json.dumps(fp8))
     done = python_m_trainer(tmp_path / "nothing.json")
     assert (done.returncode, "cannot read the spec" in done.stderr) == (1, True)
+
+
+def test_what_a_compiler_or_its_programs_raise_is_a_compilers_failure() -> None:
+    assert is_compiler_failure(subprocess.CalledProcessError(1, ["ptxas"]))
+    assert not is_compiler_failure(RuntimeError("a bug"))
+    errors = pytest.importorskip("triton.errors")
+    assert is_compiler_failure(errors.TritonError("no"))
+
+
+def test_kernels_that_do_not_load_are_no_evidence(corpus: Corpus) -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, *_: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("ptxas: no kernel image")
+
+    tokens_BT = torch.zeros(1, 16, dtype=torch.int64)
+    with pytest.raises(MachineryError, match="the kernels of the torch backend do not work"):
+        _load_kernels(spec_for(corpus), Broken(), (tokens_BT, tokens_BT))

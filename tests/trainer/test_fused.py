@@ -216,3 +216,12 @@ def test_a_step_of_spark_354m_moves_and_holds_what_it_should() -> None:
     assert counts.peak < 12.8 * GIB, "half of the reference's 27.5 GiB is 13.7"
     assert counts.misaligned == {}
     assert counts.flops < 37.7e12, "nothing is multiplied twice"
+
+
+def test_loading_the_kernels_runs_the_rulers_too() -> None:
+    model = build(True, d_ff=64, batch_size=4)
+    seen: list[bool] = []
+    model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    load_kernels(model, batch())
+    assert seen == [False, True]
+    assert model.training

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -30,6 +31,11 @@ from torch import Tensor, nn
 from trainer.errors import MachineryError
 
 FEW_TOKENS = 16
+_COMPILER_ERRORS = (
+    ("torch._dynamo.exc", "TorchDynamoException"),
+    ("triton.errors", "TritonError"),
+)
+"""Modules, and the class in each that all its compiler's errors are."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -66,7 +72,11 @@ def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     """The same where the blocks run on kernels: those are compiled for no shape, so that a few
     tokens will do. What Triton does look at is whether a size is a multiple of 16."""
     tokens_BT, targets_BT = batch
-    compile_ahead(model, (tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS]))
+    few = tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS]
+    model.eval()
+    with torch.no_grad():  # the ruler's loss is a kernel of its own
+        model(*few)
+    compile_ahead(model, few)
 
 
 def load_update(model: nn.Module) -> None:
@@ -99,9 +109,15 @@ def check_compiler(device: torch.device) -> None:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Whether tracing or compiling failed, which says nothing about a config."""
-    dynamo = sys.modules.get("torch._dynamo.exc")  # where nothing was compiled it is not loaded
-    return dynamo is not None and isinstance(error, dynamo.TorchDynamoException)
+    """Whether tracing or compiling failed, by torch, by Triton or by a program that one of them
+    calls (ptxas, a C compiler), which says nothing about a config."""
+    if isinstance(error, subprocess.CalledProcessError):
+        return True
+    for module, name in _COMPILER_ERRORS:
+        loaded = sys.modules.get(module)  # where nothing was compiled it is not
+        if loaded is not None and isinstance(error, getattr(loaded, name)):
+            return True
+    return False
 
 
 def missing_for(device: torch.device) -> str | None:
