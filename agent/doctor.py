@@ -139,6 +139,13 @@ def _sandbox() -> Check:
             "this kernel has no Landlock, so trials cannot be confined; use Linux 5.13 or newer "
             "with landlock among its LSMs, or accept it with --allow-unsandboxed",
         )
+    if not layers.can_make_code:
+        return Check(
+            "sandbox",
+            "note",
+            f"{layers.describe()}; trials that compile, which is all of the torch backend on a GPU,"
+            " need Linux 5.19 or newer",
+        )
     state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
     return Check("sandbox", state, layers.describe())
 

@@ -35,7 +35,9 @@ test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
 
 Not covered:
 
-* A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 4, 5 and 6 what
+* A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 2 (Linux 5.19) no
+  file can be moved to another directory, so trials that make code are refused: those with
+  ``compile``, and on CUDA the torch backend's. Below ABI 4, 5 and 6 what
   those versions brought is missing: TCP (seccomp still refuses it), ioctl on devices, and signals
   and abstract sockets. On processors other than x86_64 and AArch64 there is no seccomp filter, so
   all that rests on it stays open: UDP, Unix sockets, file metadata, other processes' limits,
@@ -198,6 +200,12 @@ class Layers:
         """Whether the promises about files hold."""
         return self.landlock_abi > 0
 
+    @property
+    def can_make_code(self) -> bool:
+        """Whether a confined trial can use a compile cache, which Triton fills by renames from one
+        directory to another: Landlock refuses all of those below ABI 2 (Linux 5.19)."""
+        return self.landlock_abi != 1
+
     def describe(self) -> str:
         """``landlock abi 7, seccomp``; begins with UNSANDBOXED where that is so."""
         first = f"landlock abi {self.landlock_abi}" if self.confine else "UNSANDBOXED"
@@ -229,6 +237,11 @@ class Sandbox:
 
         :raises SandboxError: where that is not possible.
         """
+        if spec.makes_code and not self.layers.can_make_code:
+            raise SandboxError(
+                "this kernel's Landlock (ABI 1) refuses the renames with which compiled code is"
+                f" kept, and a trial on {spec.device} needs them; use Linux 5.19 or newer"
+            )
         try:
             limit_resources(spec, self.user_tasks)
             if sys.platform == "linux":

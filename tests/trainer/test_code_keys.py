@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.trials import trial_spec
+from trainer.errors import SandboxError
+from trainer.sandbox import Layers
 from trainer.spec import makes_code
-from trainer.supervisor import _ahead
+from trainer.supervisor import LocalExecutor, _ahead
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,3 +83,11 @@ def test_the_cache_is_of_those_trials_alone() -> None:
     assert trial_spec(compile_cache="/x", compile=True).code_cache == "/x"
     assert trial_spec(compile_cache="/x", device="cuda").code_cache == "/x"
     assert not makes_code("megatron", "cuda", compile=False)
+
+
+def test_a_kernel_that_refuses_renames_refuses_trials_that_make_code(tmp_path: Path) -> None:
+    with (
+        LocalExecutor(layers=Layers(1, seccomp=False)) as executor,
+        pytest.raises(SandboxError, match=r"use Linux 5\.19 or newer"),
+    ):
+        executor.run(trial_spec(compile=True, wall_s=60), tmp_path / "trial")
