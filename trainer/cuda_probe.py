@@ -42,6 +42,8 @@ class _Answer(Frozen):
     compiled: bool
     compiler: str = ""
     """Why nothing was compiled, in a sentence."""
+    broken: bool = False
+    """It should have been, with all there that compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ def probe_cuda(
             said = str(error)
             is_absent = explain_code(NO_DEVICE) in said or WITHOUT_CUDA in said
             return CudaProbe(works=False, said=said, is_absent=is_absent)
+    if answer.broken:
+        return CudaProbe(
+            works=False,
+            said=f"{answer.device_name}: CUDA starts, but a kernel cannot be compiled"
+            f" ({answer.compiler}); put Triton and its C compiler right",
+        )
     kernel = "a compiled kernel" if answer.compiled else f"no compiled kernel ({answer.compiler})"
     return CudaProbe(
         works=True,
@@ -145,7 +153,12 @@ def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
     """What is left of the question once CUDA has started."""
     device = torch.device(spec.device)
     why_not = _compile_a_kernel(device) if spec.compile else f"there is no {missing_for(device)}"
-    answer = _Answer(device_name=device_name(device), compiled=not why_not, compiler=why_not)
+    answer = _Answer(
+        device_name=device_name(device),
+        compiled=not why_not,
+        compiler=why_not,
+        broken=spec.compile and bool(why_not),
+    )
     write_atomically(trial_dir / _ANSWER, answer.model_dump_json().encode())
 
 
