@@ -178,6 +178,16 @@ class Decision(Frozen):
     """The candidate trained exactly as its reference did: what it changes does nothing there."""
     explanation: Text = ""
 
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What older formats had no word for is left out of rows that do not need it."""
+        written: dict[str, Any] = write(self)
+        if self.first_drop is None:
+            written.pop("first_drop", None)
+        if not self.no_effect:
+            written.pop("no_effect", None)
+        return written
+
 
 class CampaignRow(Frozen):
     """The first row: what everything after it was measured with."""

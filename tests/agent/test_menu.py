@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import MenuError
 from agent.menu import Knob, load_menu, parse_menu, shipped_menus
-from agent.rails import proposal_schema
+from agent.proposers.reply_form import proposal_schema
 from trainer.errors import SpecError
 from trainer.spec import Budget, Config
 
@@ -541,7 +541,8 @@ def test_a_wide_stepped_range_is_no_list() -> None:
     began = time.process_time()
     schema = proposal_schema(menu, max_changes=3)
     assert len(json.dumps(schema)) < 5000
-    warmup = schema["properties"]["changes"]["properties"]["lr_warmup"]
+    offered = [each["properties"] for each in schema["properties"]["changes"]["items"]["anyOf"]]
+    warmup = next(each["value"] for each in offered if each["knob"]["enum"] == ["lr_warmup"])
     assert (warmup["minimum"], warmup["maximum"]) == (1, 1 + 2**40)
     assert menu.satisfied_share(STEPS_60, draws=200) >= 0
     assert time.process_time() - began < 5

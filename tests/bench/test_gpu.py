@@ -31,8 +31,6 @@ def test_a_rehearsal_runs_every_line_without_the_agents_packages(tmp_path: Path)
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({AGENT_ALONE.split()!r}))
-from agent.menu import load_menu
-from agent.settings import CampaignSettings
 from bench.gpu import main
 sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
 """

@@ -24,6 +24,12 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
     return TrialSpec(**fields)
 
 
+def on_gpu(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
+    """The same on a GPU, of the backend that leaves torch to the trial. For the other one the fork
+    server loads it, and a torch without CUDA is then the first thing the trial stumbles over."""
+    return trial_spec(corpus_dir, device="cuda", backend="megatron", **changes)
+
+
 def trial_ok(spec: TrialSpec, **changes: Any) -> TrialOk:
     """A result that a trial of ``spec`` could have, with any field changed."""
     steps = spec.budget.steps(spec.config.tokens_per_step) or 1

@@ -15,7 +15,8 @@ import trainer
 from tests.support import hostile
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from tests.support.trials import trial_spec
+from tests.support.stub_cuda import StubMachine
+from tests.support.trials import on_gpu, trial_spec
 from trainer.backends import linear_cross_entropy
 from trainer.backends.compilation import missing_for
 from trainer.backends.torch_gpt import TorchBackend
@@ -140,17 +141,28 @@ def attacked() -> Iterator[LocalExecutor]:
 
 
 def test_only_a_trial_that_makes_code_may_write_the_cache(
-    attacked: LocalExecutor, tmp_path: Path
+    attacked: LocalExecutor, gpu_machine: StubMachine, tmp_path: Path
 ) -> None:
     cache, corpus = tmp_path / "compiled", tmp_path / "corpus"
     cache.mkdir()
     corpus.mkdir()
-    changes = ({}, {"device": "cuda", "backend": "megatron"}, {"device": "cuda"}, {"compile": True})
-    for number, change in enumerate(changes):
-        planted = cache / str(number)
-        trial_dir = hostile.arm(tmp_path / "trials" / str(number), hostile.write, path=str(planted))
-        attacked.run(trial_spec(corpus, compile_cache=str(cache), **change), trial_dir)
-        assert planted.exists() == (number >= 2)
+    kept = {"compile_cache": str(cache)}
+    with LocalExecutor(
+        entry=hostile.ENTRY, environ=gpu_machine.environ(), root=gpu_machine.root
+    ) as attacked_on_gpu:
+        for number, (executor, spec) in enumerate(
+            (
+                (attacked, trial_spec(corpus, **kept)),
+                (attacked_on_gpu, on_gpu(corpus, **kept)),
+                (attacked, trial_spec(corpus, compile=True, **kept)),
+            )
+        ):
+            planted = cache / str(number)
+            trial_dir = tmp_path / "trials" / str(number)
+            executor.run(spec, hostile.arm(trial_dir, hostile.write, path=str(planted)))
+            assert planted.exists() == (number == 2)
+    # Torch's on a GPU cannot start without one; what opens the cache to it is this.
+    assert trial_spec(corpus, device="cuda", **kept).code_cache == str(cache)
 
 
 def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
-from tests.support.trials import trial_spec
+from tests.support.trials import on_gpu, trial_spec
 from trainer.cuda_codes import explain_code
 from trainer.errors import MachineryError
 from trainer.sandbox import Layers
@@ -73,7 +73,7 @@ def log_of(trial_dir: Path) -> str:
 
 def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
-    confined.run(trial_spec(device="cuda"), trial_dir)
+    confined.run(on_gpu(), trial_dir)
     assert "stub libcuda" not in log_of(trial_dir)
     told = hostile.loot(trial_dir)
     assert told["loaded"], "the stand-in was started in the trial itself"
@@ -92,7 +92,7 @@ def test_what_is_refused_stops_the_campaign_with_the_code(
             executor_on(machine, **told) as executor,
             pytest.raises(MachineryError, match=r"cuInit returned 304 .*refused the driver"),
         ):
-            executor.run(trial_spec(device="cuda"), trial_dir)
+            executor.run(on_gpu(), trial_dir)
         assert "Permission denied" in log_of(trial_dir)
         assert not (trial_dir / "result.json").exists(), "it is no evidence"
 
@@ -128,7 +128,7 @@ def test_a_driver_that_does_not_start_is_never_evidence(
         executor_on(machine, ends=ends) as executor,
         pytest.raises(MachineryError, match=said) as failure,
     ):
-        executor.run(trial_spec(device="cuda", wall_s=2 if ends == "hang" else 60), trial_dir)
+        executor.run(on_gpu(wall_s=2 if ends == "hang" else 60), trial_dir)
     assert not (trial_dir / "result.json").exists()
     assert "\n" not in str(failure.value), "one plain sentence"
 
@@ -141,13 +141,13 @@ def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
         LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor,
         pytest.raises(MachineryError, match=r"libcuda\.so\.1 does not load .*NVIDIA's driver"),
     ):
-        executor.run(trial_spec(device="cuda"), trial_dir)
+        executor.run(on_gpu(), trial_dir)
 
 
 def test_a_gpu_that_is_not_there_is_named(confined: LocalExecutor, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
     with pytest.raises(MachineryError, match=r"cuDeviceGet returned 101 .*names no GPU"):
-        confined.run(trial_spec(device="cuda:1"), trial_dir)
+        confined.run(trial_spec(device="cuda:1", backend="megatron"), trial_dir)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
@@ -155,7 +155,7 @@ def test_a_crash_after_the_start_is_the_configs(
     number: signal.Signals, confined: LocalExecutor, tmp_path: Path
 ) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.die_by, number=int(number))
-    result = confined.run(trial_spec(device="cuda"), trial_dir).result
+    result = confined.run(on_gpu(), trial_dir).result
     assert isinstance(result, TrialFailed)
     assert result.status == "killed"
     assert result.message.startswith(f"killed by {number.name}")
@@ -164,7 +164,7 @@ def test_a_crash_after_the_start_is_the_configs(
 def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
     with executor_on(machine, ends="hang") as executor, pytest.raises(TrialAborted):
-        executor.run(trial_spec(device="cuda"), trial_dir, should_stop=lambda: True)
+        executor.run(on_gpu(), trial_dir, should_stop=lambda: True)
 
 
 def test_every_known_code_has_a_name_and_a_way_out() -> None:
@@ -185,7 +185,7 @@ def attack(tmp_path: Path) -> Callable[..., Any]:
         trials = tmp_path / "campaign" / "trials"
         number = len(list(trials.iterdir())) if trials.exists() else 0
         trial_dir = hostile.arm(trials / str(number), what, **arguments)
-        executor.run(trial_spec(device="cuda"), trial_dir)
+        executor.run(on_gpu(), trial_dir)
         return hostile.loot(trial_dir)
 
     return attack

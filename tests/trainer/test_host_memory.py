@@ -18,7 +18,7 @@ import torch
 
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine, set_available
-from tests.support.trials import trial_spec
+from tests.support.trials import on_gpu
 from trainer.device import cap_memory
 from trainer.errors import MachineryError
 from trainer.host_memory import HostWatch, available_gib, unified_limit_gib
@@ -88,7 +88,7 @@ def scales(machine: StubMachine, *, integrated: bool) -> Iterator[tuple[LocalExe
 def test_a_trial_is_ended_before_the_machine_is_full(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.grow, mib=120, pause_s=0.01)
     with scales(machine, integrated=True) as (executor, weighing):
-        spec = trial_spec(device="cuda", reserve_gib=8)
+        spec = on_gpu(reserve_gib=8)
         result = executor.run(spec, trial_dir, should_stop=weighing.weigh).result
     assert isinstance(result, TrialFailed)
     assert result.status == "oom", result
@@ -105,7 +105,7 @@ def test_whatever_else_is_on_the_machine_counts(machine: StubMachine, tmp_path: 
         subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(0.01)\ntime.sleep(60)"]) as nim,
     ):
         weighing.beside.add(nim.pid)
-        spec = trial_spec(device="cuda", reserve_gib=8)
+        spec = on_gpu(reserve_gib=8)
         result = executor.run(spec, trial_dir, should_stop=weighing.weigh).result
         nim.kill()
     assert isinstance(result, TrialFailed)
@@ -118,7 +118,7 @@ def test_a_gpu_with_memory_of_its_own_does_not_look_at_the_machines(
     trial_dir = hostile.arm(tmp_path / "trial", hostile.nap, s=0.5)
     set_available(machine.root, 0.1)
     with scales(machine, integrated=False) as (executor, _):
-        result = executor.run(trial_spec(device="cuda"), trial_dir).result
+        result = executor.run(on_gpu(), trial_dir).result
     assert isinstance(result, TrialFailed)
     assert result.message == "ended without a result"
 
@@ -132,7 +132,7 @@ def test_a_machine_that_does_not_say_what_it_has_is_no_evidence(
         scales(machine, integrated=True) as (executor, _),
         pytest.raises(MachineryError, match="does not say how much memory is available"),
     ):
-        executor.run(trial_spec(device="cuda"), trial_dir)
+        executor.run(on_gpu(), trial_dir)
 
 
 # --- the figures ---------------------------------------------------------------------------------
