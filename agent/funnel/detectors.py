@@ -32,9 +32,12 @@ FLAT_AFTER_SHARE = 0.8
 FLAT_LOSS_SHARE = 0.01
 """Flat: the loss falls by less than one percent for 2.7 times the steps. At the end of a sound
 pretraining run, with the exponents of Hoffmann et al. 2022, that is two to three percent."""
-FLAT_RATIO, FLAT_Z = (0.1,), (3.0,)
-"""Or by less than a tenth of what it fell by before, for the same factor in steps, the slope plus
-three standard errors. A power law of exponent 0.5 keeps half of its pace or more."""
+FLAT_RATIO = 0.1
+"""Or by less than a tenth of what it fell by before, for the same factor in steps. A power law of
+exponent 0.5 keeps half of its pace or more."""
+FLAT_Z = 3.0
+"""Flatness is claimed only where noise cannot hide more: the bound is on the slope plus so many
+standard errors."""
 _FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
 """Shares of the schedule from which on flatness is looked for."""
 _BINS = 20
@@ -105,14 +108,6 @@ def plateau(curve: Curve) -> Finding | None:
     The slope is of the loss over the logarithm of the step, in nats per e-fold, fitted to medians
     of bins: a power law keeps falling in it, whatever the number of steps.
     """
-    for ratio, z in zip(FLAT_RATIO, FLAT_Z, strict=True):
-        found = _flat_from(curve, ratio, z)
-        if found is not None:
-            return found
-    return None
-
-
-def _flat_from(curve: Curve, ratio: float, z: float) -> Finding | None:
     level = float(np.median(curve.loss[-curve.wide :]))
     last = _slope(curve, FLAT_AFTER_SHARE, 1.0)
     for share in _FLAT_GRID:
@@ -120,9 +115,9 @@ def _flat_from(curve: Curve, ratio: float, z: float) -> Finding | None:
         before = _slope(curve, share / 4, share)
         if after is None or last is None:
             continue
-        pace = 0.0 if before is None else max(0.0, before.fall - z * before.se)
-        bound = max(FLAT_LOSS_SHARE * level, ratio * pace)
-        if after.fall + z * after.se < bound and last.fall - z * last.se < bound:
+        pace = 0.0 if before is None else max(0.0, before.fall - FLAT_Z * before.se)
+        bound = max(FLAT_LOSS_SHARE * level, FLAT_RATIO * pace)
+        if after.fall + FLAT_Z * after.se < bound and last.fall - FLAT_Z * last.se < bound:
             step = max(1, round(share * curve.steps))
             return Finding(
                 step,
