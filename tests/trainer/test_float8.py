@@ -66,7 +66,7 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
     for precision in ("bf16", "fp8"):
         torch.manual_seed(0)
         model = TorchBackend().build(config(**SHAPE, precision=precision), 257, CPU)
-        sgd = torch.optim.SGD(model.parameters(), lr=0.5)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.2)  # at 0.5 it is chaos, in bf16 too
         for _ in range(20):
             sgd.zero_grad()
             loss = model(stream_BT[:, :-1], stream_BT[:, 1:])
@@ -79,7 +79,7 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
         assert nll_BT.isfinite().all()
     assert losses["bf16"] < 4
     assert losses["fp8"] != losses["bf16"]
-    assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.1)
+    assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.02)
 
 
 def test_what_no_kernel_takes_is_refused() -> None:
