@@ -71,7 +71,9 @@ def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: To
 
     assert f"the goal of {begun} trials is reached ({begun} trials)" in on(f"--trials={begun}")
     assert len(_trials(toy)) == begun
-    assert f"the goal of {begun + 1} trials is reached" in on(f"--trials={begun + 1}", "--iters=99", "--hours=9")
+    assert f"the goal of {begun + 1} trials is reached" in on(
+        f"--trials={begun + 1}", "--iters=99", "--hours=9"
+    )
     assert begun < len(_trials(toy)) <= begun + 8
     before = len(_trials(toy))
     assert "the goal of 1e-06 h is reached" in on("--hours=0.000001")
