@@ -236,6 +236,7 @@ class Campaign:
             seed=settings.seed,
             z_keep=settings.z_keep,
             max_runs=settings.max_runs,
+            first_drop=settings.first_drop,
             max_changes=settings.max_changes,
             sandbox=sandbox,
             versions=versions(),

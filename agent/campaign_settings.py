@@ -89,7 +89,9 @@ def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSetting
     :param chosen: may say where the corpus lies by now; it must be the same text.
     """
     shared = CampaignSettings.model_fields.keys() & CampaignRow.model_fields.keys() - {"corpus"}
-    said = {name: getattr(row, name) for name in shared}
+    said = {name: getattr(row, name) for name in shared - {"first_drop"}}
+    if row.first_drop is not None:
+        said["first_drop"] = row.first_drop
     menu = menu_of(row)
     source = menu.campaign.corpus
     if default_name([source]) != row.corpus.name:

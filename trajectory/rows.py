@@ -214,11 +214,20 @@ class CampaignRow(Frozen):
     z_keep: NonNegative
     max_runs: PositiveInt
     """Most seeds a candidate races over."""
+    first_drop: Finite | None = None
+    """The loss on the first pair that ends a race; None where the other rules said it, before 3."""
     max_changes: PositiveInt
     sandbox: str
     """How trials are confined, as the sandbox describes itself."""
     versions: dict[str, str]
     hardware: dict[str, str]
+
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.first_drop is None:
+            written.pop("first_drop", None)
+        return written
 
 
 class BaselineRow(Frozen):

@@ -28,3 +28,14 @@ def test_a_bar_of_its_own_stays(tmp_path: Path) -> None:
     begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"z_keep": 3.5, "first_drop": 0.2})
     (tmp_path / "campaign.toml").write_text(begun.to_toml())
     assert resumed_settings(tmp_path, campaign_row(), {}).first_drop == 0.2
+
+
+@pytest.mark.parametrize(("said", "bar"), [(0.2, 0.2), (None, 1 - 3.5 / 2)])
+def test_a_lost_campaign_toml_takes_no_bar_with_it(
+    said: float | None, bar: float, tmp_path: Path
+) -> None:
+    """The first row says it; one older than that says the rules that implied it."""
+    menu = load_menu("cpu-tiny").toml
+    rules = {"z_keep": 3.5, "max_runs": 4, "first_drop": said}
+    row = campaign_row().model_copy(update={"menu_toml": menu} | rules)
+    assert resumed_settings(tmp_path, row, {}).first_drop == pytest.approx(bar)
