@@ -35,8 +35,9 @@ tests: $(VENV)/.installed-dev $(VENV)/.system
 
 # For the everyday change: style, types and what runs without starting programs, servers or training.
 # What it leaves out `make test` has.
-QUICK := tests/test_architecture.py tests/agent/test_[c-z]*.py tests/agent/proposers \
-  tests/trajectory/test_*.py tests/trajectory/formats
+QUICK := tests/test_architecture.py tests/autoresearch tests/agent/test_judge.py tests/agent/menu \
+  tests/agent/search tests/agent/proposers tests/trajectory/test_*.py tests/trajectory/statistics \
+  tests/trajectory/formats
 QUICK_LEFT_OUT := command|doctor|postgres|extreme|history|longruns|prior_trials
 
 quick: lint types

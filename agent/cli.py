@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from agent.commands.entries import LoadedWhenUsed
-from trainer.errors import AutoresearchError
-from trainer.plain_text import plain
+from autoresearch.errors import AutoresearchError
+from autoresearch.plain_text import plain
 
 
 def _say_version(asked: bool) -> None:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agent.campaign import hardware, versions
+from agent.search.campaign import hardware, versions
 from bench import (
     corpus_speed,
     history_scale,

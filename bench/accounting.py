@@ -12,8 +12,8 @@ from collections import Counter as Tally
 
 from bench.gpu_session import gpu_plan
 from bench.reference_accounting import count_reference_step
-from trainer.accounting.step import count_step
 from trainer.accounting.work import StepCounts
+from trainer.envelope.counted_step import count_step
 
 VOCAB_SIZE = 50257
 

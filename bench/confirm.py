@@ -15,13 +15,13 @@ from typing import Annotated
 
 import typer
 
-from agent.campaign import HISTORY_FILE, JOURNAL_FILE, read_campaign_row
-from agent.commands.corpora import prepared_corpus
-from agent.settings import CampaignSettings
+from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, read_campaign_row
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.corpora import prepared_corpus
 from trainer.corpus import Corpus
+from trainer.isolation.supervisor import LocalExecutor
 from trainer.spec import Config, TrialOk, TrialSpec
-from trainer.supervisor import LocalExecutor
-from trajectory.history import History
+from trajectory.history.store import History
 
 FRESH = 900_000_000
 """Beyond every seed a campaign draws."""

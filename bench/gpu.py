@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"torch {torch.__version__} sees no CUDA device, and this measures one;"
                 " --rehearse runs the same script with a tiny shape on the CPU"
             )
-        from trainer.cuda_probe import probe_cuda
+        from trainer.training.cuda_probe import probe_cuda
 
         probe = probe_cuda(options.device)
         if not probe.works:
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_loop(options.out, options.device, rehearse=options.rehearse)
 
+    from autoresearch.errors import AutoresearchError
     from bench.gpu_session import Session, cpu_plan, gpu_plan
-    from trainer.errors import AutoresearchError
 
     plan = cpu_plan(ROUNDS) if options.rehearse else gpu_plan(options.device, ROUNDS)
     try:

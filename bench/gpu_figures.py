@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from autoresearch.errors import SpecError
 from bench.figure import Figure
 from bench.gpu_race import DEFAULT, Course, Lap, Start
-from trainer.ceiling import Ceiling
-from trainer.errors import SpecError
-from trainer.flops import TrainingFlops
-from trainer.memory import AnalyticMemory
+from trainer.machine.ceiling import Ceiling
+from trainer.machine.flops import TrainingFlops
+from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import TrialOk
 
 REFERENCE = "reference"

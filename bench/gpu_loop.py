@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from autoresearch.errors import AutoresearchError
 from bench.gpu_session import MENU, ROOT, gpu_plan
-from trainer.child import check_trainable
-from trainer.errors import AutoresearchError
 from trainer.spec import BackendName
+from trainer.training.readiness import check_trainable
 
 ITERATIONS = 10
 COMMAND = (sys.executable, "-c", "from agent.cli import main; main()")

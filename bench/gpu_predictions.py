@@ -20,12 +20,12 @@ from textwrap import wrap
 from bench.gpu_session import gpu_plan
 from bench.reference_accounting import count_reference_scoring, count_reference_step
 from trainer.accounting.devices import DEVICES, DeviceDescription
-from trainer.accounting.prediction import Prediction
-from trainer.accounting.step import count_scoring, count_step
 from trainer.accounting.work import StepCounts
-from trainer.evaluate import TOKENS_PER_CUDA_PASS
-from trainer.memory import AnalyticMemory
+from trainer.envelope.counted_step import count_scoring, count_step
+from trainer.envelope.prediction import Prediction
+from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import Config
+from trainer.training.evaluate import TOKENS_PER_CUDA_PASS
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 HEADING = "## GPU: not yet measured"

@@ -10,19 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from autoresearch.errors import AutoresearchError
+from autoresearch.values import Frozen, NonNegative
 from trainer.corpus import Corpus
-from trainer.errors import AutoresearchError
-from trainer.spec import (
-    Budget,
-    Config,
-    Frozen,
-    Limits,
-    NonNegative,
-    TrialOk,
-    TrialSpec,
-    parse_result,
-)
-from trainer.supervisor import Executor, LocalExecutor
+from trainer.isolation.supervisor import Executor, LocalExecutor
+from trainer.spec import Budget, Config, Limits, TrialOk, TrialSpec, parse_result
 
 ROOT = Path(__file__).parents[1]
 LOG_EVERY = 10

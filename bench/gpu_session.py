@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from autoresearch.errors import MachineryError
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.gpu_figures import figures, standings, table
 from bench.gpu_race import Course, DidNotRun, Entrant, Lap, entrants
-from trainer.ceiling import Ceiling, measure_ceiling
 from trainer.corpus import prepare
-from trainer.errors import MachineryError
+from trainer.isolation.supervisor import Executor, LocalExecutor
+from trainer.machine.ceiling import Ceiling, measure_ceiling
 from trainer.spec import Config, make_config
-from trainer.supervisor import Executor, LocalExecutor
 from trainer.telemetry import TELEMETRY_FILE, Sampler, choose_telemetry
 
 ROOT = Path(__file__).parents[1]
-MENU = ROOT / "agent" / "menus" / "spark-354m.toml"
+MENU = ROOT / "agent" / "menu" / "shipped" / "spark-354m.toml"
 GUESS_S = 60.0
 """What a first lap may take: importing, compiling, training, scoring."""
 

@@ -18,7 +18,7 @@ from statistics import median
 
 from bench.figure import Figure
 from tests.support.rows import Simulator
-from trajectory.history import History
+from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.rows import Row, dump_row
 

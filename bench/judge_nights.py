@@ -9,8 +9,8 @@ from functools import cache
 from statistics import fmean
 
 from agent.judge import Rules
-from agent.menu import load_menu
-from agent.race import Race
+from agent.menu.files import load_menu
+from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
 from trainer.spec import Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from agent.menu import load_menu
+from agent.menu.files import load_menu
 from bench.figure import Figure
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
 from trainer.envelope import Cell, EnvelopePoint, EnvelopeSettings, cells, fit, sweep
-from trainer.memory import GIB, AnalyticMemory
-from trainer.memory_parts import BF16, megatron
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.memory.estimate import GIB, AnalyticMemory
+from trainer.memory.parts import BF16, megatron
 from trainer.spec import Config
-from trainer.supervisor import LocalExecutor
 
 BEFORE_GIB = {"bf16": 1.94, "fp8": 1.14}
 """Of the estimate that took what our backends hold for what the published run held; the goal is a

@@ -18,10 +18,10 @@ from torch.overrides import TorchFunctionMode
 
 from bench.reference_gpt import ReferenceGPT
 from trainer.accounting.counter import Counter
-from trainer.accounting.step import META
 from trainer.accounting.work import StepCounts
-from trainer.evaluate import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
+from trainer.envelope.counted_step import META
 from trainer.spec import Config
+from trainer.training.evaluate import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
 
 
 def count_reference_step(config: Config, vocab_size: int) -> StepCounts:

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.corpus import open_corpus
-from trainer.data import Batches
-from trainer.evaluate import evaluate
-from trainer.schedule import Schedule
 from trainer.spec import Config, TrialOk, TrialSpec
+from trainer.training.data import Batches
+from trainer.training.evaluate import evaluate
+from trainer.training.schedule import Schedule
 
 LOG_EVERY = 10
 GIB = 1 << 30

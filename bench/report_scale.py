@@ -22,11 +22,11 @@ from typing import Any
 
 import psutil
 
-from agent.menu import load_menu
-from agent.proxy_menu import ProxyMenu
+from agent.menu.files import load_menu
+from agent.menu.proxy_menu import ProxyMenu
+from autoresearch.errors import SpecError
 from bench.figure import Figure
 from tests.support.rows import Simulator, write_journal
-from trainer.errors import SpecError
 from trainer.spec import Config
 from trajectory.rows import CampaignRow, IterationRow, Row
 

@@ -14,11 +14,11 @@ import time
 from random import Random
 from statistics import fmean, stdev
 
-from agent.menu import load_menu
+from agent.menu.files import load_menu
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
-from agent.rails import Rails
 from bench.figure import Figure
 from trainer.spec import Budget, Config, TrialFailed, TrialOk
 from trajectory.evidence import Evidence

@@ -25,8 +25,8 @@ import numpy as np
 from bench.figure import Figure
 from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
+from trainer.isolation.supervisor import LocalExecutor
 from trainer.spec import Budget, CurvePoint, TrialSpec, parse_result
-from trainer.supervisor import LocalExecutor
 
 ROUNDS = 3
 STEPS = 80

@@ -11,8 +11,8 @@ from statistics import median
 from bench import trivial_trial
 from bench.figure import Figure
 from tests.support.configs import config
+from trainer.isolation.supervisor import LocalExecutor
 from trainer.spec import TrialFailed, TrialSpec
-from trainer.supervisor import LocalExecutor
 
 WARM_TRIALS = 40
 COLD_TRIALS = 3

@@ -1,71 +1,133 @@
-"""The arrows between rooms, checked on every import statement in the source."""
+"""The rooms and the arrows between them, checked on every import statement in the source."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-ROOMS = ("agent", "trainer", "trajectory", "proposer_prompts", "tests", "bench")
-PLAIN = {"trainer.spec", "trainer.errors"}
-"""What ``trajectory`` may know of ``trainer``: data, and the root of the exceptions."""
+from tests.support.places import ROOT
+
+HOUSE = ("autoresearch", "agent", "funnel", "trainer", "trajectory")
+PLAIN = {"trainer.spec"}
+"""What ``trajectory`` may know of ``trainer``: data."""
+MOST_FILES = 16
+"""On one floor: more than a reader takes in at a glance."""
+CROWDED = {"trajectory.report": 24}
+"""Floors that have more, and may not grow."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the product, by name; a package by its own."""
+    found = {}
+    for room in HOUSE:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
 
 
 def imported(path: Path) -> Iterator[str]:
+    """The modules of the product that a file imports, wherever in it the import stands."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module or ""
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                if submodule in MODULES:
+                    yield submodule
+                elif node.module in MODULES:
+                    yield node.module
 
 
-def sources(room: str) -> list[Path]:
-    return sorted((ROOT / room).rglob("*.py"))
+IMPORTS = {name: set(imported(path)) for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    """``agent.search`` for ``agent.search.loop``; the cellar is one room."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "autoresearch" else ".".join(parts[:2])
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """A way round that comes back to where it began; empty where there is none."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 @pytest.mark.parametrize(
-    ("room", "may"),
+    ("house", "may"),
     [
-        ("agent", {"agent", "trainer", "trajectory"}),
-        ("trajectory", {"trajectory", *PLAIN}),
-        ("trainer", {"trainer"}),
+        ("autoresearch", {"autoresearch"}),
+        ("agent", {"autoresearch", "agent", "trainer", "trajectory"}),
+        ("funnel", {"autoresearch", "agent", "funnel", "trainer", "trajectory"}),
+        ("trajectory", {"autoresearch", "trajectory", *PLAIN}),
+        ("trainer", {"autoresearch", "trainer"}),
     ],
 )
-def test_rooms_import_only_along_the_arrows(room: str, may: set[str]) -> None:
-    assert sources(room)
-    for path in sources(room):
-        for module in imported(path):
-            if module.split(".")[0] in ROOMS:
-                allowed = module.split(".")[0] in may or module in may
-                assert allowed, f"{path.relative_to(ROOT)} imports {module}"
+def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
+    """The commands alone look into the funnel; the door into the program alone into the agent."""
+    for module in (name for name in MODULES if name.split(".")[0] == house):
+        allowed = may
+        if room_of(module) == "agent.commands":
+            allowed = may | {"funnel"}
+        if module == "autoresearch.__main__":
+            allowed = may | {"agent"}
+        for other in IMPORTS[module]:
+            along = other.split(".")[0] in allowed or room_of(other) in allowed
+            assert along, f"{module} imports {other}"
+
+
+def test_no_circle_of_modules_or_of_rooms() -> None:
+    """Imports inside functions count too: a circle is one, whenever it is walked."""
+    assert circle(IMPORTS) == []
+    rooms: dict[str, set[str]] = {}
+    for module in MODULES.keys() - {"autoresearch.__main__"}:
+        others = {room_of(other) for other in IMPORTS[module]}
+        rooms.setdefault(room_of(module), set()).update(others - {room_of(module)})
+    assert circle(rooms) == []
+
+
+def test_no_floor_is_crowded() -> None:
+    floors = Counter(str(path.parent.relative_to(ROOT)) for path in MODULES.values())
+    for floor, files in floors.items():
+        most = CROWDED.get(floor.replace("/", "."), MOST_FILES + 1)  # and its __init__
+        assert files <= most, f"{floor} has {files} files"
 
 
 def test_prompts_hold_no_python_logic() -> None:
-    for path in sources("proposer_prompts"):
+    for path in sorted((ROOT / "proposer_prompts").rglob("*.py")):
         body = ast.parse(path.read_text("utf-8")).body
         assert all(isinstance(node, ast.Expr) for node in body), path
 
 
 def test_the_environment_is_read_in_one_module() -> None:
-    """A child's process is made from an allowlist of the environment, in the sandbox; everything
-    else goes through agent.settings."""
+    """A child's process gets an allowlist of it, and a home that the sandbox sets; everything else
+    goes through agent.settings."""
     readers = {
-        str(path.relative_to(ROOT))
-        for room in ("agent", "trainer", "trajectory")
-        for path in sources(room)
+        name
+        for name, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
-    assert readers <= {"trainer/sandbox.py", "trainer/supervisor.py"}
+    assert readers <= {"trainer.machine.environment", "trainer.isolation.kernel.sandbox"}
 
 
-@pytest.mark.parametrize("module", ["trainer.spec", "trajectory.rows", "trajectory.history"])
+@pytest.mark.parametrize("module", ["trainer.spec", "trajectory.rows", "trajectory.history.store"])
 def test_what_remembers_does_not_load_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,8 +14,8 @@ import pytest
 import typer.main
 
 from agent.cli import app
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
 COMMANDS = typer.main.get_command(app)
 

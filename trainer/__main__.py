@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from trainer.errors import AutoresearchError, MachineryError, SpecError
-from trainer.given_file import read_given
-from trainer.spec import TrialSpec, explain
+from autoresearch.errors import AutoresearchError, MachineryError, SpecError
+from autoresearch.given_file import read_given
+from autoresearch.values import explain
+from trainer.spec import TrialSpec
 
 
 def main(
@@ -20,7 +21,7 @@ def main(
     ] = None,
 ) -> None:
     """Train the config in SPEC, score it, and write result.json."""
-    from trainer.child import run_trial  # noqa: PLC0415 (torch takes a second; --help does not)
+    from trainer.training.child import run_trial  # noqa: PLC0415 (torch takes a second; --help does not)
 
     try:
         trial_dir = _directory(spec.parent if out is None else out)

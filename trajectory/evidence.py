@@ -1,7 +1,7 @@
 """All that was measured so far, gathered per config: what proposers see and the judge weighs.
 
 Long runs are left out: they have another budget, so their numbers belong to another scale
-(:mod:`trajectory.fidelity` compares the two).
+(:mod:`trajectory.statistics.fidelity` compares the two).
 
 It grows a row at a time, so that a campaign of a hundred thousand rows costs no more per iteration
 than one of a hundred.
@@ -18,10 +18,11 @@ from typing import Self
 
 from pydantic import Field
 
-from trainer.spec import Config, Frozen, Scalar, TrialFailed, TrialOk
-from trajectory.errors import JournalError
-from trajectory.exact import ExactSum
+from autoresearch.errors import JournalError
+from autoresearch.values import Frozen, Scalar
+from trainer.spec import Config, TrialFailed, TrialOk
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
+from trajectory.statistics.exact import ExactSum
 
 
 @dataclass(slots=True)

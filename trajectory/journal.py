@@ -19,9 +19,8 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from trainer.errors import MachineryError
-from trainer.spec import explain
-from trajectory.errors import JournalError
+from autoresearch.errors import JournalError, MachineryError
+from autoresearch.values import explain
 from trajectory.rows import SCHEMA, CampaignRow, Row, dump_row, parse_row
 
 _BLOCK = 1 << 16

@@ -14,9 +14,8 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from trainer.errors import MachineryError
-from trainer.spec import Frozen
-from trajectory.errors import CampaignLockedError
+from autoresearch.errors import CampaignLockedError, MachineryError
+from autoresearch.values import Frozen
 
 LOCK_NAME = "campaign.lock"
 

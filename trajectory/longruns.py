@@ -24,9 +24,9 @@ from typing import get_args
 import numpy as np
 
 from trainer.spec import Config, TrialFailed
-from trajectory.fidelity import Fidelity, fidelity
 from trajectory.ranking import Ranked
 from trajectory.rows import Finalist, FinalistsRow, StressOutcome, StressRow, StressVerdict
+from trajectory.statistics.fidelity import Fidelity, fidelity
 
 SEVERITY: tuple[StressOutcome, ...] = get_args(StressOutcome)
 """The mildest first."""

@@ -2,7 +2,7 @@
 
 The best of many is lucky as well as good. So configs are ranked by their posterior mean: the mean
 of their runs, each without its seed's effect, shrunk towards where the campaign's other recipes lie
-by as much as the noise of so many runs warrants (:mod:`trajectory.population`).
+by as much as the noise of so many runs warrants (:mod:`trajectory.statistics.population`).
 
 The difference to the baseline is told in the same way, never from the very runs that chose the
 config: it is believed, and has a 95 % interval of Student's t. A config *beats the baseline*
@@ -21,10 +21,11 @@ from functools import cache
 from statistics import NormalDist
 from typing import Protocol, Self
 
-from trainer.spec import Config, Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
-from trajectory.crossed_effects import Measured
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
-from trajectory.population import Population, Posterior
+from trajectory.statistics.crossed_effects import Measured
+from trajectory.statistics.population import Population, Posterior
 
 LEVEL = 0.95
 """Of every interval."""

@@ -17,19 +17,8 @@ from pydantic import (
     model_serializer,
 )
 
-from trainer.spec import (
-    Budget,
-    Config,
-    CorpusInfo,
-    Finite,
-    Frozen,
-    NonNegative,
-    NonNegativeInt,
-    PositiveInt,
-    Scalar,
-    TrialOk,
-    TrialResult,
-)
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
 
 SCHEMA = 3
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and

@@ -40,84 +40,90 @@ class Entry:
 _ENTRIES = (
     Entry(
         "loop",
-        "loop:loop",
+        "night.loop:loop",
         "Propose, train, measure, keep or discard, until the campaign has had ITERS iterations, "
         "TRIALS trials or HOURS of work, whichever is given and comes first.",
     ),
-    Entry("top", "top:top", "The K best distinct configs, by posterior mean shrunk by the noise."),
+    Entry(
+        "top",
+        "night.top:top",
+        "The K best distinct configs, by posterior mean shrunk by the noise.",
+    ),
     Entry(
         "stress",
-        "stress:stress",
+        "launch.stress:stress",
         "Train the best distinct configs for a full schedule: which stand it?",
     ),
     Entry(
         "calibrate",
-        "loop:calibrate",
+        "night.loop:calibrate",
         "Replicate the baseline and say how noisy one run is: what decisions are measured against.",
     ),
-    Entry("check", "check:check", "Read raw replies on stdin, print a verdict for each."),
+    Entry("check", "night.check:check", "Read raw replies on stdin, print a verdict for each."),
     Entry(
         "envelope",
-        "envelope:envelope",
+        "machine.envelope:envelope",
         "Measure speed and memory of the menu's baseline at each batch, sequence and precision.",
     ),
     Entry(
         "compare",
-        "compare:compare",
+        "machine.compare:compare",
         "Train the menu's baseline with each backend, and set speed, memory and loss side by side.",
     ),
     Entry(
         "import",
-        "import_:import_",
+        "record.import_:import_",
         "Make a read-only campaign of a trajectory: for top, report, export and loop --prior.",
     ),
     Entry(
         "export",
-        "export:export",
+        "record.export:export",
         "Write a campaign as an Optuna study, a table, MLflow runs or training data.",
     ),
     Entry(
         "handoff",
-        "handoff:handoff",
+        "launch.handoff:handoff",
         "Write the launch plan of a campaign's finalists: recipe, scripts, layout, money, "
         "forecast.",
     ),
     Entry(
         "verify",
-        "verify:verify",
+        "launch.verify:verify",
         "Compare the loss of a cloud run with the forecast of its launch plan.",
     ),
     Entry(
         "preflight",
-        "preflight:preflight",
+        "launch.preflight:preflight",
         "A few steps of a recipe at toy width, under torchrun, in every parallelism.",
     ),
     Entry(
         "report",
-        "report:report",
+        "record.report:report",
         "Write the campaign as one HTML page that needs no network, and its figures as SVG "
         "and PNG.",
     ),
     Entry(
         "reindex",
-        "reindex:reindex",
+        "record.reindex:reindex",
         "Delete the history and rebuild it from trajectory.jsonl, which is the truth.",
     ),
     Entry(
         "serve",
-        "serve:serve",
+        "record.serve:serve",
         "Show campaigns as they run: a page, a JSON interface, events, /healthz and /metrics.",
     ),
     Entry(
         "doctor",
-        "doctor:doctor",
+        "machine.doctor:doctor",
         "Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint.",
     ),
     Entry(
-        "cost", "cost:app", "What a search costs on the desk and in the cloud, and when it pays."
+        "cost",
+        "launch.cost:app",
+        "What a search costs on the desk and in the cloud, and when it pays.",
     ),
-    Entry("data", "data:app", "The texts that proxies are trained and measured on."),
-    Entry("menu", "menu:app", "The menus of knobs that a search may turn."),
+    Entry("data", "machine.data:app", "The texts that proxies are trained and measured on."),
+    Entry("menu", "night.menu:app", "The menus of knobs that a search may turn."),
 )
 
 ENTRIES = {entry.name: entry for entry in _ENTRIES}

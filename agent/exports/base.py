@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.campaign import JOURNAL_FILE, menu_of
-from agent.menu import ProxyMenu
-from trajectory.errors import FormatError
+from agent.menu.files import ProxyMenu
+from agent.search.campaign import JOURNAL_FILE, menu_of
+from autoresearch.errors import FormatError
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, Row

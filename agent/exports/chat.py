@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.exports.base import Exported, Subject, whole_file
-from agent.proposers.completions import Message
-from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations
-from trajectory.errors import FormatError
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations
+from autoresearch.errors import FormatError
 from trajectory.rows import Attempt, IterationRow
 
 NO_REPLY = "exchanges brought no whole reply"

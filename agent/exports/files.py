@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.campaign import JOURNAL_FILE
 from agent.exports.base import Exported, Subject, whole_file
+from agent.search.campaign import JOURNAL_FILE
 from trajectory.formats.csv_file import write_csv
 from trajectory.formats.foreign import IMPORTED_FILE
 from trajectory.formats.parquet_file import write_parquet

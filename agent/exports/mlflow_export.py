@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from agent.exports.base import Exported, Subject, whole_database
+from autoresearch.errors import FormatError
+from trainer.isolation.trial_files import read_curve
 from trainer.spec import CurvePoint
-from trainer.trial_files import read_curve
-from trajectory.errors import FormatError
 from trajectory.formats.mlflow_runs import write_runs, write_trials
 from trajectory.formats.tracked import tracked_trials
-from trajectory.tables import hidden
+from trajectory.history.tables import hidden
 
 
 def export_mlflow(subject: Subject, where: str) -> Exported:

@@ -26,14 +26,14 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.exports.base import Exported, Subject, whole_database
-from agent.knob import Knob
-from trajectory.errors import FormatError
+from agent.menu.knob import Knob
+from autoresearch.errors import FormatError
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
 from trajectory.formats.tracked import seconds_of
+from trajectory.history.tables import hidden
 from trajectory.rows import BaselineRow, IterationRow, Row
-from trajectory.tables import hidden
 
 BATCH = 500
 _UNUSABLE = (

@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 
 from agent.loggers.base import RunEvent, RunLogger
-from trainer.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError
 
 QUEUE_EVENTS = 20_000
 """Some minutes of events on the fastest machine, and a few megabytes."""

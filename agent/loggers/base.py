@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from trainer.spec import CurvePoint, Scalar, TrialSpec
+from autoresearch.values import Scalar
+from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Role, TrialRecord
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from agent.errors import SettingsError
 from agent.loggers.background import BackgroundLogger
 from agent.loggers.base import CampaignFacts, RunLogger
-from agent.wording import did_you_mean, shown
+from autoresearch.errors import SettingsError
+from autoresearch.words import did_you_mean, shown
 
 DEFAULT_PROJECT = "autoresearch"
 TRACKERS = ("mlflow", "wandb", "tensorboard")

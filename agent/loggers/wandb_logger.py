@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.errors import SettingsError
 from agent.loggers.base import (
     CampaignFacts,
     RunEvent,
@@ -16,6 +15,7 @@ from agent.loggers.base import (
     TrialPoint,
     iteration_metrics,
 )
+from autoresearch.errors import SettingsError
 from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, IterationRow
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.judge import Rules
-from agent.menu import ProxyMenu
-from agent.priors import Prior
-from trainer.errors import AutoresearchError
-from trainer.spec import Config, CorpusInfo, Scalar
+from agent.menu.files import ProxyMenu
+from agent.proposers.priors import Prior
+from autoresearch.errors import AutoresearchError
+from autoresearch.values import Scalar
+from trainer.spec import Config, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.rows import Attempt, ProposerRecord
 

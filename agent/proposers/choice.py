@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.errors import SettingsError
-from agent.priors import Prior
+from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
-from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.informed import InformedProposer
-from agent.proposers.prompt import Prompter
+from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.priors import Prior
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
-from agent.rails import Rails
-from agent.settings import CampaignSettings, Environment
-from trainer.given_file import read_given
+from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import Environment
+from autoresearch.errors import SettingsError
+from autoresearch.given_file import read_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ def _choose(
             "hybrid, on the sampler alone: AUTORESEARCH_LLM_BASE_URL is not set",
         )
     # The client of these two takes longer to load than all the rest of the command.
-    from agent.proposers.endpoint import Endpoint  # noqa: PLC0415
-    from agent.proposers.llm import LlmProposer  # noqa: PLC0415
+    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+    from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
     endpoint = Endpoint.of(environment, modes_path=directory / "endpoint.json")
     llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / CONVERSATIONS_DIR))

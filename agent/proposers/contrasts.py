@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from agent.menu import ProxyMenu
-from trainer.spec import Scalar
+from agent.menu.files import ProxyMenu
+from autoresearch.values import Scalar
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.space import rounded
-from agent.rails import Rails
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.priors import Prior
 from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.priors import Prior
 
 
 class InformedProposer:

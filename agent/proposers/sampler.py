@@ -34,6 +34,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import (
     Draw,
@@ -45,8 +46,7 @@ from agent.proposers.draws import (
 )
 from agent.proposers.prior_trials import prior_trials
 from agent.proposers.space import Axis, axes_of
-from agent.rails import Rails
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.rows import ProposerRecord
 

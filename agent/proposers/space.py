@@ -12,9 +12,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from agent.knob import Knob
-from agent.menu import ProxyMenu
-from trainer.spec import Scalar
+from agent.menu.files import ProxyMenu
+from agent.menu.knob import Knob
+from autoresearch.values import Scalar
 
 SIGNIFICANT_DIGITS = 4
 """Of a drawn float: finer than any effect of a knob, and short enough to read."""

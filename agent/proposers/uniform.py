@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import exhausted, first_allowed, rng_for, uniform_draws
-from agent.rails import Rails
 from trajectory.rows import ProposerRecord
 
 MAX_DRAWS = 500

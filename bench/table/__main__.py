@@ -19,17 +19,17 @@ import torch
 import typer
 from rich.console import Console
 
-from agent.campaign import hardware
-from agent.campaign_settings import new_settings
-from agent.commands.corpora import prepared_corpus
-from agent.menu import load_menu
-from agent.settings import CampaignSettings
+from agent.menu.files import load_menu
+from agent.search.campaign import hardware
+from agent.search.campaign_settings import new_settings
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.corpora import prepared_corpus
 from bench.table.plan import BLOCKS, SHORT_STEPS, Job, Plan
 from bench.table.store import TableStore, TableTrial
 from trainer.corpus import Corpus
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.isolation.trial_files import read_curve
 from trainer.spec import Budget, Limits, TrialOk, TrialSpec
-from trainer.supervisor import LocalExecutor
-from trainer.trial_files import read_curve
 
 WALL_S = 7200.0
 """Generous, since the lowest priority may wait long for a core."""

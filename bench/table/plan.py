@@ -16,12 +16,13 @@ from statistics import fmean
 
 import torch
 
-from agent.knob import Knob
-from agent.menu import ProxyMenu
+from agent.menu.files import ProxyMenu
+from agent.menu.knob import Knob
 from agent.proposers.space import rounded
+from autoresearch.errors import SpecError
+from autoresearch.values import Scalar
 from bench.table.store import TableTrial
-from trainer.errors import SpecError
-from trainer.spec import Budget, Config, Scalar
+from trainer.spec import Budget, Config
 
 BLOCKS = 16
 SPACE, NEAR = 50, 50

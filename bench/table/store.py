@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from trainer.spec import Frozen, NonNegativeInt, PositiveInt
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 
 PUBLISHED = Path(__file__).with_name("trials.parquet")
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from agent.cli import app
-from agent.display import trial_line
-from agent.pruning import prune_rule
+from agent.search.pruning import prune_rule
+from agent.workbench.display import trial_line
 from tests.support.configs import config
 from tests.support.reports import simulated
 from tests.support.rows import write_journal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.judge import Assessment, Rules, assess
+from tests.support.places import ROOT
 from trajectory.ranking import Noise
 
 NOISE = Noise(sigma=0.05, dof=20, sigma_d=0.06)
@@ -130,7 +130,7 @@ def test_useless_candidates_are_rarely_kept_and_cheap() -> None:
 
 def test_the_documented_power_of_the_race_is_what_it_has() -> None:
     """Every row of the table in docs/decisions.md, to two points and a tenth of a run."""
-    text = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text("utf-8")
+    text = (ROOT / "docs" / "decisions.md").read_text("utf-8")
     rows = re.findall(r"^\| ([−\d.]+) \| (\d+) % \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 6
     for gain, percent, runs in rows:

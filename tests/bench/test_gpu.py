@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.menu import load_menu
-from agent.settings import CampaignSettings
+from agent.menu.files import load_menu
+from agent.settings.campaign import CampaignSettings
 from bench.gpu import main
 from bench.gpu_figures import figures, standings, table
 from bench.gpu_loop import bf16_menu
 from bench.gpu_race import DEFAULT, Course, Lap, Start, entrants
 from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
+from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
-from trainer.ceiling import Ceiling, Product
 from trainer.envelope import random_corpus
+from trainer.machine.ceiling import Ceiling, Product
 
-ROOT = Path(__file__).parents[2]
 AGENT_ALONE = "typer rich optuna openai sqlalchemy tenacity jinja2 matplotlib pydantic_settings"
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from bench import reference_gpt
 from tests.support.configs import config
-from trainer.child import run_trial
 from trainer.envelope import random_corpus
 from trainer.spec import Budget, TrialOk, TrialSpec
+from trainer.training.child import run_trial
 
 VOCAB = 300
 

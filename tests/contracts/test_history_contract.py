@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from autoresearch.errors import CampaignLockedError, HistoryError, JournalError
 from tests.support import postgres
 from tests.support.configs import config
 from tests.support.rows import (
@@ -22,10 +23,10 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trajectory import ranking, tables
-from trajectory.errors import CampaignLockedError, HistoryError, JournalError
+from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.history import History, reindex
+from trajectory.history import tables
+from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
 from trajectory.lock import CampaignLock
 from trajectory.rows import (

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent.proposers.base import Memory, Proposer, ProposerError
-from agent.proposers.endpoint import Endpoint
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
-from agent.proposers.llm import LlmProposer
-from agent.proposers.patience import Patience
-from agent.proposers.prompt import Prompter
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.scripted import ScriptedProposer
 from agent.proposers.uniform import RandomProposer

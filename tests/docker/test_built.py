@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 
 from tests.support.containers import Engine, debian, give, why_not
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 STAND_IN = ROOT / "tests" / "docker" / "stand_in"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOKEN = "not-a-secret-but-thirty-two-long"

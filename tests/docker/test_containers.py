@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 REQUIREMENTS = ROOT / "docker" / "requirements.py"
 
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from agent.campaign import hardware, versions
+from agent.search.campaign import hardware, versions
+from autoresearch.errors import CorpusError
+from tests.support.places import ROOT
 from trainer.corpus import Corpus, prepare
-from trainer.errors import CorpusError
+from trainer.isolation.supervisor import LocalExecutor
 from trainer.spec import Config, Limits, TrialOk, TrialSpec
-from trainer.supervisor import LocalExecutor
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow
 
-JOURNAL = Path(__file__).parents[2] / "docs" / "demo" / "trajectory.jsonl"
+JOURNAL = ROOT / "docs" / "demo" / "trajectory.jsonl"
 ROWS = list(read_rows(JOURNAL))
 NEAR_BPB = 0.01
 """Another processor rounds otherwise, and in 60 steps roundings grow; a change of what is computed

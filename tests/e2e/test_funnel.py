@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "funnel.sh"
+from tests.support.places import ROOT
+
+SCRIPT = ROOT / "docs" / "funnel.sh"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.campaigns import Toy
 from tests.support.openai_server import OpenAIServer, hangs, says
-from trainer.sealed_spec import sealed_path
+from trainer.isolation.sealed_spec import sealed_path
 from trajectory.rows import SCHEMA
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.doctor_endpoint import asked
 from agent.proposers.base import ProposerError
-from agent.proposers.completions import Message
-from agent.proposers.endpoint import ContextError, Endpoint
-from agent.proposers.llm import LlmProposer
-from agent.proposers.patience import Patience
-from agent.proposers.prompt import Prompter
-from agent.settings import Environment
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.endpoint import ContextError, Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
+from agent.settings.environment import Environment
+from agent.workbench.doctor_endpoint import asked
 from tests.support.memories import RAILS, memory_of
 from tests.support.real_model import SERVERS, real_model, why_not
 from trainer.spec import Budget

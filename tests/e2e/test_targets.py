@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.funnel.projection import project
-from agent.funnel.shape import Shape
-from agent.funnel.target import load_target
-from agent.menu import load_menu
+from agent.menu.files import load_menu
+from funnel.plan.projection import project
+from funnel.target.architecture import load_target
+from funnel.target.shape import Shape
 from tests.support.campaigns import Toy
 from trainer.spec import Config
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:

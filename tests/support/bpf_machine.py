@@ -1,11 +1,12 @@
-"""The kernel's interpreter of seccomp programs, as far as :mod:`trainer.bpf` writes them."""
+"""The kernel's interpreter of seccomp programs, as far as :mod:`trainer.isolation.kernel.bpf`
+writes them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 
-from trainer import bpf
+from trainer.isolation.kernel import bpf
 
 
 def run(

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 
 from tests.support.hostile import run
+from trainer.isolation.kernel.syscalls import ARCHITECTURES
 from trainer.spec import TrialFailed
-from trainer.syscalls import ARCHITECTURES
 
 __all__ = ["ENTRY", "run"]
 

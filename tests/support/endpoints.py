@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agent.proposers.completions import Message
-from agent.proposers.endpoint import Endpoint
-from agent.proposers.patience import Patience
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
 from tests.support.openai_server import OpenAIServer
 
 KEY = "sk-very-secret-0123456789"

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.configs import config
 from trainer.envelope import Envelope, EnvelopePoint, EnvelopeSettings
-from trainer.memory import DeviceLimit
+from trainer.memory.estimate import DeviceLimit
 from trainer.spec import Config
 
 GB10_VOCAB = 50257

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import CorpusError, MachineryError, SpecError
+from autoresearch.errors import CorpusError, MachineryError, SpecError
 from trainer.spec import TrialSpec
 
 ENTRY = "tests.support.hostile:run"

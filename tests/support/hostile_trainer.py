@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import trainer.child  # noqa: F401 (so that the fork server imports it)
+import trainer.training.child  # noqa: F401 (so that the fork server imports it)
 from tests.support.hostile import run
 
 __all__ = ["run"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support import hostile
 from tests.support.trials import trial_spec
-from trainer.supervisor import LocalExecutor
+from trainer.isolation.supervisor import LocalExecutor
 
 
 def main() -> None:

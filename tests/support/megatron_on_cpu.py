@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from autoresearch.values import Frozen
 from trainer.backends import Backend
-from trainer.backends.megatron import MegatronBackend
+from trainer.backends.megatron.backend import MegatronBackend
 from trainer.corpus import open_corpus
-from trainer.data import Batches
-from trainer.evaluate import evaluate
-from trainer.schedule import Schedule
-from trainer.spec import Frozen, TrialSpec
-from trainer.train import train
+from trainer.spec import TrialSpec
+from trainer.training.data import Batches
+from trainer.training.evaluate import evaluate
+from trainer.training.schedule import Schedule
+from trainer.training.train import train
 
 ENTRY = "tests.support.megatron_on_cpu:run"
 MEASURED = "measured.json"

@@ -7,12 +7,13 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from agent.menu import ProxyMenu, load_menu
+from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory
-from agent.rails import Rails
+from autoresearch.errors import SpecError
+from autoresearch.values import Scalar
 from tests.support.rows import baseline_row, failed, iteration_row, ok, trial
-from trainer.errors import SpecError
-from trainer.spec import Budget, Config, Scalar
+from trainer.spec import Budget, Config
 from trajectory.evidence import Evidence
 from trajectory.rows import Decision
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.configs import config
+from tests.support.places import ROOT
 from tests.support.rows import (
     Simulator,
     at,
@@ -35,7 +36,7 @@ from trajectory.rows import (
     Verdict,
 )
 
-MENU = (Path(__file__).parents[2] / "agent" / "menus" / "cpu-tiny.toml").read_text("utf-8")
+MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
 DOMAINS = (
     KnobDomain("lr", 1e-3, low=1e-4, high=1e-2, is_log=True),
     KnobDomain("beta2", 0.95, low=0.8, high=0.999),

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from agent.priors import Prior, PriorConfig
+from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
+from autoresearch.errors import SpecError
 from tests.support.memories import MENU, RAILS, fresh_memory, remember
-from trainer.errors import SpecError
 from trainer.spec import Config
 
 SIGMA = 0.03

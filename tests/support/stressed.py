@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent.menu import load_menu
+from agent.menu.files import load_menu
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.schedule import Schedule
 from trainer.spec import Budget, Config, CurvePoint
+from trainer.training.schedule import Schedule
 from trajectory.rows import (
     Decision,
     Finalist,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoresearch.errors import JournalError
 from tests.support.configs import config
 from tests.support.rows import (
     Simulator,
@@ -23,10 +24,9 @@ from tests.support.rows import (
     trial,
 )
 from trainer.spec import Config
-from trajectory.errors import JournalError
 from trajectory.evidence import ConfigEvidence, Evidence
-from trajectory.exact import ExactSum
 from trajectory.rows import Attempt, Decision, EventRow, ProposerRecord, Row, TrialRecord, Verdict
+from trajectory.statistics.exact import ExactSum
 
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
 

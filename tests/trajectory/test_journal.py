@@ -18,13 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoresearch.errors import JournalError, MachineryError
+from tests.support.places import ROOT
 from tests.support.rows import Simulator, campaign_row, iteration_row, write_journal
-from trainer.errors import MachineryError
-from trajectory.errors import JournalError
 from trajectory.journal import Journal, read_records, read_rows
 from trajectory.rows import SCHEMA, CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
 
-ROOT = Path(__file__).parent.parent.parent
 ROWS = list(Simulator(2).rows(8))
 RECORD = (dump_row(ROWS[-1]) + "\n").encode()
 BEFORE = "".join(dump_row(row) + "\n" for row in ROWS[:-1]).encode()

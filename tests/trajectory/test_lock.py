@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.errors import MachineryError
-from trajectory.errors import CampaignLockedError
+from autoresearch.errors import CampaignLockedError, MachineryError
+from tests.support.places import ROOT
 from trajectory.lock import LOCK_NAME, CampaignLock
-
-ROOT = Path(__file__).parent.parent.parent
 
 HOLDER = """
 import sys

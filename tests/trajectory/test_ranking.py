@@ -23,10 +23,10 @@ from tests.support.rows import (
 )
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
-from trajectory.exact import ExactSum
-from trajectory.population import MIN_CONFIGS, Population
 from trajectory.ranking import Noise, Ranked, rank, student_t, top
 from trajectory.rows import Row
+from trajectory.statistics.exact import ExactSum
+from trajectory.statistics.population import MIN_CONFIGS, Population
 
 SIGMA = 0.056
 ANY = config()

@@ -1,1 +1,2 @@
-"""What a training step does on a GPU, counted without one: see :mod:`trainer.accounting.step`."""
+"""What a training step does on a GPU, counted without one: see
+:mod:`trainer.envelope.counted_step`."""

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from autoresearch.errors import SpecError
+from autoresearch.values import Frozen, NonNegative, Positive, explain
 from trainer.accounting.work import StepCounts, Work
-from trainer.errors import SpecError
-from trainer.spec import Frozen, NonNegative, Positive, explain
 
 
 class DeviceDescription(Frozen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer.backends.base import Backend
-from trainer.backends.megatron import MegatronBackend
+from trainer.backends.megatron.backend import MegatronBackend
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import BackendName, Fp8Recipe
 

@@ -31,11 +31,10 @@ class Backend(Protocol):
         differentiated once: so it need not keep the logits until then. After ``model.eval()`` it
         returns ``nll_BT``, each target's, in fp64: whatever precision its logits are computed in,
         log-softmax is fp64, so that the held-out number is that of its logits to nine digits. No
-        more than :data:`trainer.chunks.EXACT_LOGITS_AT_ONCE` of them are fp64 at once. (On CUDA its
-        exponentials may be fp32, whose errors cancel to eight digits.) T may be shorter than the
-        config's. A model that never holds the logits of all tokens says ``chunks_logits``.
+        more than :data:`trainer.memory.chunks.EXACT_LOGITS_AT_ONCE` of them are fp64 at once. (On
+        CUDA its exponentials may be fp32, whose errors cancel to eight digits.) T may be shorter
+        than the config's. A model that never holds the logits of all tokens says ``chunks_logits``.
         The first loss is near ln(vocab_size). Every parameter gets a gradient, is a matrix exactly
         where it has more than one dimension, and is fp32 unless the model brings its own optimizer
-        (:class:`trainer.optimizer.BringsOptimizer`).
-        """
+        (:class:`trainer.backends.optimizer.BringsOptimizer`)."""
         ...

@@ -2,9 +2,8 @@
 
 torch hashes its own sources and Triton the 200 MB of its library before either looks up what was
 compiled: some 0.7 s of processor time in every process that compiles. Both remember the result, so
-the fork server computes it before it forks (:mod:`trainer.forkserver`). Neither key asks a device
-for anything, and neither must: a process that has touched CUDA cannot be forked.
-"""
+the fork server computes it before it forks (:mod:`trainer.isolation.forkserver`). Neither key asks
+a device for anything, and neither must: a process that has touched CUDA cannot be forked."""
 
 from __future__ import annotations
 

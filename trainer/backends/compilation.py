@@ -10,8 +10,8 @@ same shapes still traces (Dynamo keeps nothing), and then loads what it would ha
 config of other shapes compiles anew. Whether 60 steps repay that is not yet measured on any GPU.
 
 One thread, one process: Inductor's pool of compile workers needs POSIX semaphores, and so /dev/shm,
-which a trial may not write (:func:`trainer.sandbox.allowed_environment` turns the pool off).
-"""
+which a trial may not write (:func:`trainer.machine.environment.allowed_environment` turns the pool
+off)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainer.errors import MachineryError
+from autoresearch.errors import MachineryError
 
 FEW_TOKENS = 16
 _COMPILER_ERRORS = (

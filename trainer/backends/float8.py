@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainer.errors import SpecError
+from autoresearch.errors import SpecError
 from trainer.spec import Config
 
 CAPABILITY = (8, 9)

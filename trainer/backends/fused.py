@@ -1,6 +1,6 @@
 """The transformer's blocks and loss on :mod:`trainer.backends.kernels`: a step on a GPU.
 
-The same functions as :class:`trainer.backends.torch_gpt.Block` and :mod:`linear_cross_entropy`
+The same functions as :class:`trainer.backends.blocks.Block` and :mod:`linear_cross_entropy`
 compute, cut where the memory's traffic wants it. A block keeps for its backward pass the residual
 stream at both norms, queries, keys, values and attention's output, and the activation's input: ten
 widths of the model a token at F = 4 D, where autograd over torch's operators keeps sixteen. The
@@ -30,10 +30,10 @@ from trainer.backends.weights import (
     add_product_fp32_,
     product_fp32,
 )
-from trainer.chunks import chunk_tokens
+from trainer.memory.chunks import chunk_tokens
 
 if TYPE_CHECKING:
-    from trainer.backends.torch_gpt import Block, Norm, Rotary
+    from trainer.backends.blocks import Block, Norm, Rotary
 
 
 class FusedBlock:
@@ -87,7 +87,7 @@ class FusedHead:
         )
 
     def chunks(self, x_ND: Tensor, targets_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        """As many tokens at once as :mod:`trainer.chunks` lets have logits."""
+        """As many tokens at once as :mod:`trainer.memory.chunks` lets have logits."""
         chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
         return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
 

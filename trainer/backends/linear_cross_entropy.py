@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from trainer.chunks import EXACT_LOGITS_AT_ONCE, chunk_tokens
+from trainer.memory.chunks import EXACT_LOGITS_AT_ONCE, chunk_tokens
 
 LossAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 """What :func:`loss_and_gradient` is, compiled or not."""

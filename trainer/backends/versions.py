@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from trainer.errors import MachineryError
+from autoresearch.errors import MachineryError
 
 Release = tuple[int, int]
 """Major and minor; both packages break and mend things between minor versions."""

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainer.errors import MachineryError
+from autoresearch.errors import MachineryError
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autoresearch.errors import CorpusError
 from trainer.corpus.sources import READ_SUFFIXES, SourceReader
 from trainer.corpus.split import NEEDED_BYTES, Split, split
 from trainer.corpus.spool import Indices, Spool
@@ -35,7 +36,6 @@ from trainer.corpus.tokenization import (
     vocab_size,
 )
 from trainer.corpus.workspace import TokenFile, Workspace, WrittenTokens
-from trainer.errors import CorpusError
 from trainer.spec import CorpusInfo
 
 FORMAT = 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer.errors import CorpusError
+from autoresearch.errors import CorpusError
 
 LINE_BYTES = 64 << 20
 """The longest JSONL line read: a file without line ends must not fill the memory."""

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from autoresearch.errors import CorpusError
 from trainer.corpus.records import dataset_documents, jsonl_documents, parquet_documents
 from trainer.corpus.text import cut
-from trainer.errors import CorpusError
 
 TEXT_SUFFIXES = frozenset(
     ".txt .text .md .markdown .rst .adoc .tex .org .py .pyi .c .h .cc .cpp .hpp .cu .cuh .rs .go "

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoresearch.errors import CorpusError
 from trainer.corpus.spool import Indices, Spool
-from trainer.errors import CorpusError
 
 HELDOUT_AT_MOST_ONE_IN = 10
 """Never more than a tenth of the de-duplicated text is held out."""

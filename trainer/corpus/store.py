@@ -20,9 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ValidationError
 
+from autoresearch.errors import CorpusError
+from autoresearch.values import explain
 from trainer.corpus.tokenization import Tokenizer, load_tokenizer, token_dtype
-from trainer.errors import CorpusError
-from trainer.spec import CorpusInfo, explain
+from trainer.spec import CorpusInfo
 
 META = "meta.json"
 TRAIN = "train.bin"

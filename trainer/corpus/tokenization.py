@@ -17,8 +17,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from trainer.errors import CorpusError
-from trainer.given_file import read_given
+from autoresearch.errors import CorpusError
+from autoresearch.given_file import read_given
 
 Tokens = npt.NDArray[np.unsignedinteger]
 

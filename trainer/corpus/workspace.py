@@ -21,10 +21,10 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
+from autoresearch.errors import CorpusError
 from trainer.corpus.disk import writing_to
 from trainer.corpus.store import Corpus, is_intact, open_corpus
 from trainer.corpus.tokenization import Tokens
-from trainer.errors import CorpusError
 
 BUILDING = ".building-"
 LOCK = ".lock"

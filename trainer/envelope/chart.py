@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoresearch.errors import MachineryError
 from trainer.envelope.envelope import Envelope
 from trainer.envelope.grid import Grid
 from trainer.envelope.points import EnvelopePoint
-from trainer.errors import MachineryError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,12 +9,12 @@ from typing import Protocol, Self
 
 from pydantic import ValidationError
 
+from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.given_file import read_given
+from autoresearch.values import Finite, Frozen, NonNegative, explain
 from trainer.envelope.fit import MemoryFit, fit
 from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
-from trainer.errors import EnvelopeError, MachineryError
-from trainer.given_file import read_given
-from trainer.memory import DeviceLimit
-from trainer.spec import Finite, Frozen, NonNegative, explain
+from trainer.memory.estimate import DeviceLimit
 
 ENVELOPE_FILE = "envelope.json"
 

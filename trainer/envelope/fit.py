@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import linear_regression
 
+from autoresearch.errors import EnvelopeError
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.envelope.points import EnvelopePoint
-from trainer.errors import EnvelopeError
-from trainer.spec import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 
 MIB_PER_GIB = 1024
 

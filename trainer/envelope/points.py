@@ -11,17 +11,9 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import NonNegativeInt, ValidationError, model_validator
 
-from trainer.errors import EnvelopeError, MachineryError
-from trainer.spec import (
-    Config,
-    FailureStatus,
-    Frozen,
-    NonNegative,
-    Positive,
-    PositiveInt,
-    explain,
-    make_config,
-)
+from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
+from trainer.spec import Config, FailureStatus, make_config
 
 
 class Cell(NamedTuple):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
 from trainer.envelope.fit import MemoryFit
-from trainer.memory import AnalyticMemory, device_limit
+from trainer.memory.estimate import AnalyticMemory, device_limit
 from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
 class FittedMemory:
-    """An envelope's lines, carried over to other shapes; an :class:`agent.rails.MemoryModel`.
+    """An envelope's lines, carried over to other shapes; an :class:`agent.menu.rails.MemoryModel`.
 
     A config of the shape that was measured gets the line's own value. Another shape or vocabulary
     gets it times the ratio of the two configs' analytic estimates at the same batch, sequence and

@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.values import explain
 from trainer.corpus import Corpus
 from trainer.envelope.envelope import DeviceUse
 from trainer.envelope.points import (
@@ -20,17 +22,8 @@ from trainer.envelope.points import (
 )
 from trainer.envelope.random_corpus import random_corpus
 from trainer.envelope.wall import Wall
-from trainer.errors import MachineryError, SpecError
-from trainer.spec import (
-    DEFAULT_RESERVE_GIB,
-    Budget,
-    CurvePoint,
-    Limits,
-    TrialOk,
-    TrialSpec,
-    explain,
-)
-from trainer.supervisor import Executor
+from trainer.isolation.supervisor import Executor
+from trainer.spec import DEFAULT_RESERVE_GIB, Budget, CurvePoint, Limits, TrialOk, TrialSpec
 from trainer.telemetry import TELEMETRY_FILE, Sampler, Telemetry
 
 POINTS_FILE = "points.jsonl"

@@ -1,18 +1,18 @@
 """Where a sweep stops climbing: at the last point before the one that is predicted not to fit.
 
 A GPU with memory of its own refuses what it has not, and a point that ran out is a finding. A
-machine whose GPU shares its memory may hang instead (:mod:`trainer.host_memory`); the limits that
-trials have there should prevent it, and nobody runs into them on purpose unless asked.
+machine whose GPU shares its memory may hang instead (:mod:`trainer.machine.host_memory`); the
+limits that trials have there should prevent it, and nobody runs into them on purpose unless asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoresearch.errors import EnvelopeError
 from trainer.envelope.fit import fit
 from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
-from trainer.errors import EnvelopeError
-from trainer.memory import AnalyticMemory
+from trainer.memory.estimate import AnalyticMemory
 
 
 class Wall:

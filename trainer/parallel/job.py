@@ -7,7 +7,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from trainer.spec import Config, Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from trainer.spec import Config
 
 JOB_FILE = "job.json"
 LOSSES_FILE = "losses.jsonl"

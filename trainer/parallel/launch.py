@@ -17,7 +17,11 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from trainer.errors import MachineryError
+from autoresearch.code import package_root
+from autoresearch.errors import MachineryError
+from autoresearch.values import Frozen
+from trainer.isolation.processes import await_death, descendants
+from trainer.machine.environment import allowed_environment
 from trainer.parallel.job import (
     JOB_FILE,
     LOSSES_FILE,
@@ -28,9 +32,7 @@ from trainer.parallel.job import (
     RankFailure,
     failure_file,
 )
-from trainer.processes import await_death, descendants
-from trainer.sandbox import allowed_environment
-from trainer.spec import Config, Frozen
+from trainer.spec import Config
 
 _GRACE_S = 5.0
 _LOG_FILE = "torchrun.log"
@@ -111,7 +113,7 @@ def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
         process = subprocess.Popen(
             _command(scratch, world_size),
             env=_environment(),
-            cwd=Path(__file__).parent.parent.parent,
+            cwd=package_root(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

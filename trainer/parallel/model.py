@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.backends.blocks import Rotary
 from trainer.backends.kernels.sizes import NORM_EPS
-from trainer.backends.torch_gpt import INIT_STD, Rotary
+from trainer.backends.torch_gpt import INIT_STD
 from trainer.spec import Config
 
 

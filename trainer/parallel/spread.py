@@ -29,7 +29,7 @@ from trainer.parallel.job import Layout, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
 
 EPS = 1e-8
-"""AdamW's, as in :mod:`trainer.optimizer`."""
+"""AdamW's, as in :mod:`trainer.backends.optimizer`."""
 
 
 class Spread:
@@ -198,7 +198,7 @@ def _tensor_plan(*, gated: bool) -> dict[str, ParallelStyle]:
 
 
 def _adamw(model: nn.Module, job: ParallelJob) -> torch.optim.AdamW:
-    """Decay on matrices only, as :mod:`trainer.optimizer` has it."""
+    """Decay on matrices only, as :mod:`trainer.backends.optimizer` has it."""
     parameters = list(model.parameters())
     config = job.config
     return torch.optim.AdamW(

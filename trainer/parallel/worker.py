@@ -9,6 +9,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from trainer.isolation.processes import die_with_parent
 from trainer.parallel.job import (
     JOB_FILE,
     LOSSES_FILE,
@@ -19,9 +20,8 @@ from trainer.parallel.job import (
     RankFailure,
     failure_file,
 )
-from trainer.processes import die_with_parent
-from trainer.schedule import Schedule
 from trainer.spec import Budget
+from trainer.training.schedule import Schedule
 
 TRAIN_TOKENS = 1 << 16
 
@@ -77,8 +77,8 @@ class _Rank:
         """The job's steps under this layout."""
         import numpy as np  # noqa: PLC0415
 
-        from trainer.data import Batches  # noqa: PLC0415
         from trainer.parallel.spread import Spread  # noqa: PLC0415
+        from trainer.training.data import Batches  # noqa: PLC0415
 
         job, config = self._job, self._job.config
         # Words are as unequal as in text, so that there is something to learn.

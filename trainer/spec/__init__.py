@@ -4,8 +4,7 @@ Nothing here imports torch, so the rooms that only remember or decide can import
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
-from trainer.plain_text import plain
-from trainer.spec.config import Config, make_config
+from trainer.spec.config import Config, difference, make_config
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.result import (
@@ -27,17 +26,6 @@ from trainer.spec.trial import (
     TrialSpec,
     makes_code,
 )
-from trainer.spec.values import (
-    Finite,
-    Frozen,
-    NonNegative,
-    NonNegativeInt,
-    PlainText,
-    Positive,
-    PositiveInt,
-    Scalar,
-    explain,
-)
 
 __all__ = [
     "DEFAULT_RESERVE_GIB",
@@ -49,25 +37,16 @@ __all__ = [
     "CurveLines",
     "CurvePoint",
     "FailureStatus",
-    "Finite",
     "Fp8Recipe",
-    "Frozen",
     "KeptCurve",
     "Limits",
-    "NonNegative",
-    "NonNegativeInt",
-    "PlainText",
-    "Positive",
-    "PositiveInt",
     "PruneRule",
-    "Scalar",
     "TrialFailed",
     "TrialOk",
     "TrialResult",
     "TrialSpec",
-    "explain",
+    "difference",
     "make_config",
     "makes_code",
     "parse_result",
-    "plain",
 ]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from trainer.errors import SpecError
-from trainer.spec.values import (
+from autoresearch.errors import SpecError
+from autoresearch.values import (
     Frozen,
     NonNegative,
     NonNegativeInt,
@@ -102,3 +102,9 @@ def make_config(values: dict[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise SpecError(f"no such config can be trained: {explain(error)}") from error
+
+
+def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
+    """The fields of a config that are not the baseline's."""
+    base = baseline.canonical() if baseline else {}
+    return {name: value for name, value in config.canonical().items() if value != base.get(name)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainer.spec.values import Frozen, NonNegativeInt, PositiveInt
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 
 
 class CorpusInfo(Frozen):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from trainer.spec.values import Frozen, PlainText
+from autoresearch.values import Frozen, PlainText
 
 _FP32_MAX = 3.5e38
 """No loss or norm is larger: they are computed in 32 bits."""

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from trainer.errors import SpecError
+from autoresearch.errors import SpecError
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.config import Config
-from trainer.spec.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 
 
 class Budget(Frozen):
@@ -69,8 +69,8 @@ class Limits(Frozen):
     memory_gib: Positive | None = None
     """Memory of the trial and its descendants: resident, swapped, and in page tables."""
     reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
-    """Of the machine's memory, kept from a trial whose GPU shares it (:mod:`trainer.host_memory`).
-    Elsewhere it is not looked at."""
+    """Of the machine's memory, kept from a trial whose GPU shares it
+    (:mod:`trainer.machine.host_memory`). Elsewhere it is not looked at."""
     log_bytes: PositiveInt = 1 << 20
     file_bytes: PositiveInt = 1 << 30
     """The largest file the trial may write."""

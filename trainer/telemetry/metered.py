@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from trainer.isolation.supervisor import Executor, Finished
 from trainer.spec import CurvePoint, TrialOk, TrialSpec
-from trainer.supervisor import Executor, Finished
 
 
 class Meter(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.spec import Frozen, NonNegative, NonNegativeInt
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.telemetry import energy
 from trainer.telemetry.sample import Sample
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from trainer.spec import Finite, Frozen, NonNegativeInt, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trajectory.rows import Text
 
 IMPORTED_FILE = "imported.jsonl"

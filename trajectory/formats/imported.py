@@ -21,8 +21,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from trainer.spec import explain
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
+from autoresearch.values import explain
 from trajectory.formats import results_tsv, single_knob
 from trajectory.formats.foreign import (
     IMPORTED_FILE,

@@ -13,11 +13,11 @@ from uuid import uuid4
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from autoresearch.errors import FormatError
 from trainer.spec import CurvePoint
-from trajectory.errors import FormatError
 from trajectory.formats.foreign import ForeignRun, Measure
 from trajectory.formats.tracked import Tracked, curve_metrics
-from trajectory.tables import hidden
+from trajectory.history.tables import hidden
 
 BATCH = 900
 PARAM_BATCH = 100

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from trainer.spec import explain
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
+from autoresearch.values import explain
 from trajectory.formats.foreign import FormatName, Measure, Skipped
 from trajectory.formats.source import Line, Source
 from trajectory.rows import (

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
 from trajectory.formats.table import Table
 
 BATCH = 5000

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from trainer.spec import Finite, Frozen
+from autoresearch.values import Finite, Frozen
 from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.source import ForeignFile, Line, Source
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from trainer.spec import explain
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
+from autoresearch.values import explain
 from trajectory.formats.foreign import ForeignRun, FormatName, Measure, Skipped
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)

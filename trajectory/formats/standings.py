@@ -1,9 +1,8 @@
 """What another tool's runs add up to, config by config, and which configs are best.
 
 No seed is known, so no two runs are a pair: the noise is pooled over configs that were run more
-than once, and the posterior is that of :mod:`trajectory.population` without seeds. Where nothing
-was run twice the noise is unknown, and a score stands for itself.
-"""
+than once, and the posterior is that of :mod:`trajectory.statistics.population` without seeds. Where
+nothing was run twice the noise is unknown, and a score stands for itself."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Self
 
-from trainer.spec import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
 from trajectory.formats.foreign import ForeignRun, Plain
-from trajectory.population import Population, Posterior
 from trajectory.ranking import believed, difference, interval
+from trajectory.statistics.population import Population, Posterior
 
 
 @dataclass(slots=True)

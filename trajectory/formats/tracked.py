@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from trainer.spec import Config, CurvePoint, Scalar, TrialFailed, TrialOk
+from autoresearch.values import Scalar
+from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
 from trajectory.formats.own import trials_of
 from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialRecord
 

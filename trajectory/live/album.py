@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.spec import Frozen
+from autoresearch.values import Frozen
 
 REDRAW_S = 20.0
 """The least time between two drawings of one campaign."""

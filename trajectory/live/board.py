@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError
 from trajectory.live.album import Album
 from trajectory.live.brief import Brief
 from trajectory.live.follower import JOURNAL_NAME, TELEMETRY_NAME, Follower

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from trainer.spec import Frozen, Scalar, TrialFailed
+from autoresearch.values import Frozen, Scalar
+from trainer.spec import TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.rows import IterationRow
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from trainer.spec import CurvePoint, Frozen, Scalar
+from autoresearch.values import Frozen, Scalar
+from trainer.spec import CurvePoint
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status

@@ -6,7 +6,7 @@ import csv
 from collections import deque
 from pathlib import Path
 
-from trainer.spec import Frozen
+from autoresearch.values import Frozen
 
 SHOWN_SAMPLES = 1800
 """An hour at one sample every two seconds."""

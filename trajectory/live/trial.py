@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.spec import CurveLines, CurvePoint, Frozen, KeptCurve, TrialSpec
+from autoresearch.values import Frozen
+from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
 
 SPEC_NAME = "spec.json"
 RESULT_NAME = "result.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trajectory.longruns import STANDING
+from trajectory.report.drawing.canvas import Picture
 from trajectory.report.effects import KnobEffect
 from trajectory.report.figures import (
     coverage,
@@ -15,13 +16,12 @@ from trajectory.report.figures import (
     proposers,
     spending,
 )
-from trajectory.report.figures.canvas import Picture
 from trajectory.report.findings import Findings
 from trajectory.report.longruns import LongRun
 
 
 def pictures(found: Findings) -> Iterator[Picture]:
-    """Draw them, in the page's order; within :func:`trajectory.report.figures.canvas.style`."""
+    """Draw them, in the page's order; within :func:`trajectory.report.drawing.canvas.style`."""
     if any(point.score for point in found.progress.points) or (
         found.turns and found.progress.baseline
     ):

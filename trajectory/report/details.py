@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.spec import Scalar, TrialOk
+from autoresearch.values import Scalar
+from trainer.spec import TrialOk
 from trajectory.report.knob_domain import value_text
 from trajectory.report.text import shown
 from trajectory.report.wording import seconds

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.spec import Config, Scalar, TrialFailed
-from trajectory.errors import JournalError
+from autoresearch.errors import JournalError
+from autoresearch.values import Scalar
+from trainer.spec import Config, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.report.details import DetailBook, details_of

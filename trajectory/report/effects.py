@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.samples import Sample
 from trajectory.report.statistics import Estimate, of_mean

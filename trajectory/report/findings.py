@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 from trajectory.report.coverage import Coverage
 from trajectory.report.curves import LearningCurve
 from trajectory.report.details import Chunk

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignRanked, Standings

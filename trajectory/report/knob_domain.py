@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainer.spec import Scalar
+from autoresearch.values import Scalar
 from trajectory.report.text import label
 
 MAX_VALUES = 8

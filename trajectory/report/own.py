@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from trainer.spec import Config, FailureStatus, Scalar
+from autoresearch.values import Scalar
+from trainer.spec import Config, FailureStatus
 from trajectory.ranking import Ranked
 from trajectory.report.coverage import Stops, coverage
 from trajectory.report.curves import CurveReader, LearningCurve, curve_of

@@ -20,9 +20,9 @@ from markupsafe import Markup
 
 from trajectory.longruns import STANDING
 from trajectory.report import wording
-from trajectory.report.figures import svg
+from trajectory.report.drawing import svg
+from trajectory.report.drawing.svg import Drawing
 from trajectory.report.figures.progress import MAX_LINKED
-from trajectory.report.figures.svg import Drawing
 from trajectory.report.findings import MOST_KEPT, Findings
 from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
 from trajectory.report.knob_domain import value_text

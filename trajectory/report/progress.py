@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.population import Population
 from trajectory.ranking import Noise, Ranked
 from trajectory.report.digest import Digest
 from trajectory.report.statistics import Estimate, RunNoise, of_runs, t_quantile
 from trajectory.report.turns import Outcome, Turn
+from trajectory.statistics.population import Population
 
 
 @dataclass(frozen=True, slots=True)

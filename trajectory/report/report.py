@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trajectory.report.album import pictures
-from trajectory.report.figures import svg
-from trajectory.report.figures.canvas import style
+from trajectory.report.drawing import svg
+from trajectory.report.drawing.canvas import style
 from trajectory.report.findings import Findings
 from trajectory.report.page import render
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.spec import Config, Scalar
+from autoresearch.values import Scalar
+from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence
 from trajectory.report.knob_domain import KnobDomain
 

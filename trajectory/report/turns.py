@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from trainer.spec import Scalar, TrialFailed
+from autoresearch.values import Scalar
+from trainer.spec import TrialFailed
 from trajectory.rows import TrialRecord
 
 Outcome: TypeAlias = Literal["keep", "discard", "failed", "refused"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
 from trajectory.formats import mlflow_runs
 
 

@@ -16,15 +16,16 @@ from urllib.request import urlopen
 import optuna
 import pytest
 
-from agent.campaign import JOURNAL_FILE
 from agent.exports.base import Subject
 from agent.exports.chat import export_chat
 from agent.exports.files import export_csv, export_jsonl
 from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
-from agent.menu import load_menu
-from agent.proposers.completions import Message
-from agent.proposers.conversations import CONVERSATIONS_DIR, Conversations, messages_sha256
+from agent.menu.files import load_menu
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations, messages_sha256
+from agent.search.campaign import JOURNAL_FILE
+from autoresearch.errors import FormatError, JournalError
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.rows import (
@@ -37,7 +38,6 @@ from tests.support.rows import (
     write_journal,
 )
 from trainer.spec import CurvePoint
-from trajectory.errors import FormatError, JournalError
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import import_campaign, read_imported
 from trajectory.journal import read_rows

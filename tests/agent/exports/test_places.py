@@ -11,8 +11,8 @@ from agent.exports.base import Exported, Subject
 from agent.exports.files import export_csv
 from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
+from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
-from trajectory.errors import FormatError
 from trajectory.formats.imported import import_campaign, read_imported
 
 pytestmark = [

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
-from agent.proposers.endpoint import Endpoint
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
-from agent.proposers.llm import LlmProposer
-from agent.proposers.patience import Patience
-from agent.proposers.prompt import Prompter
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.scripted import ScriptedProposer
+from autoresearch.values import Scalar
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
-from trainer.spec import Budget, Scalar
+from trainer.spec import Budget
 from trajectory.rows import Attempt, ProposerRecord
 
 QUICK = Patience(timeout_s=0.5, deadline_s=0.5, probation_s=0.2, wait=lambda _: 0.01)

@@ -8,11 +8,11 @@ from statistics import fmean
 
 import pytest
 
-from agent.priors import Finding, Prior, PriorConfig
 from agent.proposers.base import Memory, Offer
 from agent.proposers.informed import InformedProposer
+from agent.proposers.llm.prompt import Prompter
 from agent.proposers.prior_trials import PRIOR_WORTH, prior_trials
-from agent.proposers.prompt import Prompter
+from agent.proposers.priors import Finding, Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.space import axes_of
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of

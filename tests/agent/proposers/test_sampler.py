@@ -17,16 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.knob import Knob
-from agent.menu import ProxyMenu, load_menu, parse_menu
+from agent.menu.files import ProxyMenu, load_menu, parse_menu
+from agent.menu.knob import Knob
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
 from agent.proposers.sampler import BEST, LATEST, STARTUP, SamplerProposer, Told, told_study
 from agent.proposers.space import Axis, axes_of, rounded
 from agent.proposers.uniform import RandomProposer
-from agent.rails import Rails
+from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
 from tests.support.rows import failed as failed_trial
-from trainer.spec import Budget, Scalar
+from trainer.spec import Budget
 from trajectory.evidence import ConfigEvidence, Evidence
 
 

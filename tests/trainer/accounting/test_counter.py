@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.support.configs import config
 from trainer.accounting.counter import Counter
 from trainer.accounting.declared import Cost, counting, declared
-from trainer.accounting.step import META, count_step
 from trainer.accounting.work import StepCounts
 from trainer.backends.torch_gpt import TorchGPT
+from trainer.envelope.counted_step import META, count_step
 
 
 def counted(step: Callable[[], object]) -> StepCounts:

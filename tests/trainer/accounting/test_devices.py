@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from autoresearch.errors import SpecError
 from tests.support.configs import config
 from trainer.accounting.devices import DEVICES, DeviceDescription, describe
-from trainer.accounting.prediction import Prediction
 from trainer.accounting.work import Shape, StepCounts, Work
-from trainer.errors import SpecError
+from trainer.envelope.prediction import Prediction
 
 ROUND = DeviceDescription(
     name="round",

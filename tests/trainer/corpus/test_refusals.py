@@ -14,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from tests.support.texts import make_texts, write_folder
 from trainer.corpus import corpus_directories, prepare
-from trainer.errors import AutoresearchError, CorpusError, MachineryError
 
 TEXTS = make_texts(120)
 GOOD_LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
@@ -247,7 +247,7 @@ def test_a_disk_that_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from trainer.corpus import prepare\n"
-        "from trainer.errors import MachineryError\n"
+        "from autoresearch.errors import MachineryError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
         "try:\n"
         "    prepare([sys.argv[1]], cache_dir=Path(sys.argv[2]))\n"

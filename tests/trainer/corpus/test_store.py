@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autoresearch.errors import CorpusError
 from tests.support.texts import make_texts, write_folder
 from trainer.corpus import (
     Corpus,
@@ -20,7 +21,6 @@ from trainer.corpus import (
     prepare,
 )
 from trainer.corpus.workspace import BUILDING
-from trainer.errors import CorpusError
 
 TEXTS = make_texts(120)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
+from autoresearch.errors import CorpusError
 from tests.support.texts import make_texts
 from trainer.corpus.tokenization import (
     ByteTokenizer,
@@ -24,7 +25,6 @@ from trainer.corpus.tokenization import (
     load_tokenizer,
     parse_tokenizer,
 )
-from trainer.errors import CorpusError
 
 SAMPLE = [text.encode() for text in make_texts(200)]
 unicode_texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]))

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tests.support.configs import config
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
-from trainer.data import Batches
 from trainer.parallel.job import SINGLE, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
 from trainer.parallel.spread import Spread
-from trainer.schedule import Schedule
 from trainer.spec import Budget, Config, CurvePoint
-from trainer.train import train
+from trainer.training.data import Batches
+from trainer.training.schedule import Schedule
+from trainer.training.train import train
 
 VOCAB = 97
 CPU = torch.device("cpu")

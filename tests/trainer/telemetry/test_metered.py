@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.nvml import FakeNvml, gb10
 from tests.support.trials import trial_ok, trial_spec
+from trainer.isolation.supervisor import Executor, Finished
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
-from trainer.supervisor import Executor, Finished
 from trainer.telemetry import MeteredExecutor, NoTelemetry, Sampler, choose_telemetry
 
 

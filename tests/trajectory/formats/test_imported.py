@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.rows import Simulator, write_journal
-from trajectory.errors import FormatError
 from trajectory.evidence import Evidence
 from trajectory.formats.foreign import IMPORTED_FILE
 from trajectory.formats.imported import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trajectory.errors import FormatError
+from autoresearch.errors import FormatError
 from trajectory.formats import source
 from trajectory.formats.source import Source
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoresearch.errors import FormatError
 from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write_jsonl
 from tests.support.rows import Simulator, iteration_row
-from trajectory.errors import FormatError
 from trajectory.formats import single_knob
 from trajectory.formats.csv_file import GUARDED, cell_text, text_of, write_csv
 from trajectory.formats.own import trials_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from agent.menu import load_menu
+from agent.menu.files import load_menu
 from tests.support.rows import Simulator
 from trajectory.rows import Row, dump_row
 

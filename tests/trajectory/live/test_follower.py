@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch.errors import JournalError
 from tests.support.configs import config
 from tests.support.rows import Simulator
 from trainer.spec import Budget, CurvePoint, TrialSpec
-from trajectory.errors import JournalError
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower

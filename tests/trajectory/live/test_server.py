@@ -308,7 +308,7 @@ def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> Non
     """Twenty open streams, and the journal and history are written as if nobody looked."""
     from contextlib import ExitStack
 
-    from trajectory.history import History
+    from trajectory.history.store import History
     from trajectory.journal import Journal
 
     rows = simulated(120)

@@ -12,9 +12,7 @@ from matplotlib.figure import Figure
 from tests.support.reports import findings, simulated
 from trajectory.report.coverage import Coverage, KnobCoverage, Stops
 from trajectory.report.curves import LearningCurve
-from trajectory.report.effects import KnobEffect, ValueEffect
-from trajectory.report.figures import coverage, curves, knobs, progress
-from trajectory.report.figures.canvas import (
+from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
     FAILED,
@@ -24,6 +22,8 @@ from trajectory.report.figures.canvas import (
     SERIES,
     style,
 )
+from trajectory.report.effects import KnobEffect, ValueEffect
+from trajectory.report.figures import coverage, curves, knobs, progress
 from trajectory.report.progress import Point, Progress
 from trajectory.report.statistics import Estimate
 

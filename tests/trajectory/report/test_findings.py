@@ -10,6 +10,7 @@ from statistics import fmean
 
 import pytest
 
+from autoresearch.errors import JournalError
 from tests.support.configs import config
 from tests.support.reports import DOMAINS, findings, simulated, stress_rows, with_menu
 from tests.support.rows import (
@@ -23,7 +24,6 @@ from tests.support.rows import (
     write_journal,
 )
 from trainer.spec import CurvePoint
-from trajectory.errors import JournalError
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, student_t, top
 from trajectory.report.curves import MAX_POINTS, merged

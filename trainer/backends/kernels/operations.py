@@ -178,7 +178,8 @@ def adamw_(
     betas: tuple[float, float],
     weight_decay: float,
 ) -> None:
-    """The update of :class:`trainer.optimizer.AdamW`, all fp32, and of a copy in another dtype.
+    """The update of :class:`trainer.backends.optimizer.AdamW`, all fp32, and of a copy in another
+    dtype.
 
     :param copy: at least as many elements as the parameter, the first of which become its.
     :param grad_scale: a scalar on the device that gradients are divided by.

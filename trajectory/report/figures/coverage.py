@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trajectory.report.coverage import Coverage, KnobCoverage, Stops
-from trajectory.report.figures.canvas import (
+from trajectory.report.drawing.canvas import (
     FAILED,
     INK,
     KEEP,

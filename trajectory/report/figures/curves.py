@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trajectory.report.curves import LearningCurve
-from trajectory.report.figures.canvas import BASE, FAILED, SERIES, Ink, Picture, sheet
+from trajectory.report.drawing.canvas import BASE, FAILED, SERIES, Ink, Picture, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

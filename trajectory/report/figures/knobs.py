@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trajectory.report.effects import KnobEffect, ValueEffect
-from trajectory.report.figures.canvas import (
+from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
     INK,
@@ -18,6 +17,7 @@ from trajectory.report.figures.canvas import (
     bare,
     sheet,
 )
+from trajectory.report.effects import KnobEffect, ValueEffect
 from trajectory.report.importance import METHOD, Importances
 from trajectory.report.text import cut
 

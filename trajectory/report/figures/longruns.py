@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trajectory.report.figures.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet
+from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet
 from trajectory.report.longruns import Pair
 
 

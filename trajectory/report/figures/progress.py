@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trajectory.report.figures.canvas import (
-    BASE,
-    INK,
-    MUTED,
-    OUTCOME_INK,
-    Picture,
-    sheet,
-)
+from trajectory.report.drawing.canvas import BASE, INK, MUTED, OUTCOME_INK, Picture, sheet
 from trajectory.report.progress import Point, Progress
 from trajectory.report.turns import Outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trajectory.report.figures.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
+from trajectory.report.drawing.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
 from trajectory.report.proposers import ProposerFigures
 
 MOST = 12

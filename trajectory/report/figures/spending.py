@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trajectory.report.figures.canvas import (
+from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
     FAILED,

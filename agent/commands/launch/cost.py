@@ -1,0 +1,236 @@
+"""``autoresearch cost``: the money, from rates to break-even."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from agent.commands.launch.cost_tables import (
+    print_assumptions,
+    print_cost,
+    print_line,
+    print_section,
+    print_timeline,
+)
+from agent.settings.rates import Rates, read_rates
+from agent.workbench.places import existing_campaign
+from autoresearch.errors import SettingsError
+from autoresearch.values import explain
+from funnel.cost import timeline as cost_timeline
+from funnel.cost.argument import cost_report
+from funnel.cost.cluster import (
+    HOURS_PER_MONTH,
+    UNIT_TFLOPS,
+    ClusterQuestion,
+    GpuName,
+    cluster_assumptions,
+    cluster_section,
+    compare_cluster,
+    usual_tflops,
+)
+from funnel.cost.speed import choose_speed, positive
+from funnel.cost.usage import Usage, measured_usage
+from funnel.target.architecture import load_target
+
+app = typer.Typer(invoke_without_command=True)
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A rate by its published name, over the environment's: --set KWH_USD=0.30.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.callback()
+def cost(
+    context: typer.Context,
+    campaign: Annotated[
+        Path | None,
+        typer.Option(
+            "--campaign", help="Take seconds, energy and iterations from this campaign's rows."
+        ),
+    ] = None,
+    rates: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a search costs on the desk and in the cloud, and when it pays.
+
+    Rates come from H100_HOURLY_USD, H200_HOURLY_USD, SPARK_KW, KWH_USD, SPARK_CAPEX_USD,
+    SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS, WRONG_PICK_RATE, TARGET_SCALE
+    and H100_SPEEDUP, in the environment or by --set; the defaults are the published ones.
+
+    Cost of use S = hours × capex / (life × 8,766 h) + kWh × price. Final run F = 8 × GPU-hour ×
+    hours. Savings = p × F − S. Break-even p = S / F.
+    """
+    if context.invoked_subcommand is not None:
+        if campaign or rates or as_json:
+            raise typer.BadParameter(f"give options after {context.invoked_subcommand}")
+        return
+    chosen = _rates(rates)
+    usage = (
+        measured_usage(existing_campaign(campaign, None), chosen)
+        if campaign
+        else Usage.supposed(chosen)
+    )
+    report = cost_report(chosen, usage)
+    if as_json:
+        typer.echo(json.dumps(report.as_json()))
+        return
+    print_cost(Console(), report)
+
+
+@app.command()
+def cluster(
+    gpus: Annotated[int, typer.Option(help="Rented GPUs.")] = 8,
+    gpu: Annotated[GpuName, typer.Option(help="Which.")] = "h100",
+    hourly_usd: Annotated[
+        float | None,
+        typer.Option(help="Of one GPU, USD. Default: the rates'; none is known for b200."),
+    ] = None,
+    gpu_tflops: Annotated[
+        float | None,
+        typer.Option(help="That a GPU reaches in training. Default: 40 % of its data sheet's."),
+    ] = None,
+    unit_tflops: Annotated[
+        float, typer.Option(help="That a desktop unit reaches in training.")
+    ] = UNIT_TFLOPS,
+    scaling: Annotated[
+        float, typer.Option(help="Share of the units' added-up speed left when together.")
+    ] = 1.0,
+    hours_per_month: Annotated[
+        float, typer.Option(help="Hours in use, of either.")
+    ] = HOURS_PER_MONTH,
+    rates: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Desktop units owned against GPUs rented: how many, a month of each, the break-even month.
+
+    Units = GPUs × GPU TFLOP/s / (unit TFLOP/s × scaling), rounded up. Owned a month = units ×
+    (capex / life in months + kW × hours × price). Rented a month = GPUs × GPU-hour × hours.
+    Break-even month = capex / (rent − power).
+    """
+    chosen = _rates(rates)
+    reached = usual_tflops(gpu) if gpu_tflops is None else gpu_tflops
+    asked = _cluster_question(gpus, gpu, reached, hourly_usd, unit_tflops, scaling, hours_per_month)
+    answer = compare_cluster(chosen, asked)
+    section = cluster_section(chosen, asked, answer)
+    assumptions = cluster_assumptions(asked)
+    if as_json:
+        report = {
+            "rates": chosen.model_dump(),
+            "asked": asked.model_dump(),
+            section.name: section.values(),
+            "pays_within_life": answer.pays_within_life,
+            "formulas": section.formulas(),
+            "assumptions": assumptions,
+        }
+        typer.echo(json.dumps(report))
+        return
+    console = Console()
+    print_section(console, section)
+    print_line(console, answer.verdict(), "bold")
+    print_assumptions(console, assumptions)
+
+
+@app.command()
+def timeline(
+    target: Annotated[str, typer.Option(help="A shipped target's name or a TOML file.")] = (
+        "llama-7b"
+    ),
+    tokens: Annotated[float | None, typer.Option(help="Default: the target's budget.")] = None,
+    params: Annotated[
+        float | None, typer.Option(help="Default: the target's; else its shape grown to this.")
+    ] = None,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SEQ:SHARE",
+            help="Context length and share of the tokens; repeat. Default: the target's, all.",
+        ),
+    ] = None,
+    tokens_per_s: Annotated[
+        float | None,
+        typer.Option(help="Of one unit, measured on the target itself or on --measured-params."),
+    ] = None,
+    measured_params: Annotated[
+        float | None, typer.Option(help="Parameters of the model --tokens-per-s was measured on.")
+    ] = None,
+    campaign: Annotated[
+        Path | None, typer.Option("--campaign", help="Take the measured speed from its rows.")
+    ] = None,
+    units: Annotated[int, typer.Option(help="Machines.")] = 1,
+    efficiency: Annotated[
+        float, typer.Option(help="Share of the units' added-up speed left when together.")
+    ] = 1.0,
+    device_gib: Annotated[float, typer.Option(help="Memory of one unit.")] = 128.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Days of each phase of a curriculum, and the parallelism it needs.
+
+    FLOPs a token = 6 × weights in matrix products + 6 × layers × d_model × context. Tokens/s =
+    units × efficiency × measured FLOP/s / FLOPs a token. Days = tokens × share / tokens/s / 86,400.
+    Sharded where the model's state and one sequence's activations exceed 90 % of a unit.
+    """
+    architecture = load_target(target)
+    model = cost_timeline.TrainedModel.of(architecture)
+    if params is not None:
+        model = model.scaled(positive("--params", params))
+    speed = choose_speed(
+        model.flops_per_token(architecture.seq_len),
+        tokens_per_s,
+        measured_params,
+        existing_campaign(campaign, None) if campaign else None,
+    )
+    phases = [cost_timeline.Phase.parse(text) for text in phase or ()]
+    asked = cost_timeline.question(
+        tokens=cost_timeline.default_tokens(architecture, model) if tokens is None else tokens,
+        phases=phases or [cost_timeline.Phase(seq_len=architecture.seq_len, share=1.0)],
+        units=units,
+        efficiency=efficiency,
+        device_gib=device_gib,
+    )
+    planned = cost_timeline.Timeline.of(architecture.name, model, speed, asked)
+    if as_json:
+        typer.echo(json.dumps(planned.as_json()))
+        return
+    print_timeline(Console(), planned)
+
+
+def _rates(overrides: list[str] | None) -> Rates:
+    pairs = [text.partition("=") for text in overrides or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"--set {name} has no value; write it like KWH_USD=0.30")
+    return read_rates({name.strip(): value.strip() for name, _, value in pairs})
+
+
+def _cluster_question(
+    gpus: int,
+    gpu: GpuName,
+    gpu_tflops: float,
+    hourly_usd: float | None,
+    unit_tflops: float,
+    scaling: float,
+    hours_per_month: float,
+) -> ClusterQuestion:
+    try:
+        return ClusterQuestion(
+            gpus=gpus,
+            gpu=gpu,
+            gpu_tflops=gpu_tflops,
+            gpu_hourly_usd=hourly_usd,
+            unit_tflops=unit_tflops,
+            scaling=scaling,
+            hours_per_month=hours_per_month,
+        )
+    except ValidationError as error:
+        raise SettingsError(f"these cannot be compared: {explain(error)}") from error

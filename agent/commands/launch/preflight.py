@@ -1,0 +1,160 @@
+"""``autoresearch preflight``: does the recipe train the same, however it is spread over ranks?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from autoresearch.errors import SettingsError
+from funnel.plan.preflight import (
+    MAX_STEPS,
+    NORM_TOLERANCE,
+    TOLERANCE,
+    TOY_VOCAB,
+    Sameness,
+    layouts_for,
+    toy_config,
+)
+from funnel.plan.preflight import preflight as run_preflight
+from funnel.target.architecture import load_target
+from funnel.target.plain_recipe import plain_config, recipe_config
+from trainer.memory.estimate import parameter_count
+from trainer.parallel.job import DeviceKind
+from trainer.spec import Config
+
+NOT_RUN = (
+    "not run: FP8, and the megatron backend's own TP and PP (GPUs only; see the launch plan's "
+    "pre-flight list)"
+)
+
+
+def preflight(
+    target: Annotated[
+        str | None, typer.Option(help="A shipped target's name or a TOML file. Default: llama-7b.")
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="The projected recipe: handoff/recipe.json.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Optimizer steps.")] = 5,
+    ranks: Annotated[
+        Literal["2", "4", "8"],
+        typer.Option(help="Most ranks: 2 for each parallelism alone, 4 and 8 for two and three."),
+    ] = "2",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="gloo on cpu, NCCL on cuda; auto takes cuda where it has the ranks."),
+    ] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Draws weights and batches.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for each layout.")] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """A few steps of a recipe at toy width, under torchrun, in every parallelism.
+
+    DDP, FSDP, tensor and pipeline parallelism on 2 ranks each must give the losses of a single
+    process (in fp32: the same sums in another order); data parallelism with averaging left out
+    must not. Exit 1 where any of it is otherwise.
+    """
+    config = toy_config(_recipe(target, recipe))
+    on = _device(device, int(ranks))
+    console = Console()
+    if not as_json:
+        for line in _heading(config, on, steps):
+            console.print(line, soft_wrap=True)
+    seen: list[Sameness] = []
+    for result in run_preflight(
+        config, layouts_for(int(ranks)), steps=steps, seed=seed, device=on, timeout_s=timeout
+    ):
+        seen.append(result)
+        if not as_json:
+            console.print(_line(result), soft_wrap=True)
+    passed = all(result.passed for result in seen)
+    if as_json:
+        typer.echo(json.dumps(_as_json(config, on, steps, seen, passed=passed)))
+    else:
+        console.print(Text(_legend(passed=passed), style="dim"), soft_wrap=True)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _recipe(target: str | None, recipe: Path | None) -> Config:
+    if target is not None and recipe is not None:
+        raise SettingsError("--target and --recipe are two recipes; give one of them")
+    if recipe is not None:
+        return recipe_config(recipe)
+    return plain_config(load_target(target or "llama-7b"))
+
+
+def _device(device: str, ranks: int) -> DeviceKind:
+    if device == "cpu":
+        return "cpu"
+    import torch  # noqa: PLC0415 (a second that --help does not pay)
+
+    gpus = torch.cuda.device_count()
+    if gpus >= ranks:
+        return "cuda"
+    if device == "cuda":
+        raise SettingsError(
+            f"{ranks} ranks need as many GPUs, and torch sees {gpus}; use --device cpu"
+        )
+    return "cpu"
+
+
+def _heading(config: Config, device: DeviceKind, steps: int) -> tuple[Text, Text]:
+    params = parameter_count(config, TOY_VOCAB)
+    return (
+        Text(
+            f"toy       {config.n_layer} layers, d_model {config.d_model}, {config.n_head} heads, "
+            f"{config.kv_heads} KV heads, d_ff {config.d_ff}, {config.activation}, {config.norm}, "
+            f"{config.positions}, {'tied' if config.tie_embeddings else 'untied'}: "
+            f"{params / 1e6:.2f} M parameters · {steps} steps · fp32 · "
+            f"{'NCCL' if device == 'cuda' else 'gloo'} on {device}\n"
+        ),
+        Text(
+            f"{'layout':<28} {'ranks':>5} {'first loss':>11} {'last loss':>11} "
+            f"{'loss off by':>12} {'norm off by':>12}   verdict",
+            style="bold",
+        ),
+    )
+
+
+def _line(result: Sameness) -> Text:
+    verdict = ("passed", "green") if result.passed else ("FAILED", "bold red")
+    start = f"{result.layout:<28} {result.world_size:>5} "
+    if result.loss_difference is None:
+        return Text.assemble(f"{start}{'':>50}   ", verdict, f"  {result.message}")
+    return Text.assemble(
+        start,
+        f"{result.loss_first:>11.6f} {result.loss_last:>11.6f} "
+        f"{result.loss_difference:>12.1e} {result.norm_difference:>12.1e}   ",
+        verdict,
+        f"  {result.message}" if result.message else "",
+    )
+
+
+def _legend(*, passed: bool) -> str:
+    said = "every layout trains the same model" if passed else "do not launch on what failed"
+    return (
+        f"\n{said}; relative to the single process, allowed: {TOLERANCE:.0e} of a loss, "
+        f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes by being told apart\n"
+        f"{NOT_RUN}"
+    )
+
+
+def _as_json(
+    config: Config, device: DeviceKind, steps: int, seen: list[Sameness], *, passed: bool
+) -> dict[str, object]:
+    return {
+        "passed": passed,
+        "device": device,
+        "steps": steps,
+        "tolerance": TOLERANCE,
+        "norm_tolerance": NORM_TOLERANCE,
+        "config": config.canonical(),
+        "layouts": [result.model_dump() for result in seen],
+        "not_run": NOT_RUN,
+    }

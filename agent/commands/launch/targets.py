@@ -1,0 +1,198 @@
+"""``autoresearch menu from-target`` and its like: what the cloud will train, and its proxies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.commands.tables import plain_table
+from agent.menu.files import parse_menu
+from autoresearch.errors import MachineryError, TargetError
+from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.target.menu_text import longest_seq_len, menu_text
+from funnel.target.proxy_family import CPU, GPU, ProxyFamily
+from funnel.target.proxy_search import find_proxies
+from funnel.target.sizes import parse_size, size_text
+
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def list_targets(as_json: AsJson = False) -> None:
+    """List the target architectures that come with the product."""
+    targets = [load_target(name) for name in shipped_targets()]
+    if as_json:
+        typer.echo(json.dumps([_fields(target) for target in targets], indent=2))
+        return
+    table = plain_table("target", "parameters", "token budget", "about")
+    for target in targets:
+        table.add_row(
+            target.name,
+            size_text(target.total_params),
+            size_text(target.tokens),
+            Text(target.doc),
+        )
+    Console().print(table)
+
+
+def show_target(target: TargetArgument, as_json: AsJson = False) -> None:
+    """Show a target's shape, its parameters by arithmetic and its token budget."""
+    chosen = load_target(target)
+    if as_json:
+        typer.echo(json.dumps(_fields(chosen), indent=2))
+        return
+    console = Console()
+    console.print(Text.assemble((chosen.name, "bold"), " ", chosen.doc))
+    table = plain_table("field", "value")
+    for name, value in _fields(chosen).items():
+        if name not in {"name", "doc"}:
+            grouped = isinstance(value, int) and not isinstance(value, bool) and value >= 10_000
+            table.add_row(name, f"{value:,}" if grouped else json.dumps(value))
+    console.print(table)
+
+
+def from_target(
+    target: TargetArgument,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            help="Parameters of the proxy to begin with, such as 200M (the default; with --tiny, "
+            "2M)."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write. Default: standard output.")
+    ] = None,
+    tiny: Annotated[
+        bool,
+        typer.Option(
+            "--tiny",
+            help="Proxies that two CPU cores train in seconds: heads may become narrower, and "
+            "--params is a wish.",
+        ),
+    ] = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="bytes, bpe:VOCAB or file:PATH; its vocabulary counts among the parameters. "
+            "Default: bpe:50257; with --tiny, bpe:1024."
+        ),
+    ] = None,
+    fp8: Annotated[
+        bool, typer.Option("--fp8", help="Let proposals choose fp8, on GPUs that have it.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a menu of proxies that keep a target's shape at 50 to 500 million parameters.
+
+    A proxy has the target's head_dim, heads to a KV head, d_ff / d_model, n_layer / d_model (to
+    10 %), activation, norm, positions and tying. Its width is a knob; everything else of the shape
+    is tied to it by formulas, so that no proposal can leave the shape.
+    """
+    scale = CPU if tiny else GPU
+    asked = parse_size(params) if params else scale.default_params
+    family = find_proxies(
+        load_target(target),
+        scale=scale,
+        params=asked,
+        tokenizer=tokenizer or scale.tokenizer,
+        seq_len=longest_seq_len(scale),
+    )
+    text = menu_text(family, fp8=fp8)
+    parse_menu(text, f"for {family.target.name}")
+    if out is None and not as_json:
+        typer.echo(text, nl=False)
+        return
+    if out is not None:
+        _write(out, text, replace=force)
+    if as_json:
+        typer.echo(json.dumps(_report(family, out, text), indent=2))
+    else:
+        assert out is not None
+        _print(family, asked, out, Console())
+
+
+def _report(family: ProxyFamily, out: Path | None, text: str) -> dict[str, Any]:
+    return {
+        "target": family.target.name,
+        "tokenizer": family.tokenizer,
+        "vocab_size": family.vocab_size,
+        "default_d_model": family.default.d_model,
+        "proxies": [
+            {
+                "d_model": proxy.d_model,
+                "n_layer": proxy.n_layer,
+                "n_head": proxy.n_head,
+                "n_kv_head": proxy.kv_heads,
+                "d_ff": proxy.d_ff,
+                "params": family.params(proxy),
+            }
+            for proxy in family.proxies
+        ],
+        "given_up": list(family.given_up()),
+        "menu": str(out) if out else None,
+        "toml": text,
+    }
+
+
+def _print(family: ProxyFamily, asked: int, out: Path, console: Console) -> None:
+    table = plain_table("d_model", "n_layer", "n_head", "KV heads", "d_ff", "parameters", "")
+    for proxy in family.proxies:
+        table.add_row(
+            *(str(n) for n in (proxy.d_model, proxy.n_layer, proxy.n_head, proxy.kv_heads)),
+            str(proxy.d_ff),
+            size_text(family.params(proxy)),
+            "default" if proxy == family.default else "",
+        )
+    console.print(table)
+    notes = [f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"]
+    if asked != family.asked_params:
+        notes.append(f"{size_text(asked)} was asked for, which is not a size for a CPU")
+    notes += [f"not kept: {clause}" for clause in family.given_up()]
+    command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
+    for line in (*notes, f"wrote {out}; search with:\n  {command}"):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _write(path: Path, text: str, *, replace: bool) -> None:
+    """The whole file or nothing.
+
+    :raises TargetError: where another file is there.
+    """
+    try:
+        if path.exists() and not replace and path.read_bytes() != text.encode():
+            raise TargetError(
+                f"{path} is there already and holds something else; name another file or add "
+                "--force"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            aside.write_text(text, encoding="utf-8", newline="")
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write {path}: {error.strerror or error}; name a file that can be written"
+        ) from error
+
+
+def _fields(target: TargetArchitecture) -> dict[str, Any]:
+    count = target.parameter_count
+    return target.model_dump(mode="json") | {
+        "d_ff": target.d_ff,
+        "total_params": count.total,
+        "params_without_embeddings": count.blocks,
+        "tokens": target.tokens,
+    }

@@ -1,0 +1,106 @@
+"""``autoresearch verify``: the cloud's first day against the forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from funnel.forecast.band import read_forecast
+from funnel.forecast.cloud_log import TokenCount, read_cloud_log
+from funnel.forecast.verification import Verdict, Verification
+from funnel.forecast.verification import verify as compare
+from funnel.plan.handoff_files import FORECAST_FILE
+from funnel.target.sizes import size_text
+
+CANNOT_TELL = 3
+"""Exit code: neither within nor broken."""
+SHOWN = 12
+_EXIT_CODES: dict[Verdict, int] = {
+    "within": 0,
+    "broken": 1,
+    "too_early": CANNOT_TELL,
+    "too_wide": CANNOT_TELL,
+}
+_STYLES: dict[Verdict, str] = {
+    "within": "green",
+    "broken": "bold red",
+    "too_early": "yellow",
+    "too_wide": "yellow",
+}
+
+
+def verify(
+    log: Annotated[
+        Path, typer.Option(help="The cloud run's losses: CSV, JSON lines or Megatron-LM's log.")
+    ],
+    handoff: Annotated[
+        Path, typer.Option(help="The launch plan's directory, or its forecast.json.")
+    ] = Path("handoff"),
+    bytes_per_token: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, max=100, help="Of the cloud's tokenizer, mean, to compare another tokenizer."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Compare the loss of a cloud run with the forecast of its launch plan.
+
+    Exit 0: within 5 % of the band. 1: outside it for three windows in a row, or risen by 10 % above
+    its own lowest, or not finite: the proxy does not stand for this run. 3: the losses are too few
+    to tell, or the band is too wide.
+    """
+    path = handoff if handoff.is_file() else handoff / FORECAST_FILE
+    forecast = read_forecast(path)
+    count = TokenCount(per_step=forecast.tokens_per_step, per_sample=forecast.seq_len)
+    found = compare(read_cloud_log(log, count), forecast, bytes_per_token)
+    if as_json:
+        typer.echo(found.model_dump_json())
+    else:
+        console = Console()
+        for line in _lines(found):
+            console.print(line, soft_wrap=True)
+    if code := _EXIT_CODES[found.verdict]:
+        raise typer.Exit(code)
+
+
+def _lines(found: Verification) -> Iterator[Text]:
+    if found.windows:
+        yield Text(
+            f"{'step':>10} {'tokens':>8} {'bpb':>8} {'low':>8} {'middle':>8} {'high':>8} "
+            f"{'outside':>8}",
+            style="bold",
+        )
+    stride = -(-len(found.windows) // SHOWN) or 1
+    for window in found.windows[::-1][::stride][::-1]:
+        yield Text(
+            f"{window.step:>10,} {size_text(window.tokens):>8} {window.bpb:>8.4f} "
+            f"{window.low_bpb:>8.4f} {window.middle_bpb:>8.4f} {window.high_bpb:>8.4f} "
+            + (f"{window.beyond:>+8.1%}" if window.beyond else f"{'-':>8}"),
+            style="red" if window.side else "",
+        )
+    yield Text(found.sentence, style=_STYLES[found.verdict])
+    yield Text(_legend(found), style="dim")
+
+
+def _legend(found: Verification) -> str:
+    parts = [
+        f"{found.points:,} losses, {found.compared:,} compared in {len(found.windows)} windows "
+        "(medians)"
+    ]
+    for number, what in (
+        (found.before, "before the forecast begins"),
+        (found.after, "after its end"),
+        (found.not_finite, "not finite"),
+        (found.repeated, "repeated after a restart, and counted once"),
+    ):
+        if number:
+            parts.append(f"{number:,} {what}")
+    if found.bytes_per_token is not None:
+        parts.append(f"nats a token / (ln 2 × {found.bytes_per_token:.4g} bytes)")
+    return "; ".join(parts)

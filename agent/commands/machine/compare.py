@@ -1,0 +1,263 @@
+"""``autoresearch compare``: backend against backend on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent.menu.files import ProxyMenu, load_menu
+from agent.settings.environment import data_dir, read_environment
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.values import explain
+from trainer.corpus import Corpus, find_corpus
+from trainer.envelope import random_corpus, vocabulary_of
+from trainer.envelope.comparison import (
+    QUANTITIES,
+    CompareSettings,
+    Comparison,
+    Contender,
+    compare_backends,
+)
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.machine.ceiling import Ceiling, measure_ceiling
+from trainer.machine.flops import FORMULA
+from trainer.spec import BackendName, Config, Limits, make_config
+
+DEFAULT_WALL_S = 1800.0
+BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
+
+
+def compare(
+    backends: Annotated[
+        str,
+        typer.Option(
+            "--backends",
+            help=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first.",
+        ),
+    ] = "torch,megatron",
+    menu: Annotated[
+        str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
+    ] = "cpu-tiny",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each.")] = 100,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, help="How many of them are not counted.")
+    ] = 10,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Sequences a step. Default: the menu's.")
+    ] = None,
+    seq: Annotated[
+        int | None, typer.Option("--seq", min=1, help="Tokens a sequence. Default: the menu's.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="fp32, bf16 or fp8. Default: the menu's.")
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option("--corpus", help="A prepared corpus. Default: random tokens.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and batches.")] = 0,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Compile torch's blocks; the others stay as they are.")
+    ] = False,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write in. Default: runs/compare-MENU.")
+    ] = None,
+    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Train the menu's baseline with each backend, and set speed, memory and loss side by side.
+
+    Each is a sandboxed trial of the same shape, data, seed and steps. Utilisation is of the fastest
+    large matrix product that this device is measured to do, right before. A backend that cannot
+    train here is left out with its reason.
+    """
+    console = Console(stderr=as_json)
+    chosen = load_menu(menu)
+    settings = _settings(
+        chosen,
+        _config(chosen, batch_size=batch, seq_len=seq, precision=precision),
+        steps=steps,
+        warmup=warmup,
+        seed=seed,
+        device=device,
+        compile=compile_,
+    )
+    names = _backends(backends)
+    directory = out or Path("runs") / f"compare-{Path(menu).stem}"
+    named = None if corpus is None else find_corpus(corpus, data_dir() / "corpora")
+    found = _measured(
+        settings,
+        names,
+        named,
+        directory,
+        vocab_size=vocabulary_of(chosen.campaign.tokenizer),
+        console=console,
+        allow_unsandboxed=allow_unsandboxed,
+    )
+    path = directory / "comparison.json"
+    _save(found, path)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, path)))
+    else:
+        print_comparison(console, found, path)
+
+
+# --- what to measure ----------------------------------------------------------------------------
+
+
+def _backends(text: str) -> list[BackendName]:
+    words = [word.strip() for word in text.split(",")]
+    chosen = [name for word in words for name in BACKENDS if name == word]
+    for word in words:
+        if word not in BACKENDS:
+            raise typer.BadParameter(
+                f"{word!r} is none of {', '.join(BACKENDS)}", param_hint="--backends"
+            )
+    return chosen
+
+
+def _config(menu: ProxyMenu, **asked: object) -> Config:
+    """The menu's baseline with what was asked for."""
+    changes = {name: value for name, value in asked.items() if value is not None}
+    return make_config({**menu.baseline.model_dump(), **changes})
+
+
+def _settings(menu: ProxyMenu, config: Config, **asked: Any) -> CompareSettings:
+    defaults = menu.campaign
+    limits = Limits(
+        wall_s=defaults.wall_s or DEFAULT_WALL_S,
+        memory_gib=defaults.memory_gib,
+        reserve_gib=read_environment().memory_reserve_gib,
+    )
+    try:
+        return CompareSettings(config=config, threads=defaults.threads, limits=limits, **asked)
+    except ValidationError as error:
+        raise SpecError(
+            f"there is nothing to compare: {explain(error)}; change --steps or --warmup"
+        ) from error
+
+
+def _measured(
+    settings: CompareSettings,
+    names: list[BackendName],
+    named: Corpus | None,
+    directory: Path,
+    *,
+    vocab_size: int,
+    console: Console,
+    allow_unsandboxed: bool,
+) -> Comparison:
+    """:param named: None: random tokens of ``vocab_size``."""
+    config, device = settings.config, settings.device
+    with console.status(f"measuring what {device} can do at most"):
+        ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
+    corpus = named or random_corpus(
+        directory / "corpus", vocab_size=vocab_size, longest_seq_len=config.seq_len
+    )
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor, console.status("") as line:
+        return compare_backends(
+            settings,
+            names,
+            corpus,
+            directory,
+            executor,
+            ceiling,
+            on_start=lambda backend: line.update(f"measuring {backend}"),
+        )
+
+
+def _save(found: Comparison, path: Path) -> None:
+    try:
+        path.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write {path} ({error.strerror}); free some space and run it again"
+        ) from error
+
+
+# --- what was found -----------------------------------------------------------------------------
+
+
+def _as_json(found: Comparison, path: Path) -> dict[str, Any]:
+    base = found.base
+    deltas = [
+        {
+            "backend": one.backend,
+            "over": base.backend,
+            "quantity": quantity.name,
+            "pct": pct,
+        }
+        for one in found.others
+        for quantity in QUANTITIES
+        if (pct := quantity.delta_pct(one, base)) is not None
+    ]
+    extra = {"deltas": deltas, "defects": found.defects(), "file": str(path)}
+    return found.model_dump(mode="json") | extra
+
+
+def print_comparison(console: Console, found: Comparison, path: Path) -> None:
+    """The table as published ones are laid out, then what to know when reading it."""
+    config, settings = found.settings.config, found.settings
+    devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
+    _say(
+        console,
+        f"batch {config.batch_size} × {config.seq_len}, {config.precision}"
+        f"{', torch compiled' if settings.compile else ''}, {settings.steps} steps,"
+        f" the first {settings.warmup} not counted; {found.corpus}, seed {settings.seed}; "
+        f"{', '.join(devices) or settings.device}",
+    )
+    console.print(_table(found))
+    _say(console, _ceiling_line(found.ceiling))
+    _say(console, f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole")
+    for one in found.contenders:
+        if one.status != "ok":
+            _say(console, f"{one.backend} ended as {one.status}: {one.message}", "yellow")
+    for left in found.left_out:
+        _say(console, f"{left.backend} is left out: {left.why}", "yellow")
+    for defect in found.defects():
+        _say(console, defect, "bold red")
+    _say(console, f"written   {path}")
+
+
+def _table(found: Comparison) -> Table:
+    """Quantities down, backends across, what each differs by from the first last."""
+    base = found.base
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for one in found.contenders:
+        table.add_column(one.backend, justify="right", no_wrap=True)
+    for one in found.others:
+        table.add_column(f"{one.backend} / {base.backend}", justify="right", no_wrap=True)
+    for quantity in QUANTITIES:
+        if any(quantity.value(one) is not None for one in found.contenders):
+            values = [_cell(one, quantity.text(one)) for one in found.contenders]
+            deltas = [quantity.delta_pct(one, base) for one in found.others]
+            said = ["" if pct is None else f"{pct:+.1f} %" for pct in deltas]
+            name = quantity.name
+            if found.settings.device == "cpu":  # which has no allocator of its own
+                name = name.replace("allocated", "resident")
+            table.add_row(name, *values, *said)
+    return table
+
+
+def _cell(contender: Contender, text: str) -> str:
+    return text if contender.status == "ok" else contender.status
+
+
+def _ceiling_line(ceiling: Ceiling) -> str:
+    sizes = ", ".join(f"{p.size}: {p.tflops:.3g}" for p in ceiling.products)
+    return (
+        f"ceiling   {ceiling.tflops:.4g} TFLOP/s in {ceiling.dtype} (square products, median: "
+        f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written"
+    )
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=True)

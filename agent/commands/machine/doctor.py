@@ -1,0 +1,40 @@
+"""``autoresearch doctor``: is this machine ready?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.settings.environment import read_environment
+from agent.workbench.doctor import Check, examine
+
+_MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", "bold red")}
+
+
+def doctor(
+    runs: Annotated[Path, typer.Option(help="Where campaigns will be kept.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint.
+
+    Exits with 1 if any is bad.
+    """
+    console = Console()
+    checks: list[Check] = []
+    for check in examine(read_environment(), runs):
+        checks.append(check)
+        if not as_json:
+            mark, style = _MARK[check.state]
+            line = Text.assemble((mark, style), f"  {check.name:<9} {check.found}")
+            console.print(line, soft_wrap=True)
+    ready = all(check.state != "bad" for check in checks)
+    if as_json:
+        typer.echo(json.dumps({"ready": ready, "checks": [asdict(check) for check in checks]}))
+    if not ready:
+        raise typer.Exit(1)

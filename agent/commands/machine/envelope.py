@@ -1,0 +1,263 @@
+"""``autoresearch envelope``: what this machine does over batch × sequence × precision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from agent.commands.machine.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
+from agent.commands.machine.envelope_tables import print_envelope
+from agent.menu.files import ProxyMenu, load_menu
+from agent.settings.environment import data_dir, read_environment
+from agent.workbench.device_telemetry import device_telemetry
+from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.values import explain
+from trainer.accounting.devices import describe
+from trainer.envelope import (
+    ENVELOPE_FILE,
+    Cell,
+    DeviceUse,
+    Envelope,
+    EnvelopePoint,
+    EnvelopeSettings,
+    Wall,
+    cells,
+    envelope_path,
+    vocabulary_of,
+    watched_sweep,
+)
+from trainer.envelope.chart import write_chart
+from trainer.envelope.grid import Grid, as_csv, what_fits
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.memory.estimate import device_limit
+
+DEFAULT_WALL_S = 1800.0
+TO_THE_WALL = "Where the GPU shares the machine's memory, run points predicted not to fit too."
+PRECISIONS = ("fp32", "bf16", "fp8")
+
+
+def envelope(
+    menu: Annotated[
+        str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
+    ] = "cpu-tiny",
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="Sequences a step: 2,4,8,16. Default: the menu's.")
+    ] = None,
+    seq: Annotated[
+        str | None, typer.Option("--seq", help="Tokens a sequence: 1024,2048. Default: the menu's.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="fp32, bf16, fp8. Default: the menu's.")
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of a point.")] = 30,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, help="How many of them are not counted.")
+    ] = 5,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+    backend: Annotated[str, typer.Option("--backend", help="What trains.")] = "torch",
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Compile torch's blocks, as the campaign will.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
+    ] = None,
+    to_the_wall: Annotated[bool, typer.Option("--to-the-wall", help=TO_THE_WALL)] = False,
+    dry: DryOption = False,
+    on: OnOption = "gb10",
+    rates: RatesOption = None,
+    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Measure speed and memory of the menu's baseline at each batch, sequence and precision.
+
+    A point is a sandboxed trial on random tokens; one that fails is recorded and the sweep goes
+    on. Run again with the same settings it goes on where it stopped. The fitted memory becomes
+    what the memory rail of later campaigns with this menu asks.
+
+    With --dry nothing is trained: the step of each point is counted operator by operator, and its
+    time predicted from a described device's rates.
+    """
+    console = Console(stderr=as_json)
+    chosen = load_menu(menu)
+    grid = cells(
+        _numbers(batch, "--batch") or _domain(chosen, "batch_size"),
+        _numbers(seq, "--seq") or _domain(chosen, "seq_len"),
+        _precisions(precision) or _domain(chosen, "precision"),
+    )
+    settings = _settings(
+        chosen, backend=backend, device=device, steps=steps, warmup=warmup, compiled=compile_
+    )
+    if dry:
+        dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
+        return
+    reserve_gib = read_environment().memory_reserve_gib
+    limit = device_limit(device, settings.memory_gib, reserve_gib)
+    wall = Wall(settings, limit.gib) if limit.is_shared and not to_the_wall else None
+    directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
+    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
+        points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
+    found = Envelope.of(settings, limit, points, use)
+    files = _save(found, directory)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, files)))
+    else:
+        print_envelope(console, found, files)
+
+
+# --- what to measure ----------------------------------------------------------------------------
+
+
+def _numbers(text: str | None, option: str) -> list[int]:
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and int(word) > 0):
+            raise typer.BadParameter(
+                f"{word!r} is not a number above 0; write it like 2,4,8", param_hint=option
+            )
+    return [int(word) for word in words]
+
+
+def _precisions(text: str | None) -> list[str]:
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in PRECISIONS:
+            raise typer.BadParameter(
+                f"{word!r} is none of {', '.join(PRECISIONS)}", param_hint="--precision"
+            )
+    return words
+
+
+def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
+    """All values the menu lists for a field, or the ends of its range, or the one it has."""
+    knob = menu.knobs.get(name)
+    return (getattr(menu.baseline, name),) if knob is None else knob.ends
+
+
+def _settings(
+    menu: ProxyMenu, *, backend: str, device: str, steps: int, warmup: int, compiled: bool
+) -> EnvelopeSettings:
+    defaults = menu.campaign
+    try:
+        return EnvelopeSettings(
+            menu=menu.name,
+            menu_sha256=menu.sha256,
+            base=menu.baseline,
+            vocab_size=vocabulary_of(defaults.tokenizer),
+            backend=backend,
+            device=device,
+            steps=steps,
+            warmup=warmup,
+            threads=defaults.threads,
+            compile=compiled,
+            wall_s=defaults.wall_s or DEFAULT_WALL_S,
+            memory_gib=defaults.memory_gib,
+        )
+    except ValidationError as error:
+        raise EnvelopeError(
+            f"there is nothing to measure: {explain(error)}; change --steps or --warmup"
+        ) from error
+
+
+def _measured(
+    settings: EnvelopeSettings,
+    grid: tuple[Cell, ...],
+    directory: Path,
+    console: Console,
+    executor: LocalExecutor,
+    reserve_gib: float,
+    wall: Wall | None,
+) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
+    try:
+        with console.status("") as status:
+            return watched_sweep(
+                settings,
+                grid,
+                directory,
+                executor,
+                _Lines(console, status),
+                device_telemetry(settings.device),
+                reserve_gib=reserve_gib,
+                wall=wall,
+                on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
+            )
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command goes on from {directory}", highlight=False)
+        raise
+
+
+def _save(found: Envelope, directory: Path) -> dict[str, str]:
+    """Write everything; the paths by what they hold.
+
+    An envelope without a fit is not installed: it would take the place of an earlier one that can
+    answer.
+    """
+    settings = found.settings
+    paths = {"envelope": directory / ENVELOPE_FILE}
+    if found.fits:
+        paths["memory_rail"] = envelope_path(
+            data_dir() / "envelopes",
+            menu_sha256=settings.menu_sha256,
+            backend=settings.backend,
+            device=settings.device,
+        )
+    for path in paths.values():
+        found.save(path)
+    paths["csv"] = directory / "envelope.csv"
+    try:
+        paths["csv"].write_text(as_csv(found.points), encoding="utf-8", newline="")
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write in {directory} ({error.strerror}); free some space and run it again"
+        ) from error
+    paths["chart"], paths["picture"] = write_chart(found, directory)
+    return {name: str(path) for name, path in paths.items()}
+
+
+# --- what was found -----------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line a point, as it comes."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def started(self, cell: Cell) -> None:
+        self._status.update(f"measuring {cell}")
+
+    def measured(self, point: EnvelopePoint) -> None:
+        if point.status == "ok":
+            said = (
+                f"{point.tokens_per_s:>10,.0f} tokens/s  {point.step_ms:>9,.1f} ms a step  "
+                f"{point.peak_mem_gib:>7.2f} GiB"
+            )
+        else:
+            said = f"{point.status}: {point.message}"
+        self._console.print(
+            f"{point.cell!s:<18} {said}", markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
+    grid = Grid.of(found.points)
+    return found.model_dump(mode="json") | {
+        "gains": [
+            {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
+            for of, over in grid.pairs()
+            for seq_len in grid.seq_lens
+            for batch in grid.batch_sizes(seq_len)
+            if (pct := grid.gain_pct(of, over, seq_len, batch)) is not None
+        ],
+        "fits_in_limit": [asdict(one) for one in what_fits(found)],
+        "files": files,
+    }

@@ -1,0 +1,80 @@
+"""``autoresearch check``: the rails without a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
+
+import typer
+
+from agent.menu.files import load_menu
+from agent.menu.rails import Checked, Rails
+from autoresearch.errors import AutoresearchError
+from autoresearch.words import shown
+
+MAX_LINE_BYTES = 64 << 20
+
+
+def check(
+    menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
+    max_changes: Annotated[int, typer.Option(min=1, help="Most knobs a proposal may change.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a verdict.")] = False,
+) -> None:
+    """Read raw replies on stdin, print a verdict for each.
+
+    A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
+    \\"reason\\": \\"…\\"}". Each is judged by itself as an edit of the menu's baseline, under the
+    menu's own budget; none counts as tried for the next. The memory rail is off, and stderr says
+    so: what fits is known of a device and a corpus, which a campaign has.
+    """
+    chosen = load_menu(menu)
+    rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes)
+    typer.echo("the memory rail is off here: the loop refuses what would not fit as well", err=True)
+    for raw in read_replies(sys.stdin.buffer):
+        checked = rails.check(raw, chosen.baseline)
+        typer.echo(json.dumps(_fields(checked)) if as_json else _line(checked))
+
+
+def read_replies(stream: BinaryIO) -> Iterator[str]:
+    """The replies on the lines of a stream, each as soon as its line is there.
+
+    :raises AutoresearchError: at the first line that is not a JSON string.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise AutoresearchError(
+                f"line {number} of the input is longer than {MAX_LINE_BYTES >> 20} MiB; give one "
+                "reply a line"
+            )
+        yield _reply(line, number)
+
+
+def _reply(line: bytes, number: int) -> str:
+    try:
+        reply = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        reply = None
+    if not isinstance(reply, str):
+        seen = shown(line[:40].decode("utf-8", "replace").rstrip("\n"))
+        raise AutoresearchError(
+            f"line {number} of the input is not a JSON string ({seen}); encode each raw reply as "
+            "one JSON string a line"
+        )
+    return reply
+
+
+def _line(checked: Checked) -> str:
+    verdict = checked.verdict
+    return "allowed" if verdict.allowed else f"refused by {verdict.rail}: {verdict.why}"
+
+
+def _fields(checked: Checked) -> dict[str, object]:
+    return {
+        **checked.verdict.model_dump(),
+        "proposal": checked.proposal and checked.proposal.model_dump(),
+        "config_hash": checked.config and checked.config.config_hash,
+    }

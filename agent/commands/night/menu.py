@@ -1,0 +1,164 @@
+"""``autoresearch menu``: what may be turned, and whether a file of one's own is sound."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from agent.commands.launch import targets
+from agent.commands.tables import plain_table
+from agent.menu.files import ProxyMenu, load_menu, shipped_menus
+from autoresearch.words import shown
+from funnel.target.architecture import load_target
+from funnel.target.likeness import Likeness
+
+app = typer.Typer(no_args_is_help=True, help="The menus of knobs that a search may turn.")
+app.command("from-target")(targets.from_target)
+app.command("targets")(targets.list_targets)
+app.command("target")(targets.show_target)
+
+MIN_SHARE = 0.005
+"""Of random configs: below it a constraint is likely not what was meant."""
+MIN_NEIGHBOUR_SHARE = 0.05
+"""Of configs near the baseline: below it a proposer mostly guesses in vain."""
+
+NameOrPath = Annotated[str, typer.Argument(help="A shipped menu's name or a TOML file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.command("list")
+def list_menus(as_json: AsJson = False) -> None:
+    """List the menus that come with the product."""
+    menus = [load_menu(name) for name in shipped_menus()]
+    if as_json:
+        fields = [
+            {"name": m.name, "doc": m.doc, "knobs": list(m.knobs), "sha256": m.sha256}
+            for m in menus
+        ]
+        typer.echo(json.dumps(fields, indent=2))
+        return
+    table = plain_table("menu", "knobs", "budget", "about")
+    for menu in menus:
+        table.add_row(menu.name, str(len(menu.knobs)), str(menu.campaign.budget), escape(menu.doc))
+    Console().print(table)
+
+
+@app.command()
+def show(menu: NameOrPath, as_json: AsJson = False) -> None:
+    """Show a menu's knobs, tied fields, constants, constraints and campaign defaults."""
+    chosen = load_menu(menu)
+    if as_json:
+        typer.echo(json.dumps(_fields(chosen), indent=2))
+    else:
+        _print(chosen, Console())
+
+
+@app.command()
+def validate(
+    menu: NameOrPath,
+    target: Annotated[
+        str | None,
+        typer.Option(help="A target, by name or TOML file, whose shape the menu should keep."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a menu; exit 1 with one sentence where it cannot be used."""
+    chosen = load_menu(menu)
+    stands_for = load_target(target) if target is not None else None
+    budget = chosen.campaign.budget
+    share = chosen.satisfied_share(budget)
+    neighbour_share = chosen.satisfied_share(budget, max_changes=3)
+    warnings = _warnings(chosen, share, neighbour_share)
+    if stands_for is not None:
+        warnings += Likeness.of(chosen, stands_for).warnings(stands_for.name)
+    if as_json:
+        report = {
+            "name": chosen.name,
+            "sha256": chosen.sha256,
+            "satisfied_share": share,
+            "neighbour_satisfied_share": neighbour_share,
+            "warnings": warnings,
+        }
+        typer.echo(json.dumps(report, indent=2))
+        return
+    typer.echo(
+        f"{chosen.name} can be used: {len(chosen.knobs)} knobs, "
+        f"{f'{len(chosen.tied)} tied fields, ' if chosen.tied else ''}"
+        f"{len(chosen.constants)} constants, "
+        f"{len(chosen.constraints)} constraints; of random configs {share:.1%} meet every "
+        f"constraint, and {neighbour_share:.1%} of those with up to 3 knobs of the baseline turned"
+    )
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+
+
+def _warnings(menu: ProxyMenu, share: float, neighbour_share: float) -> list[str]:
+    warnings = []
+    if share < MIN_SHARE:
+        warnings.append(
+            f"only {share:.2%} of random configs meet every constraint; widen a domain or loosen "
+            "a constraint"
+        )
+    if neighbour_share < MIN_NEIGHBOUR_SHARE:
+        warnings.append(
+            f"only {neighbour_share:.2%} of configs near the baseline meet every constraint; move "
+            "the defaults away from the edge"
+        )
+    for constraint in menu.unchecked(menu.campaign.budget):
+        warnings.append(
+            f"{constraint.expr.strip()} is not checked, as a budget in seconds has no known steps"
+        )
+    return warnings
+
+
+def _fields(menu: ProxyMenu) -> dict[str, Any]:
+    skipped = menu.unchecked(menu.campaign.budget)
+    fields = menu.model_dump(mode="json", exclude={"toml"})
+    fields["campaign"]["budget"] = str(menu.campaign.budget)
+    fields["constraints"] = [
+        {**one.model_dump(), "checked": one not in skipped} for one in menu.constraints
+    ]
+    return {
+        **fields,
+        "sha256": menu.sha256,
+        "baseline": menu.baseline.canonical(),
+        "baseline_config_hash": menu.baseline.config_hash,
+    }
+
+
+def _print(menu: ProxyMenu, console: Console) -> None:
+    console.print(f"[bold]{escape(menu.name)}[/] {escape(menu.doc)}", highlight=False)
+    knobs = plain_table("knob", "domain", "default", "what it is")
+    for knob in menu.knobs.values():
+        knobs.add_row(knob.name, escape(knob.domain), shown(knob.default), escape(knob.doc))
+    console.print(knobs)
+    if menu.ties:
+        tied = plain_table("tied", "follows", "at the defaults")
+        for tie in menu.ties.values():
+            formula, value = tie.expression.source.strip(), getattr(menu.baseline, tie.name)
+            tied.add_row(tie.name, escape(formula), shown(value))
+        console.print(tied)
+    if menu.constants:
+        constants = plain_table("constant", "value")
+        for name, value in menu.constants.items():
+            constants.add_row(name, shown(value))
+        console.print(constants)
+    if menu.constraints:
+        skipped = menu.unchecked(menu.campaign.budget)
+        constraints = plain_table("constraint", "why")
+        for one in menu.constraints:
+            note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
+            constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
+        console.print(constraints)
+    campaign = menu.campaign
+    horizon = "budget" if campaign.horizon_steps is None else f"{campaign.horizon_steps} steps"
+    console.print(
+        f"campaign: budget {campaign.budget}, schedule horizon {horizon}, corpus "
+        f"{escape(campaign.corpus)}, tokenizer {escape(campaign.tokenizer)}, "
+        f"{campaign.heldout_bytes} bytes held out",
+        highlight=False,
+    )

@@ -1,0 +1,1 @@
+"""The commands on the record: report, page, exports and imports."""

@@ -1,0 +1,130 @@
+"""``autoresearch export``: a campaign in other tools' forms."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.exports.base import Exported, Subject
+from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
+from agent.workbench.places import (
+    CampaignOption,
+    MenuOption,
+    default_campaign,
+    existing_campaign,
+    foreign_campaign,
+)
+from autoresearch.errors import FormatError
+from trajectory.formats.foreign import IMPORTED_FILE
+
+Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
+FILES: dict[Form, str] = {
+    "optuna": "optuna.sqlite",
+    "csv": "trials.csv",
+    "parquet": "trials.parquet",
+    "mlflow": "mlflow.sqlite",
+    "chat-jsonl": "chat.jsonl",
+    "jsonl": "trajectory.jsonl",
+}
+
+
+def export(
+    to: Annotated[
+        Form,
+        typer.Option(
+            "--to",
+            help="optuna: a study for optuna-dashboard. csv, parquet: a line per trial. mlflow: a "
+            "run per trial. chat-jsonl: the model's exchanges. jsonl: the rows, for import.",
+        ),
+    ],
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. A new file "
+            "appears whole or not at all; to what is there MLflow adds run by run. "
+            "Default: a file in the campaign's folder export.",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a csv, parquet or jsonl file.")
+    ] = False,
+    accepted_only: Annotated[
+        bool,
+        typer.Option(
+            "--accepted-only/--all-replies",
+            help="Of chat-jsonl: the replies that passed, ready for fine-tuning; or all, those "
+            "refused with weight 0, and what became of each.",
+        ),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Write a campaign as an Optuna study, a table, MLflow runs or training data."""
+    directory = campaign or default_campaign(menu)
+    foreign = foreign_campaign(directory)
+    if foreign is None:
+        directory = existing_campaign(campaign, menu)
+    subject = Subject(directory, foreign)
+    _refuse_own_files(directory, out or "")
+    where = out or str(directory / "export" / FILES[to])
+    exported = _export(subject, to, where, overwrite, accepted_only=accepted_only)
+    if as_json:
+        typer.echo(json.dumps(asdict(exported)))
+        return
+    console = Console()
+    for line in (
+        f"{exported.count} {exported.of} written to {exported.where}",
+        *exported.notes,
+        *_next(to, exported),
+    ):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _refuse_own_files(directory: Path, out: str) -> None:
+    """
+    :raises FormatError: where writing would destroy what is exported.
+    """
+    own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
+    if Path(out).resolve() in {path.resolve() for path in own}:
+        raise FormatError(f"{out} is a file of the campaign itself; name another with --out")
+
+
+def _export(
+    subject: Subject, to: Form, out: str, overwrite: bool, *, accepted_only: bool
+) -> Exported:
+    # Each brings a library of its own, none of which another needs.
+    if to == "optuna":
+        from agent.exports.optuna_study import export_optuna  # noqa: PLC0415
+
+        return export_optuna(subject, out)
+    if to == "mlflow":
+        from agent.exports.mlflow_export import export_mlflow  # noqa: PLC0415
+
+        return export_mlflow(subject, out)
+    if to == "chat-jsonl":
+        from agent.exports.chat import export_chat  # noqa: PLC0415
+
+        return export_chat(subject, Path(out), overwrite=overwrite, accepted_only=accepted_only)
+    from agent.exports.files import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
+
+    writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}
+    return writers[to](subject, Path(out), overwrite=overwrite)
+
+
+def _next(to: Form, exported: Exported) -> list[str]:
+    """How to look at it, where that takes another program."""
+    address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
+    if to == "optuna":
+        return [f"look with optuna-dashboard {shlex.quote(address)}"]
+    if to == "mlflow":
+        return [f"look with mlflow ui --backend-store-uri {shlex.quote(address)}"]
+    return []

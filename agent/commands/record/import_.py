@@ -1,0 +1,74 @@
+"""``autoresearch import``: other tools' trajectories, and other campaigns of ours, as campaigns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE
+from agent.settings.environment import read_environment
+from autoresearch.words import counted
+from trajectory.formats.foreign import Provenance
+from trajectory.formats.imported import FormatChoice, import_campaign, imported_count
+from trajectory.history.store import reindex
+
+SHOWN_SKIPPED = 20
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="The file to import, or another campaign's directory.")
+    ],
+    campaign: Annotated[
+        Path | None,
+        typer.Option("--campaign", help="A new directory for it. Default: runs/imported-NAME."),
+    ] = None,
+    format_: Annotated[
+        FormatChoice, typer.Option("--format", help="What the file is, where that is not plain.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Make a read-only campaign of a trajectory: for top, report, export and loop --prior.
+
+    It knows the JSONL of the published single-knob loop (whose val_bpb are bits per token, and are
+    imported under that name), karpathy/autoresearch's results.tsv, and our own journals. Lines that
+    cannot be read are named and left out.
+    """
+    directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
+    provenance = import_campaign(file, directory, format_)
+    if provenance.format == "journal" and read_environment().history_url is None:
+        # In a shared database the index of a campaign's id is that of the original.
+        reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
+    count, noun = imported_count(directory)
+    if as_json:
+        taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
+        typer.echo(json.dumps(taken))
+        return
+    console = Console()
+    for line in _lines(provenance, directory, counted(count, noun)):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _name_of(file: Path) -> str:
+    path = file.resolve()
+    return path.stem if path.suffix else path.name
+
+
+def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
+    lines = [
+        f"line {skipped.line} was left out: {skipped.why}"
+        for skipped in provenance.skipped[:SHOWN_SKIPPED]
+    ]
+    if more := provenance.skipped[SHOWN_SKIPPED:]:
+        lines.append(f"and {len(more)} more lines were left out; --json names them all")
+    return [
+        *lines,
+        f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
+        f"measure   {provenance.measure}, lower is better",
+        f"look with autoresearch top --campaign {directory}",
+    ]

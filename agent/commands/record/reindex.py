@@ -1,0 +1,33 @@
+"""``autoresearch reindex``: the history, built anew from the journal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE
+from agent.settings.environment import read_environment
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from autoresearch.words import counted
+from trajectory.history.store import reindex as rebuild
+
+
+def reindex(
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Delete the history and rebuild it from trajectory.jsonl, which is the truth."""
+    directory = existing_campaign(campaign, menu)
+    url = read_environment().history_url
+    rebuilt = rebuild(url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
+    if as_json:
+        typer.echo(json.dumps(asdict(rebuilt)))
+    else:
+        typer.echo(
+            f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
+            f"{counted(rebuilt.configs, 'config')}"
+        )

@@ -1,0 +1,147 @@
+"""``autoresearch report``: the campaign as one page and its figures."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.menu.knob import Knob
+from agent.search.campaign import JOURNAL_FILE, menu_of, read_campaign_row
+from agent.settings.environment import read_environment
+from agent.workbench.places import (
+    CampaignOption,
+    MenuOption,
+    default_campaign,
+    existing_campaign,
+    foreign_campaign,
+)
+from autoresearch.errors import MachineryError
+from autoresearch.garbage import collector_at_rest
+from trainer.isolation.trial_files import read_curve
+from trajectory.report.findings import Findings
+from trajectory.report.foreign import read_foreign_campaign
+from trajectory.report.knob_domain import KnobDomain
+from trajectory.report.own import read_campaign
+from trajectory.report.report import Report, write_report
+
+
+def report(
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to. Default: CAMPAIGN/report.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Show it in the web browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Write the campaign as one HTML page that needs no network, and its figures as SVG and PNG.
+
+    KWH_USD, or AUTORESEARCH_USD_PER_KWH, is the price that its metered energy is counted at. A
+    running loop is not disturbed.
+    """
+    directory = campaign or default_campaign(menu)
+    with collector_at_rest():
+        foreign = foreign_campaign(directory)
+        if foreign is not None:
+            found = read_foreign_campaign(foreign)
+        else:
+            found = _own(existing_campaign(campaign, menu))
+        written = _write(found, out or directory / "report")
+    if as_json:
+        typer.echo(json.dumps(_as_json(written, found)))
+    else:
+        console = Console()
+        for line in _lines(written, found):
+            console.print(line, soft_wrap=True)
+    address = written.page.absolute().as_uri()
+    if show and not webbrowser.open(address):
+        typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
+
+
+def _write(found: Findings, folder: Path) -> Report:
+    try:
+        return write_report(found, folder)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
+            "make it writable, or name another folder with --out"
+        ) from error
+
+
+def _own(directory: Path) -> Findings:
+    row = read_campaign_row(directory)
+    knobs = menu_of(row).knobs.values() if row else ()
+    return read_campaign(
+        directory / JOURNAL_FILE,
+        [_domain(knob) for knob in knobs],
+        lambda trial_id: read_curve(directory / "trials" / trial_id),
+        read_environment().usd_per_kwh,
+    )
+
+
+def _domain(knob: Knob) -> KnobDomain:
+    return KnobDomain(
+        name=knob.name,
+        default=knob.default,
+        choices=knob.choices,
+        low=float(knob.low or 0),
+        high=float(knob.high or 0),
+        step=knob.step if knob.type == "int" else None,
+        is_log=knob.scale == "log",
+    )
+
+
+def _lines(written: Report, found: Findings) -> Iterator[Text]:
+    yield Text.assemble(("page      ", "bold"), str(written.page))
+    count = len(written.figures) // 2
+    yield Text.assemble(
+        ("figures   ", "bold"),
+        f"{count} as SVG and PNG in {written.page.parent / 'figures'}" if count else "none yet",
+    )
+    if found.best:
+        best = found.best[0]
+        where = f"iteration {best.iter}" if best.iter else "the baseline"
+        yield Text.assemble(
+            ("best      ", "bold"),
+            f"{where}, {found.about.measure} {best.posterior:.4f} (n={best.n})",
+        )
+
+
+def _as_json(written: Report, found: Findings) -> dict[str, Any]:
+    return {
+        "page": str(written.page),
+        "figures": [str(path) for path in written.figures],
+        "summary": _summary(found),
+    }
+
+
+def _summary(found: Findings) -> dict[str, Any]:
+    spending, coverage, long_runs = found.spending, found.coverage, found.long_runs
+    fidelity = long_runs.test.fidelity if long_runs and long_runs.test else None
+    baseline = found.progress.baseline
+    return {
+        "campaign": found.about.campaign_id or None,
+        "measure": found.about.measure,
+        "iterations": len(found.turns),
+        "kept": len(found.kept),
+        "configs": coverage.configs,
+        "best": asdict(found.best[0]) if found.best else None,
+        "baseline": asdict(baseline) if baseline else None,
+        "sigma": found.noise.sigma if found.noise else None,
+        "sigma_dof": found.noise.dof if found.noise else None,
+        "work_s": spending.total.total if spending else None,
+        "elapsed_s": spending.elapsed_s if spending else None,
+        "energy_wh": spending.energy_wh if spending else None,
+        "cost_usd": spending.cost_usd if spending else None,
+        "stops": asdict(coverage.stops),
+        "importance": asdict(found.importances),
+        "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
+    }

@@ -1,0 +1,133 @@
+"""``autoresearch serve``: the live page."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.search.campaign import JOURNAL_FILE
+from agent.settings.environment import read_environment
+from autoresearch.errors import MachineryError, SettingsError
+from trajectory.formats.imported import is_imported
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from trajectory.live.access import Access
+    from trajectory.live.board import Board
+
+DEFAULT_PLACE = Path("runs")
+DRAW = (sys.executable, "-c", "from agent.cli import main; main()", "report")
+NICENESS = 10
+"""Looking on must not slow the training that is looked at."""
+END_S = 2
+"""Open event streams are given so long when the server ends."""
+
+
+def serve(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Campaigns, or directories that hold campaigns. Default: runs.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Anything but loopback needs AUTORESEARCH_SERVE_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 8765,
+) -> None:
+    """Show campaigns as they run: a page, a JSON interface, events, /healthz and /metrics.
+
+    It only reads, but for the pause button, which writes a campaign's pause file. Other hosts than
+    this one are let in with a token alone.
+    """
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+        raise MachineryError(
+            "the live page needs FastAPI and uvicorn, which are not installed; install them with:"
+            " pip install 'autoresearch[serve]'"
+        )
+    from trajectory.live.access import is_loopback  # noqa: PLC0415
+    from trajectory.live.board import Board  # noqa: PLC0415
+
+    access = _access(needs_token=not is_loopback(host))
+    places = places or [DEFAULT_PLACE]
+    for place in places:
+        if not place.is_dir():
+            raise SettingsError(
+                f"there is no directory {place}; name a campaign, or the directory that holds some"
+            )
+    if all(is_imported(place) and not (place / JOURNAL_FILE).is_file() for place in places):
+        raise SettingsError(
+            f"{places[0]} holds what another tool measured, and has no journal to follow; look "
+            f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"
+        )
+    _run(Board(places, DRAW), access, host, port)
+
+
+def _access(*, needs_token: bool) -> Access:
+    from trajectory.live.access import MIN_TOKEN_CHARACTERS, Access  # noqa: PLC0415
+
+    secret = read_environment().serve_token
+    token = secret.get_secret_value().strip() if secret is not None else ""
+    if not token:
+        if needs_token:
+            raise SettingsError(
+                "a page that others can reach needs a token and AUTORESEARCH_SERVE_TOKEN is not"
+                " set; set it (openssl rand -hex 32 makes one), or leave --host at 127.0.0.1"
+            )
+        return Access(None)
+    if len(token) < MIN_TOKEN_CHARACTERS:
+        raise SettingsError(
+            f"AUTORESEARCH_SERVE_TOKEN has {len(token)} characters, too few to be safe; use at"
+            f" least {MIN_TOKEN_CHARACTERS} (openssl rand -hex 32 makes 64)"
+        )
+    return Access(token)
+
+
+def _run(board: Board, access: Access, host: str, port: int) -> None:
+    import uvicorn  # noqa: PLC0415
+
+    from trajectory.live.app import create_app  # noqa: PLC0415
+    from trajectory.live.connections import BACKLOG, PatientProtocol  # noqa: PLC0415
+
+    class Server(uvicorn.Server):
+        """Ends its event streams as soon as it is asked to end: uvicorn would wait for them, then
+        cut them off and say so."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            board.end_streams()
+
+    with _listening(host, port) as listener:
+        os.nice(NICENESS)
+        address = listener.getsockname()
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        typer.echo(f"http://{shown}:{address[1]}  (Ctrl-C ends it)")
+        config = uvicorn.Config(
+            create_app(board, access),
+            http=PatientProtocol,
+            backlog=BACKLOG,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=END_S,
+        )
+        Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot listen on {host}:{port} ({error.strerror}); choose another --port or --host"
+        ) from error

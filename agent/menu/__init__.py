@@ -1,0 +1,1 @@
+"""What may be turned and how far, and the rails that hold a proposal to it."""

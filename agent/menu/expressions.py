@@ -1,0 +1,300 @@
+"""The language of a menu's constraints and ties: arithmetic, comparison and logic, nothing else.
+
+    expression  literals (int, float, string, True, False), names, parentheses
+                + - * / // % **        on numbers
+                < <= > >= == !=        chained as in Python; == and != also on strings and truths
+                in, not in             a tuple of literals: precision in ("bf16", "fp8")
+                and, or, not           on truths; "a implies b" is written: not a or b
+
+Python's own parser reads the text and this module walks the tree: nothing is ever executed as
+Python. Every node outside the list above is refused when the menu is loaded, and so are unknown
+names and operands of the wrong kind, so a parsed expression can only fail by arithmetic (a
+division by zero, a number too large), which :meth:`Expression.holds` and :meth:`Expression.number`
+report in a clause. Size, depth, exponents and magnitudes are bounded, so it also cannot take long.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from autoresearch.errors import MenuError
+from autoresearch.values import Scalar
+from autoresearch.words import did_you_mean, shown
+
+MAX_CHARACTERS = 1000
+MAX_NODES = 200
+MAX_DEPTH = 40
+MAX_EXPONENT = 64
+MAX_MAGNITUDE = 1e30
+
+Kind: TypeAlias = Literal["number", "text", "truth"]
+
+
+class ExpressionError(MenuError):
+    """An expression outside the language, or one that has no value; the message is one clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a name in an expression may stand for."""
+
+    kind: Kind
+    texts: tuple[str, ...] = ()
+    """The only strings it can be, where that is known: comparing it with another is a slip."""
+
+
+def kind_of(value: object) -> Kind:
+    """The kind of a scalar.
+
+    :raises ExpressionError: on anything else, and on a number out of bounds.
+    """
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, int | float):
+        # A NaN compares false with everything, so this refuses it too.
+        if not -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+            raise ExpressionError(f"{shown(value)} is no number within ±{MAX_MAGNITUDE:g}")
+        return "number"
+    raise ExpressionError(f"{value!r:.40} is not a number, a string, True or False")
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A condition or a number that was read, checked against the names it may use, and can be
+    asked."""
+
+    source: str
+    names: frozenset[str]
+    """The names it uses."""
+    root: ast.expr
+
+    @classmethod
+    def parse(
+        cls,
+        source: str,
+        names: Mapping[str, Name],
+        kind: Literal["truth", "number"] = "truth",
+    ) -> Expression:
+        """Read a condition, or the formula of a number.
+
+        :raises ExpressionError: where it is outside the language, too big, uses a name that is
+            not in ``names``, mixes kinds, or is not of the ``kind`` asked for.
+        """
+        if len(source) > MAX_CHARACTERS:
+            raise ExpressionError(
+                f"it is {len(source)} characters long; write at most {MAX_CHARACTERS}, a long "
+                "condition as several"
+            )
+        root = _tree(source)
+        reader = _Reader(names)
+        reader.expect(kind, root, 0)
+        return cls(source, frozenset(reader.used), root)
+
+    def holds(self, values: Mapping[str, Scalar]) -> bool:
+        """Whether it is true of these values, which must cover :attr:`names`.
+
+        :raises ExpressionError: where arithmetic gives it no value.
+        """
+        return bool(_value(self.root, values))
+
+    def number(self, values: Mapping[str, Scalar]) -> int | float:
+        """What it comes to with these values, which must cover :attr:`names`; asked of what was
+        read as a number.
+
+        :raises ExpressionError: where arithmetic gives it no value.
+        """
+        number: int | float = _value(self.root, values)
+        return number
+
+
+def _tree(source: str) -> ast.expr:
+    try:
+        with warnings.catch_warnings():
+            # What Python merely warns about, such as "1or x", is refused.
+            warnings.simplefilter("error")
+            return ast.parse(source.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"it cannot be read: {error.msg}") from error
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise ExpressionError("it cannot be read: it is malformed or nested too deeply") from error
+
+
+_ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
+}
+_EQUALITY: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_MEMBERSHIP: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+_COMPARISONS = {**_EQUALITY, **_ORDER, **_MEMBERSHIP}
+
+
+class _Reader:
+    """Walks a tree once: refuses what is outside the language and infers the kind of each node."""
+
+    def __init__(self, names: Mapping[str, Name]) -> None:
+        self.names = names
+        self.used: set[str] = set()
+        self.nodes = 0
+
+    def expect(self, kind: Kind, node: ast.expr, depth: int) -> None:
+        found = self.kind(node, depth)
+        if found != kind:
+            words = {"number": "a number", "text": "a string", "truth": "a condition"}
+            raise ExpressionError(f"'{_text(node)}' is {words[found]} where {words[kind]} belongs")
+
+    def kind(self, node: ast.expr, depth: int) -> Kind:  # noqa: PLR0911 (a dispatch)
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise ExpressionError("it is too large or nested too deeply; split it into several")
+        match node:
+            case ast.Constant(value=value):
+                return kind_of(value)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self.expect("truth", operand, depth + 1)
+                return "truth"
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+                self.expect("number", operand, depth + 1)
+                return "number"
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                self.expect("number", left, depth + 1)
+                self.expect("number", right, depth + 1)
+                return "number"
+            case ast.BoolOp(values=operands):
+                for operand in operands:
+                    self.expect("truth", operand, depth + 1)
+                return "truth"
+            case ast.Compare():
+                self._compare(node, depth + 1)
+                return "truth"
+        raise ExpressionError(
+            f"'{_text(node)}' is not part of the constraint language; use names, literals, "
+            "arithmetic, comparisons, and, or, not"
+        )
+
+    def _name(self, name: str) -> Kind:
+        if name not in self.names:
+            raise ExpressionError(
+                f"{shown(name)} is not a name it can use{did_you_mean(name, self.names)}"
+            )
+        self.used.add(name)
+        return self.names[name].kind
+
+    def _compare(self, node: ast.Compare, depth: int) -> None:
+        left = node.left
+        for position, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            if type(op) in _MEMBERSHIP:
+                if position != len(node.ops) - 1:
+                    raise ExpressionError("nothing may follow 'in' in a chain; use 'and'")
+                self._membership(left, right, depth)
+            elif type(op) in _ORDER:
+                self.expect("number", left, depth)
+                self.expect("number", right, depth)
+            elif type(op) in _EQUALITY:
+                self.expect(self.kind(left, depth), right, depth)
+                self._check_text(left, right)
+                self._check_text(right, left)
+            else:
+                raise ExpressionError("'is' is not part of the constraint language; use ==")
+            left = right
+
+    def _membership(self, left: ast.expr, right: ast.expr, depth: int) -> None:
+        if not isinstance(right, ast.Tuple) or not right.elts:
+            raise ExpressionError('"in" needs literals in parentheses: x in ("a", "b")')
+        kind = self.kind(left, depth)
+        for element in right.elts:
+            if not isinstance(element, ast.Constant | ast.UnaryOp):
+                raise ExpressionError(f"'{_text(element)}' after 'in' is not a literal")
+            self.expect(kind, element, depth + 1)
+            self._check_text(left, element)
+
+    def _check_text(self, name: ast.expr, literal: ast.expr) -> None:
+        if isinstance(name, ast.Name) and isinstance(literal, ast.Constant):
+            texts = self.names[name.id].texts
+            if texts and literal.value not in texts:
+                raise ExpressionError(
+                    f"{name.id} is never {shown(literal.value)}"
+                    f"{did_you_mean(str(literal.value), texts)}"
+                )
+
+
+def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR0911 (a dispatch)
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return values[name]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, values)
+        case ast.UnaryOp(op=op, operand=operand):
+            number = _value(operand, values)
+            return -number if isinstance(op, ast.USub) else number
+        case ast.BinOp(left=left, op=op, right=right):
+            return _compute(type(op), _value(left, values), _value(right, values))
+        case ast.BoolOp(op=ast.And(), values=operands):
+            return all(_value(operand, values) for operand in operands)
+        case ast.BoolOp(values=operands):
+            return any(_value(operand, values) for operand in operands)
+        case ast.Tuple(elts=elements):
+            return tuple(_value(element, values) for element in elements)
+        case ast.Compare(left=first, ops=ops, comparators=rest):
+            left = _value(first, values)
+            for comparison, comparator in zip(ops, rest, strict=True):
+                right = _value(comparator, values)
+                if not _COMPARISONS[type(comparison)](left, right):
+                    return False
+                left = right
+            return True
+    raise AssertionError(f"{type(node).__name__} passed the reader")
+
+
+def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:
+    symbol, function = _ARITHMETIC[op]
+    said = f"{shown(left)} {symbol} {shown(right)}"
+    if op is ast.Pow and abs(right) > MAX_EXPONENT:
+        raise ExpressionError(f"{said} has an exponent beyond ±{MAX_EXPONENT}")
+    try:
+        result = function(left, right)
+    except ZeroDivisionError as error:
+        raise ExpressionError(f"{said} divides by zero") from error
+    except OverflowError as error:
+        raise ExpressionError(f"{said} is too large") from error
+    if isinstance(result, complex):
+        raise ExpressionError(f"{said} is not a real number")
+    if not -MAX_MAGNITUDE <= result <= MAX_MAGNITUDE:
+        raise ExpressionError(f"{said} is beyond ±{MAX_MAGNITUDE:g}")
+    return result
+
+
+def _text(node: ast.AST) -> str:
+    """The node as it might have been written, short and on one line."""
+    try:
+        text = ascii(ast.unparse(node))[1:-1]
+    except (RecursionError, ValueError):
+        text = type(node).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."

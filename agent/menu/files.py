@@ -1,0 +1,140 @@
+"""Menus are TOML files: the shipped ones by name, anyone's own by path.
+
+``[knobs.NAME]`` tables hold a domain and a default, ``[tied]`` formulas of fields that follow the
+knobs, ``[constants]`` every other field of Config, ``[[constraints]]`` conditions over all of them
+(the language is that of :mod:`agent.menu.expressions`), and ``[campaign]`` the budget and corpus
+the menu was made for. A file that cannot be used is refused in one sentence that names the knob and
+the mend."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from agent.menu.knob import Knob
+from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
+from agent.menu.shelf import Shelf, refuse_unknown
+from autoresearch.errors import MenuError, SpecError
+from autoresearch.values import Frozen, explain
+from autoresearch.words import shown
+from trainer.spec import Budget
+
+__all__ = [
+    "CampaignDefaults",
+    "Constraint",
+    "Knob",
+    "ProxyMenu",
+    "load_menu",
+    "parse_menu",
+    "shipped_menus",
+]
+
+_SHELF = Shelf(noun="menu", package="agent.menu", error=MenuError)
+
+T = TypeVar("T", bound=Frozen)
+
+
+def parse_menu(toml: str, source: str) -> ProxyMenu:
+    """The menu in a TOML text; ``source`` is what messages call it.
+
+    :raises MenuError: naming the knob, or the line, and the mend.
+    """
+    document = _SHELF.document(toml, source)
+    try:
+        return _menu(document, toml)
+    except ValidationError as error:
+        raise MenuError(f"menu {source}: {explain(error)}") from error
+    except (ValueError, SpecError) as error:
+        raise MenuError(f"menu {source}: {error}") from error
+
+
+def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
+    parts = ("name", "doc", "knobs", "tied", "constants", "constraints", "campaign")
+    refuse_unknown(document, parts, "the menu")
+    knobs = _table(document, "knobs")
+    if not knobs:
+        raise ValueError("there is no [knobs.NAME] table; add one for each knob to turn")
+    constraints = document.get("constraints", [])
+    if not isinstance(constraints, list):
+        raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
+    return ProxyMenu(
+        name=_name(document.get("name")),
+        doc=document.get("doc", ""),
+        knobs={name: _knob(name, table) for name, table in knobs.items()},
+        tied=_formulas(_table(document, "tied")),
+        constants=_table(document, "constants"),
+        constraints=tuple(_part("a constraint", one, Constraint) for one in constraints),
+        campaign=_part("[campaign]", _campaign(_table(document, "campaign")), CampaignDefaults),
+        toml=toml,
+    )
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 64:
+        raise ValueError(f'its name is {shown(name)}; give it a name = "…" of 1 to 64 characters')
+    return name
+
+
+def _knob(name: str, table: object) -> Knob:
+    if isinstance(table, dict) and "choices" in table:
+        choices = table["choices"]
+        if not isinstance(choices, list):
+            raise ValueError(f"knob {name}: choices is {shown(choices)}; write it as a list [a, b]")
+        table = {**table, "choices": tuple(choices)}
+    return _part(f"knob {name}", table, Knob, name=name)
+
+
+def _formulas(table: dict[str, Any]) -> dict[str, str]:
+    for name, formula in table.items():
+        if not isinstance(formula, str):
+            raise ValueError(  # noqa: TRY004
+                f"tied {name} is {shown(formula)}; write its formula in quotation marks, such as "
+                '"d_model / 64", or make it a constant'
+            )
+    return table
+
+
+def _campaign(table: dict[str, Any]) -> dict[str, Any]:
+    table = dict(table)
+    if "budget" in table:
+        try:
+            table["budget"] = Budget.parse(str(table["budget"]))
+        except SpecError as error:
+            raise ValueError(f"[campaign]: {error}") from error
+    if table.get("horizon_steps") == "budget":
+        table["horizon_steps"] = None
+    return table
+
+
+def _part(what: str, table: object, kind: type[T], **given: str) -> T:
+    if not isinstance(table, dict):
+        raise ValueError(f"{what} is {shown(table)}; make it a table of key = value lines")  # noqa: TRY004
+    refuse_unknown(table, [key for key in kind.model_fields if key not in given], what)
+    try:
+        return kind.model_validate({**table, **given})
+    except ValidationError as error:
+        raise ValueError(f"{what}: {explain(error)}") from error
+
+
+def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
+    table = document.get(key, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"{key} is {shown(table)}; make it a table headed [{key}]")  # noqa: TRY004
+    return table
+
+
+# --- where menus come from ----------------------------------------------------------------------
+
+
+def shipped_menus() -> list[str]:
+    """The names of the menus that come with the product, in order."""
+    return _SHELF.names()
+
+
+def load_menu(name_or_path: str) -> ProxyMenu:
+    """A shipped menu by its name, else the menu in a file.
+
+    :raises MenuError: where there is none, or where it cannot be used.
+    """
+    return parse_menu(_SHELF.text(name_or_path), name_or_path)

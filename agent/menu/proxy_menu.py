@@ -1,0 +1,291 @@
+"""The ProxyMenu: which fields of a Config may be turned, how far, and what stays as it is.
+
+A menu that exists can be trained at its defaults; one that cannot is refused at construction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from random import Random
+from typing import Any, Self
+
+from pydantic import ConfigDict, ValidationError, model_validator
+
+from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
+from agent.menu.knob import Knob, MenuScalar
+from agent.menu.ties import Tie
+from autoresearch.errors import SpecError
+from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
+from autoresearch.words import did_you_mean, shown
+from trainer.spec import Budget, Config, make_config
+
+BUDGET_STEPS = "budget_steps"
+"""The name constraints know the budget by: optimizer steps, unknown for a budget in seconds."""
+
+
+class Constraint(Frozen):
+    """A condition over knobs, tied fields, constants and ``budget_steps`` that every config must
+    meet."""
+
+    model_config = ConfigDict(strict=True)
+
+    expr: str
+    doc: PlainText = ""
+
+
+class CampaignDefaults(Frozen):
+    """What a campaign with this menu is run with unless it is told otherwise."""
+
+    model_config = ConfigDict(strict=True)
+
+    budget: Budget = Budget()
+    horizon_steps: PositiveInt | None = 1000
+    """None: the budget itself; written ``"budget"`` in the file."""
+    corpus: PlainText = "stdlib"
+    tokenizer: PlainText = "bytes"
+    heldout_bytes: PositiveInt = 131072
+    wall_s: Positive | None = None
+    """Limit of one trial; None: the settings' own default."""
+    memory_gib: Positive | None = None
+    threads: PositiveInt | None = None
+
+
+class ProxyMenu(Frozen):
+    """A menu whose every promise was checked: its baseline trains and meets its constraints."""
+
+    name: str
+    doc: PlainText = ""
+    knobs: Mapping[str, Knob]
+    """By name, in the file's order."""
+    tied: Mapping[str, str] = {}
+    """Formulas of the fields that follow the knobs, by name."""
+    constants: Mapping[str, MenuScalar]
+    constraints: tuple[Constraint, ...] = ()
+    campaign: CampaignDefaults = CampaignDefaults()
+    toml: str
+    """The exact text it was read from."""
+
+    @model_validator(mode="after")
+    def _keeps_its_promises(self) -> Self:
+        _check_names(self)
+        try:
+            _check_values(self)
+            broken = self.why_broken(self.baseline, self.campaign.budget)
+        except SpecError as error:
+            raise ValueError(f"its defaults do not go together: {error}; change one") from error
+        if broken is not None:
+            raise ValueError(f"its defaults do not go together: {broken}")
+        return self
+
+    @property
+    def sha256(self) -> str:
+        """Of the TOML text."""
+        return hashlib.sha256(self.toml.encode()).hexdigest()
+
+    @cached_property
+    def baseline(self) -> Config:
+        """Every knob at its default."""
+        return self._config({**self.constants, **self.defaults})
+
+    @property
+    def defaults(self) -> dict[str, Scalar]:
+        """Of every knob, in the menu's order."""
+        return {name: knob.default for name, knob in self.knobs.items()}
+
+    @cached_property
+    def ties(self) -> Mapping[str, Tie]:
+        """The tied fields by name, in the file's order."""
+        ties = {}
+        for name, formula in self.tied.items():
+            try:
+                ties[name] = Tie.parse(name, formula, self._names, self.knobs)
+            except ExpressionError as error:
+                raise ValueError(f"tied {name} = {shown(formula)}: {error}") from error
+        return ties
+
+    def knob_values(self, config: Config) -> dict[str, Scalar]:
+        """The config's values of this menu's knobs, in the menu's order."""
+        return {name: knob.normal(getattr(config, name)) for name, knob in self.knobs.items()}
+
+    def apply(self, reference: Config, changes: Mapping[str, Scalar]) -> Config:
+        """The reference with these knobs, all of them this menu's, set to other values, and what
+        is tied to them with them.
+
+        :raises SpecError: where the trainer could not run it.
+        """
+        normal = {name: self.knobs[name].normal(value) for name, value in changes.items()}
+        return self._config({**reference.model_dump(), **normal})
+
+    def broken_constraint(self, config: Config, budget: Budget) -> Constraint | None:
+        """The first constraint that does not hold, or has no value, for a config."""
+        found = self._first_broken(config, budget)
+        return found and found[0]
+
+    def why_broken(self, config: Config, budget: Budget) -> str | None:
+        """One sentence about the first constraint that does not hold, or None."""
+        found = self._first_broken(config, budget)
+        return found and found[1]
+
+    def unchecked(self, budget: Budget) -> tuple[Constraint, ...]:
+        """The constraints that this budget leaves open, as its steps are not known beforehand."""
+        if budget.steps(1) is not None:
+            return ()
+        pairs = zip(self.constraints, self._expressions, strict=True)
+        return tuple(constraint for constraint, read in pairs if BUDGET_STEPS in read.names)
+
+    def satisfied_share(
+        self, budget: Budget, *, max_changes: int | None = None, draws: int = 2000
+    ) -> float:
+        """The share of random configs that the trainer and the constraints accept.
+
+        Drawn over the whole menu, or with at most ``max_changes`` knobs of the baseline turned;
+        always the same draws.
+        """
+        rng = Random(0)
+        names = list(self.knobs)
+        satisfied = 0
+        for _ in range(draws):
+            turned = names
+            if max_changes is not None:
+                turned = rng.sample(names, rng.randint(1, min(max_changes, len(names))))
+            changes = {name: self.knobs[name].draw(rng) for name in turned}
+            try:
+                config = self.apply(self.baseline, changes)
+            except SpecError:
+                continue
+            satisfied += self.broken_constraint(config, budget) is None
+        return satisfied / draws
+
+    def _config(self, values: Mapping[str, Scalar | None]) -> Config:
+        """These values of knobs and constants, with what is tied to them."""
+        known = {name: value for name, value in values.items() if value is not None}
+        tied = {name: tie.value(known) for name, tie in self.ties.items()}
+        try:
+            return make_config({**values, **tied})
+        except SpecError as error:
+            said = [str(tie) for tie in self.ties.values() if _mentions(str(error), tie.name)]
+            if not said:
+                raise
+            raise SpecError(f"{error} (tied: {', '.join(said)})") from error
+
+    @cached_property
+    def _names(self) -> Mapping[str, Name]:
+        """What a formula may use."""
+        return {
+            **{name: Name(kind_of(value)) for name, value in self.constants.items()},
+            **{name: Name(knob.kind, _texts(knob)) for name, knob in self.knobs.items()},
+        }
+
+    @cached_property
+    def _expressions(self) -> tuple[Expression, ...]:
+        ties = dict.fromkeys(self.tied, Name("number"))
+        names = {**self._names, **ties, BUDGET_STEPS: Name("number")}
+        expressions = []
+        for constraint in self.constraints:
+            try:
+                expressions.append(Expression.parse(constraint.expr, names))
+            except ExpressionError as error:
+                raise ValueError(f"constraint {shown(constraint.expr)}: {error}") from error
+        return tuple(expressions)
+
+    def _first_broken(self, config: Config, budget: Budget) -> tuple[Constraint, str] | None:
+        tied = {name: getattr(config, name) for name in self.tied}
+        values: dict[str, Scalar] = {**self.constants, **self.knob_values(config), **tied}
+        steps = budget.steps(config.tokens_per_step)
+        if steps is not None:
+            values[BUDGET_STEPS] = steps
+        for constraint, expression in zip(self.constraints, self._expressions, strict=True):
+            if steps is None and BUDGET_STEPS in expression.names:
+                continue
+            try:
+                if expression.holds(values):
+                    continue
+                problem = "does not hold"
+            except ExpressionError as error:
+                problem = f"has no value ({error})"
+            used = [name for name in values if name in expression.names]
+            mend = self._mend(used)
+            seen = {name: values[name] for name in used}
+            return constraint, f"{_sentence(constraint, problem, seen)}; {mend}"
+        return None
+
+    def _mend(self, names: Iterable[str]) -> str:
+        """Which knobs move any of these fields."""
+        knobs: dict[str, None] = {}
+        for name in names:
+            tie = self.ties.get(name)
+            knobs.update(dict.fromkeys(tie.knobs if tie else (name,)))
+        turnable = [name for name in knobs if name in self.knobs]
+        return f"change {' or '.join(turnable)}" if turnable else "remove it"
+
+
+def _sentence(constraint: Constraint, problem: str, seen: Mapping[str, Scalar]) -> str:
+    values = ", ".join(f"{name} = {shown(value)}" for name, value in seen.items())
+    where = f" where {values}" if seen else ""
+    why = f" ({constraint.doc.strip().rstrip('.')})" if constraint.doc.strip() else ""
+    return f"the constraint {constraint.expr.strip()} {problem}{where}{why}"
+
+
+def _mentions(sentence: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", sentence) is not None
+
+
+def _texts(knob: Knob) -> tuple[str, ...]:
+    return tuple(choice for choice in knob.choices if isinstance(choice, str))
+
+
+# --- what a menu must be, against the trainer's Config ----------------------------------------
+
+
+def _check_names(menu: ProxyMenu) -> None:
+    fields = Config.model_fields
+    said: dict[str, str] = {}
+    for what, names in (
+        ("a knob", menu.knobs),
+        ("tied", menu.tied),
+        ("a constant", menu.constants),
+    ):
+        for name in names:
+            if name not in fields:
+                raise ValueError(
+                    f"{what.removeprefix('a ')} {name} is no field of a config"
+                    f"{did_you_mean(name, fields)}"
+                )
+            if name in said:
+                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
+            said[name] = what
+    for name, field in fields.items():
+        if field.is_required() and name not in said:
+            raise ValueError(
+                f"nothing says what {name} is; add a [knobs.{name}] table or a constant {name}"
+            )
+
+
+def _check_values(menu: ProxyMenu) -> None:
+    """Every constant, and the ends of every knob, must be values the trainer takes as they are."""
+    given: dict[str, Scalar] = {**menu.constants, **menu.defaults}
+    complete = {**given, **{name: tie.value(given) for name, tie in menu.ties.items()}}
+    for name, value in menu.constants.items():
+        if problem := _field_problem(complete, name, value):
+            raise ValueError(f"constant {name} = {shown(value)} cannot be trained: {problem}")
+    for name, knob in menu.knobs.items():
+        for value in knob.ends:
+            if problem := _field_problem(complete, name, value):
+                raise ValueError(
+                    f"knob {name} reaches {shown(value)}, which cannot be trained: {problem}"
+                )
+
+
+def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | None:
+    try:
+        trained = getattr(Config.model_validate({**complete, name: value}), name)
+    except ValidationError as error:
+        problems = [item for item in error.errors(include_url=False) if item["loc"] == (name,)]
+        # What fields say of each other is for the constraints, not for this knob alone.
+        return problems[0]["msg"] if problems else None
+    if trained != value or isinstance(trained, bool) != isinstance(value, bool):
+        return f"the trainer would take it as {shown(trained)}; write that"
+    return None

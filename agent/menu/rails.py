@@ -1,0 +1,213 @@
+"""The rails: everything between what a proposer said and a config that may be trained.
+
+Six checks in a fixed order, the first refusal wins, and none of them asks a model:
+
+    schema    exactly one JSON object with exactly ``changes`` and ``reason``
+    menu      knobs of the menu, neither constants nor what is tied, and no more than
+              ``max_changes`` of them
+    range     each value in its knob's domain; the type is taken literally, so an int knob takes
+              neither true nor 4.0 nor "4", while a float knob takes 1 as 1.0
+    cross     the menu's constraints, and the trainer's own checks of a whole config
+    memory    the predicted peak within the device's limit; off where nothing is known
+    novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
+
+A value that is the reference's own already is no change. Such values are dropped before the menu is
+asked, so that restating them uses up none of ``max_changes``, and the record names them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.menu.files import ProxyMenu
+from agent.menu.replies import Reply, ReplyError, read_reply
+from autoresearch.errors import MenuError, SpecError
+from autoresearch.values import Scalar
+from autoresearch.words import did_you_mean, shown
+from trainer.spec import Budget, Config
+from trajectory.rows import Proposal, RailName, Verdict
+
+
+class MemoryModel(Protocol):
+    """What a config will need, as far as it is known."""
+
+    @property
+    def limit_gib(self) -> float:
+        """What the device has for a trial."""
+        ...
+
+    def predict_gib(self, config: Config) -> float | None:
+        """Predicted peak of training it; None where nothing is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A verdict and what it was about."""
+
+    verdict: Verdict
+    proposal: Proposal | None
+    """None where the reply held none that could be recorded."""
+    config: Config | None
+    """Only when allowed."""
+
+
+class _RefusedError(Exception):
+    """Ends the checks at the first refusal."""
+
+    def __init__(self, rail: RailName, why: str) -> None:
+        super().__init__(why)
+        self.verdict = Verdict(allowed=False, rail=rail, why=why)
+
+
+class Rails:
+    """The checks of one campaign. They hold no state: the same question has the same answer."""
+
+    def __init__(
+        self,
+        menu: ProxyMenu,
+        *,
+        budget: Budget,
+        max_changes: int = 3,
+        memory: MemoryModel | None = None,
+    ) -> None:
+        """
+        :raises MenuError: where the menu's own defaults break a constraint under this budget, so
+            that no proposal could ever pass.
+        """
+        broken = menu.why_broken(menu.baseline, budget)
+        if broken is not None:
+            raise MenuError(f"menu {menu.name} cannot be run for {budget}: {broken}")
+        self.menu = menu
+        self.budget = budget
+        self.max_changes = max_changes
+        self.memory = memory
+
+    def check(
+        self,
+        raw: str,
+        reference: Config,
+        tried: Container[str] = (),
+        *,
+        replicate: bool = False,
+    ) -> Checked:
+        """The verdict on a raw reply that edits ``reference``.
+
+        ``tried`` holds config hashes; ``replicate`` asks for one of them on purpose. Never raises
+        on anything a reply may hold.
+        """
+        reply: Reply | None = None
+        restated: dict[str, Scalar] = {}
+        try:
+            reply = self._schema(raw)
+            restated = self._restated(reply.changes, reference)
+            reply = reply.without(restated)
+            self._menu(reply.changes)
+            self._range(reply.changes)
+            config = self._cross(reply.changes, reference)
+            self._memory(config)
+            if not replicate:
+                self._novelty(config, reference, tried)
+        except _RefusedError as refused:
+            return Checked(refused.verdict, _proposal(reply, restated), None)
+        return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
+
+    def _schema(self, raw: str) -> Reply:
+        try:
+            return read_reply(raw)
+        except ReplyError as error:
+            raise _RefusedError("schema", str(error)) from error
+
+    def _restated(self, changes: Mapping[str, Scalar], reference: Config) -> dict[str, Scalar]:
+        """Those of the changes that set a knob to what it is. Nothing outside a knob's domain is
+        among them, so no refusal is hidden."""
+        knobs = self.menu.knobs
+        return {
+            name: value
+            for name, value in changes.items()
+            if name in knobs
+            and knobs[name].why_not(value) is None
+            and knobs[name].normal(value) == knobs[name].normal(getattr(reference, name))
+        }
+
+    def _menu(self, changes: Mapping[str, Scalar]) -> None:
+        for name in changes:
+            if name in self.menu.constants:
+                fixed = shown(self.menu.constants[name])
+                raise _RefusedError(
+                    "menu",
+                    f"{name} is fixed at {fixed} by this menu; turn one of its knobs instead",
+                )
+            if name in self.menu.ties:
+                tie = self.menu.ties[name]
+                knobs = " or ".join(tie.knobs)
+                raise _RefusedError(
+                    "menu", f"{name} follows {knobs} in this menu ({tie}); turn {knobs} instead"
+                )
+            if name not in self.menu.knobs:
+                near = did_you_mean(name, self.menu.knobs)
+                raise _RefusedError("menu", f"{shown(name)} is no knob of this menu{near}")
+        if len(changes) > self.max_changes:
+            raise _RefusedError(
+                "menu",
+                f"{len(changes)} knobs are set; set at most {self.max_changes} at a time",
+            )
+
+    def _range(self, changes: Mapping[str, Scalar]) -> None:
+        for name, value in changes.items():
+            if clause := self.menu.knobs[name].why_not(value):
+                raise _RefusedError("range", f"{clause}; choose a value inside that domain")
+
+    def _cross(self, changes: Mapping[str, Scalar], reference: Config) -> Config:
+        try:
+            config = self.menu.apply(reference, changes)
+        except SpecError as error:
+            raise _RefusedError("cross", f"{error}; change one of them as well") from error
+        if broken := self.menu.why_broken(config, self.budget):
+            raise _RefusedError("cross", broken)
+        return config
+
+    def _memory(self, config: Config) -> None:
+        if self.memory is None:
+            return
+        predicted_gib, limit_gib = self.memory.predict_gib(config), self.memory.limit_gib
+        if predicted_gib is not None and predicted_gib > limit_gib:
+            raise _RefusedError(
+                "memory",
+                f"the config would need about {predicted_gib:.2f} GiB of the {limit_gib:.2f} GiB "
+                "there are; make the batch, the sequence or the model smaller",
+            )
+
+    def _novelty(self, config: Config, reference: Config, tried: Container[str]) -> None:
+        if config == reference:
+            raise _RefusedError(
+                "novelty",
+                "the proposal changes nothing: every value is already the reference's"
+                "; set at least one knob to another value",
+            )
+        if config.config_hash in tried:
+            raise _RefusedError(
+                "novelty",
+                f"the config {config.config_hash[:12]} was already tried; change another knob or "
+                "choose another value",
+            )
+
+
+def _proposal(reply: Reply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
+    """The reply as the journal keeps it; None where it holds a number that JSON cannot carry."""
+    if reply is None:
+        return None
+    numbers = [value for value in reply.changes.values() if isinstance(value, int | float)]
+    if not all(_is_finite(number) for number in numbers):
+        return None
+    return Proposal(changes=reply.changes, reason=reply.reason, restated=dict(restated))
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

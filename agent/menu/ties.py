@@ -1,0 +1,76 @@
+"""Tied fields: what of a config follows from the knobs, so that turning one moves the rest along.
+
+``[tied]`` in a menu holds a formula for each, over knobs and constants, in the language of
+:mod:`agent.menu.expressions`: ``n_head = "d_model / 128"`` makes every head 128 wide whatever the
+width is. A proposal cannot set a tied field, so the shape that the formulas describe is kept by
+every config of the menu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import get_type_hints
+
+from agent.menu.expressions import Expression, ExpressionError, Name
+from autoresearch.errors import SpecError
+from autoresearch.values import Scalar
+from autoresearch.words import shown
+from trainer.spec import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A numeric field of Config and the formula it follows."""
+
+    name: str
+    expression: Expression
+    knobs: tuple[str, ...]
+    """Those the formula reads, in the menu's order: turning one of them moves the field."""
+
+    @classmethod
+    def parse(cls, name: str, source: str, names: Mapping[str, Name], knobs: Iterable[str]) -> Tie:
+        """Read the formula of the field ``name`` over ``names``, of which some are knobs.
+
+        :raises ExpressionError: where it cannot be read, or follows no knob.
+        """
+        if _hint(name) not in {int, int | None, float}:
+            raise ExpressionError(
+                f"{name} is not a number, and only numbers follow from others; make it a knob or "
+                "a constant"
+            )
+        expression = Expression.parse(source, names, "number")
+        followed = tuple(knob for knob in knobs if knob in expression.names)
+        if not followed:
+            raise ExpressionError("it follows no knob; make it a constant")
+        return cls(name, expression, followed)
+
+    def __str__(self) -> str:
+        """``n_head = d_model / 128``"""
+        return f"{self.name} = {' '.join(self.expression.source.split())}"
+
+    def value(self, values: Mapping[str, Scalar]) -> Scalar:
+        """What the field is where knobs and constants have these values.
+
+        :raises SpecError: where the formula has no value, or one that is not whole for a field
+            that is counted.
+        """
+        try:
+            number = self.expression.number(values)
+        except ExpressionError as error:
+            raise SpecError(f"{self} has no value{self._seen(values)}: {error}") from error
+        if _hint(self.name) is float:
+            return float(number)
+        if number != int(number):
+            raise SpecError(f"{self} comes to {shown(number)}{self._seen(values)}, not a whole one")
+        return int(number)
+
+    def _seen(self, values: Mapping[str, Scalar]) -> str:
+        used = (name for name in values if name in self.expression.names)
+        return f" where {', '.join(f'{name} = {shown(values[name])}' for name in used)}"
+
+
+@cache
+def _hint(name: str) -> object:
+    """The field's type without its bounds."""
+    return get_type_hints(Config)[name]

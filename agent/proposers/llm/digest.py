@@ -1,0 +1,277 @@
+"""A campaign's memory in lines that a language model reads, the most useful first.
+
+Text that earlier proposals or trials wrote (reasons, failure messages) is untrusted: it goes on
+one line, cut short, in quotation marks, and the prompt says what that means.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, islice, zip_longest
+
+from agent.proposers.base import Memory
+from agent.proposers.contrasts import Effect, contrast, effects
+from agent.proposers.priors import Finding
+from autoresearch.values import Scalar
+from trajectory.evidence import ConfigEvidence
+from trajectory.ranking import Noise
+
+BEST = 10
+BASES = 20
+"""Most former references that others are described by."""
+FAILURES = 8
+HISTORY = 400
+"""Most lines of the rest of history that any budget is offered, by rank and by date each."""
+SCANNED = 10_000
+"""Latest configs that effects are read from."""
+EFFECTS = 8
+"""Most effects of one knob."""
+QUOTED_CHARACTERS = 120
+FAILED = {
+    "oom": "out of memory",
+    "nonfinite": "the loss became infinite or no number",
+    "timeout": "too slow",
+    "pruned": "stopped, far behind",
+}
+"""What to call a trial that ended so; others by their status."""
+TELLING = {"crash", "killed"}
+"""Statuses whose message says more than they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Every section's lines in full; what does not fit is cut from the last section first."""
+
+    best: tuple[str, ...]
+    failures: tuple[str, ...]
+    effects: tuple[str, ...]
+    untouched: tuple[str, ...]
+    """One line, or none."""
+    priors: tuple[str, ...]
+    """What earlier campaigns found."""
+    history: tuple[str, ...]
+    configs: int
+    """That were tried, without the reference, which has a section of its own."""
+    failed: int
+
+    @classmethod
+    def of(cls, memory: Memory) -> Digest:
+        entries = memory.evidence.configs
+        lines = _Lines.of(memory)
+        others = [entry for entry in entries.values() if entry is not lines.reference]
+        ranked = heapq.nsmallest(BEST + HISTORY, (e for e in others if e.scores), key=_mean)
+        failed = [entry for entry in others if entry.failures and not entry.scores]
+        told = list(reversed(failed[-FAILURES:]))
+        best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=_mean)
+        shown = {entry.config_hash for entry in (*best, *told)}
+        latest = islice(reversed(others), HISTORY)
+        rest = _first_of_each(chain.from_iterable(_in_turn(ranked[BEST:], latest)), shown)
+        recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
+        return cls(
+            best=tuple(lines.best(entry) for entry in best),
+            failures=tuple(map(lines.failed, told)),
+            effects=tuple(_effects(memory, recent, lines.noise)),
+            untouched=tuple(_untouched(memory, recent)),
+            priors=tuple(_priors(memory)),
+            history=tuple(lines.of_either(entry) for entry in rest),
+            configs=len(others),
+            failed=len(failed),
+        )
+
+
+def quoted(text: str) -> str:
+    """Somebody else's words: printable, on one line, cut short, in quotation marks."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: 10 * QUOTED_CHARACTERS])
+    words = " ".join(printable.split())
+    if len(words) > QUOTED_CHARACTERS:
+        words = words[: QUOTED_CHARACTERS - 1] + "…"
+    return json.dumps(words, ensure_ascii=False)
+
+
+def short(value: Scalar) -> str:
+    """A value for reading: floats to three significant digits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def assignments(values: Mapping[str, Scalar]) -> str:
+    """``lr=0.003 n_layer=4``"""
+    return " ".join(f"{name}={short(value)}" for name, value in values.items())
+
+
+# --- one line each ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Configs as differences: in what they measured from the reference, and in what they are from
+    the reference or, where that is shorter, from one that was kept before it."""
+
+    memory: Memory
+    reference: ConfigEvidence | None
+    """None before it was measured."""
+    bases: tuple[ConfigEvidence, ...]
+    """What was kept, and the baseline; all of them are among the best lines."""
+    values: Mapping[str, Mapping[str, Scalar]]
+    """Of the reference and the bases, by hash."""
+    noise: Noise | None
+
+    @classmethod
+    def of(cls, memory: Memory) -> _Lines:
+        entries = memory.evidence.configs
+        own = memory.reference.config_hash
+        former = (e for e in reversed(entries.values()) if e.action == "keep" or not e.iter)
+        bases = tuple(islice((e for e in former if e.config_hash != own and e.scores), BASES))
+        known = {own: memory.reference} | {base.config_hash: base.config for base in bases}
+        return cls(
+            memory,
+            entries.get(own),
+            bases,
+            {key: memory.menu.knob_values(config) for key, config in known.items()},
+            Noise.of(memory.evidence.tally),
+        )
+
+    def best(self, entry: ConfigEvidence) -> str:
+        """``#12 -31±14 kept: lr=0.003 "its reason"``"""
+        line = f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
+        return f"{line} {quoted(entry.reason)}" if entry.reason else line
+
+    def measured(self, entry: ConfigEvidence) -> str:
+        """``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``"""
+        return f"{self._result(entry)}: {self._shortest(entry)}"
+
+    def failed(self, entry: ConfigEvidence) -> str:
+        """``#12 out of memory: batch_size=64``"""
+        last = entry.failures[-1]
+        line = f"{_name(entry)} {_failure(entry)}: {self._shortest(entry)}"
+        return f"{line} {quoted(last.message)}" if last.status in TELLING else line
+
+    def of_either(self, entry: ConfigEvidence) -> str:
+        """Whichever it is."""
+        if entry.scores:
+            return self.measured(entry)
+        if entry.failures:
+            return self.failed(entry)
+        return f"{_name(entry)} no result: {self._shortest(entry)}"
+
+    def _result(self, entry: ConfigEvidence) -> str:
+        against = contrast(entry, self.reference, self.noise)
+        result = f"{entry.mean:.4f}" if against is None else str(against)
+        if entry.action == "keep":
+            result += " kept"
+        if entry.same_as is not None:
+            result += " no effect"
+        if entry.failures:
+            result += f" (a run: {_failure(entry)})"
+        return f"{_name(entry)} {result}"
+
+    def _from_reference(self, entry: ConfigEvidence) -> str:
+        return assignments(self._differing(entry, self.memory.reference.config_hash))
+
+    def _shortest(self, entry: ConfigEvidence) -> str:
+        ways = {base.config_hash: _name(base) for base in self.bases}
+        counts = {key: len(self._differing(entry, key)) for key in self.values}
+        # Of several as near the reference, and then the latest.
+        nearest = min(counts, key=counts.__getitem__)
+        if nearest not in ways:
+            return self._from_reference(entry) or "as the reference"
+        return f"{ways[nearest]} but {assignments(self._differing(entry, nearest))}"
+
+    def _differing(self, entry: ConfigEvidence, base: str) -> dict[str, Scalar]:
+        values = self.memory.menu.knob_values(entry.config)
+        then = self.values[base]
+        return {name: value for name, value in values.items() if value != then[name]}
+
+
+def _name(entry: ConfigEvidence) -> str:
+    return f"#{entry.iter}" if entry.iter else "baseline"
+
+
+def _failure(entry: ConfigEvidence) -> str:
+    status = entry.failures[-1].status
+    return FAILED.get(status, status)
+
+
+# --- what each knob did -------------------------------------------------------------------------
+
+
+def _effects(
+    memory: Memory, entries: Sequence[ConfigEvidence], noise: Noise | None
+) -> Iterator[str]:
+    """A line per knob that was turned alone:
+    ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20; from 0.003: 0.004 -2±14``"""
+    measured = [entry for entry in entries if entry.scores]
+    for name, found in effects(memory.menu, measured, noise).items():
+        best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
+        parts = []
+        for before, group in groupby(best_known, key=lambda effect: effect.before):
+            parts.append(f"from {short(before)}: {', '.join(_afters(group))}")
+        yield f"{name}: {'; '.join(parts)}"
+
+
+def _afters(group: Iterable[Effect]) -> list[str]:
+    ordered = sorted(group, key=lambda effect: _order(effect.after))
+    return [f"{short(effect.after)} {effect.contrast}" for effect in ordered]
+
+
+def _order(value: Scalar) -> tuple[float, str]:
+    """Of a knob's values, which are all numbers or all words."""
+    return (0.0, value) if isinstance(value, str) else (float(value), "")
+
+
+def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[str]:
+    baseline = memory.menu.knob_values(memory.menu.baseline)
+    names = [
+        name
+        for name, value in baseline.items()
+        if all(getattr(entry.config, name) == value for entry in entries)
+    ]
+    if names:
+        yield ", ".join(names)
+
+
+# --- what earlier campaigns found ----------------------------------------------------------------
+
+
+def _priors(memory: Memory) -> Iterator[str]:
+    """The best of each prior in turn, so that a short prompt has something of all of them."""
+    findings = [
+        [_finding(number, finding) for finding in prior.findings]
+        for number, prior in enumerate(memory.priors, start=1)
+    ]
+    for turn in zip_longest(*findings):
+        yield from (line for line in turn if line is not None)
+
+
+def _finding(number: int, finding: Finding) -> str:
+    gain = "gain unknown" if finding.gain is None else f"{finding.gain:+.1f} sd"
+    action = f" {finding.action}" if finding.action != "none" else ""
+    line = f"campaign {number}: {gain} n={finding.n}{action}: {quoted(finding.said)}"
+    return f"{line} {quoted(finding.reason)}" if finding.reason else line
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+def _mean(entry: ConfigEvidence) -> float:
+    return entry.mean
+
+
+def _in_turn(
+    ranked: Iterable[ConfigEvidence], latest: Iterable[ConfigEvidence]
+) -> Iterator[Sequence[ConfigEvidence]]:
+    """One from the best, one from the latest, and so on."""
+    by_rank, by_date = iter(ranked), iter(latest)
+    while turn := [*islice(by_rank, 1), *islice(by_date, 1)]:
+        yield turn
+
+
+def _first_of_each(entries: Iterable[ConfigEvidence], seen: set[str]) -> Iterator[ConfigEvidence]:
+    for entry in entries:
+        if entry.config_hash not in seen:
+            seen.add(entry.config_hash)
+            yield entry

@@ -1,0 +1,291 @@
+"""The prompt: what a language model is shown, within a budget of tokens.
+
+The templates say it, :mod:`agent.proposers.llm.digest` gathers it, and this decides what fits.
+Never dropped: the menu, the constraints, the reference, the noise, the answer's format and the
+user's own directions (to a third of the budget). Then, while there is room: the best configs,
+recent failures, what each knob did, knobs never touched, what earlier campaigns found, and the rest
+of history. Whatever is left out is counted in the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.judge import kept_when
+from agent.proposers.base import Memory, ProposerError
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.conversations import messages_sha256
+from agent.proposers.llm.digest import Digest
+from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, changes_list, example_text
+from agent.proposers.llm.templates import load_templates
+from agent.proposers.llm.tokens import TURN_TOKENS, estimate_tokens
+from autoresearch.values import Scalar
+from autoresearch.words import changes_text
+from trainer.spec import Budget, Config
+
+SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
+SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
+"""What may be dropped, the last first."""
+SHOWN_REPLY_CHARACTERS = 900
+"""Of a refused reply, in the turn that asks for a better one, at most."""
+WHOLE_CONTEXT = 8192
+"""Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies, shown short with what was
+wrong with them, fill it; a shorter context is shared out in the same proportions."""
+PROMPT_SHARE = 6000 / WHOLE_CONTEXT
+ROOM_SHARE = 0.15
+"""Of a prompt, for what was measured; where less is left, knobs and constraints go without their
+explanations."""
+
+_VARIABLES = {
+    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus"}
+    | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
+    USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
+    | {"suggestion", "example", *SECTIONS},
+    REPAIR: {"why", "max_changes", "example"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The lines of a section that fit, and how many did not."""
+
+    lines: tuple[str, ...]
+    omitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat to send."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def tokens(self) -> int:
+        """An estimate that errs upwards."""
+        return sum(TURN_TOKENS + estimate_tokens(each.content) for each in self.messages)
+
+    @property
+    def sha256(self) -> str:
+        """Of the messages as they go over the wire."""
+        return messages_sha256(self.messages)
+
+
+class Prompter:
+    """Writes prompts from the shipped templates, or from those of the same name in a directory.
+
+    :param budget: what a trial trains for.
+    :param horizon_steps: over how many steps its schedule would decay; None: the budget itself.
+    :param moves: whether what is kept becomes the reference.
+    :param tokens: the longest prompt, estimated upwards.
+    :param directory: templates that replace shipped ones, file by file.
+    :param program: the user's own research directions.
+    :raises SettingsError: on a template that cannot be read, or names what does not exist.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        horizon_steps: int | None = None,
+        moves: bool = True,
+        tokens: int = 6000,
+        directory: Path | None = None,
+        program: str = "",
+    ) -> None:
+        self._budget = budget
+        self._horizon_steps = horizon_steps
+        self._moves = moves
+        self._tokens = tokens
+        self._program = program.strip()
+        self._templates = load_templates(directory, _VARIABLES)
+
+    def prompt(
+        self,
+        memory: Memory,
+        suggestion: Mapping[str, Scalar] | None = None,
+        *,
+        context: int | None = None,
+    ) -> Prompt:
+        """The prompt for one iteration.
+
+        :param suggestion: the sampler's changes, which the model may override.
+        :param context: tokens that the server has for a whole conversation; None: enough.
+        :raises ProposerError: where the parts that are never dropped exceed the budget.
+        """
+        tokens = self._tokens if context is None else min(self._tokens, share_of(context))
+        digest = Digest.of(memory)
+        facts = self._facts(memory, digest, suggestion)
+        system, room = self._essentials(memory, digest, facts, tokens)
+        if room < 0:
+            raise ProposerError(
+                f"the menu, the reference and the directions alone need about "
+                f"{tokens - room} tokens of a prompt of {tokens}; " + self._mend(tokens, context)
+            )
+        while True:
+            prompt = self._written(system, facts, _fitting(digest, room))
+            if prompt.tokens <= tokens or room == 0:
+                return prompt
+            # Headings came with the lines, and a user's own template may say a line twice.
+            room = max(0, room * tokens // prompt.tokens - 16)
+
+    def _essentials(
+        self, memory: Memory, digest: Digest, facts: Mapping[str, Any], tokens: int
+    ) -> tuple[str, int]:
+        """The system message, and the tokens it leaves beside the other parts that are never
+        dropped: in full, without explanations, or with the directions cut to what then remains."""
+        directions = tokens // 3
+        system, room = "", -1
+        for terse in (False, True, True):
+            system = self._system(memory, terse=terse, directions=directions)
+            room = tokens - self._written(system, facts, _fitting(digest, 0)).tokens
+            if room >= (tokens * ROOM_SHARE if not terse else 0):
+                break
+            if terse:
+                directions = max(0, directions + room - TURN_TOKENS)
+        return system, room
+
+    def repair(
+        self, memory: Memory, reply: str, why: str, *, context: int | None = None
+    ) -> tuple[Message, Message]:
+        """The turns that show a model its own reply and what was wrong with it."""
+        asked = self._render(
+            REPAIR,
+            {
+                "why": why,
+                "max_changes": memory.max_changes,
+                "example": example_text(memory, self._budget),
+            },
+        )
+        answer = reply.rpartition("</think>")[2].strip()
+        most = SHOWN_REPLY_CHARACTERS * min(context or WHOLE_CONTEXT, WHOLE_CONTEXT)
+        shown = answer[: most // WHOLE_CONTEXT]
+        return Message("assistant", shown or "(nothing)"), Message("user", asked)
+
+    def _mend(self, tokens: int, context: int | None) -> str:
+        if tokens == self._tokens:
+            return "raise --prompt-tokens or shorten --program"
+        return (
+            f"the server's context of {context} tokens leaves no more, whatever --prompt-tokens "
+            "says: start it with a longer one or shorten --program"
+        )
+
+    def _written(
+        self, system: str, facts: Mapping[str, Any], sections: Mapping[str, Section]
+    ) -> Prompt:
+        user = self._render(USER, {**facts, **sections})
+        return Prompt((Message("system", system), Message("user", user)))
+
+    def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
+        """The same for all of a sitting, so that a server need read it only once."""
+        menu = memory.menu
+        program = _cut_to(self._program, directions)
+        knobs, constraints = tuple(menu.knobs.values()), menu.constraints
+        if terse:
+            knobs = tuple(knob.model_copy(update={"doc": ""}) for knob in knobs)
+            constraints = tuple(each.model_copy(update={"doc": ""}) for each in constraints)
+        return self._render(
+            SYSTEM,
+            {
+                "knobs": knobs,
+                "tied": tuple(str(tie) for tie in menu.ties.values()),
+                "constants": dict(menu.constants),
+                "constraints": constraints,
+                "budget": str(self._budget),
+                "horizon": self._horizon_steps,
+                "corpus": memory.corpus,
+                "kept_when": kept_when(memory.rules) if memory.rules else None,
+                "moves": self._moves,
+                "max_changes": memory.max_changes,
+                "max_reason": ASKED_REASON_CHARACTERS,
+                "example": example_text(memory, self._budget),
+                "program": program,
+                "program_cut": program != self._program,
+            },
+        )
+
+    def _facts(
+        self, memory: Memory, digest: Digest, suggestion: Mapping[str, Scalar] | None
+    ) -> dict[str, Any]:
+        sigma = memory.evidence.sigma
+        return {
+            "iteration": memory.iter,
+            "until": memory.until,
+            "reference": _point(memory, memory.reference),
+            "baseline": _point(memory, memory.menu.baseline),
+            "noise": None if sigma is None else NoiseLevel(sigma, 1.96 * 2**0.5 * sigma),
+            "refusals": dict(memory.evidence.refusals.most_common()),
+            "configs": digest.configs,
+            "failed": digest.failed,
+            "suggestion": None if suggestion is None else changes_list(suggestion),
+            "example": example_text(memory, self._budget),
+        }
+
+    def _render(self, name: str, variables: Mapping[str, Any]) -> str:
+        return self._templates[name].render(variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A config as the prompt shows it."""
+
+    values: str
+    mean: float | None
+    """val_bpb; None where it was not measured."""
+    n: int
+    params: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseLevel:
+    """What of a difference is chance, in bits per byte."""
+
+    sigma: float
+    difference: float
+    """Two single runs of one config differ by more than this once in twenty times."""
+
+
+def _point(memory: Memory, config: Config) -> Point:
+    entry = memory.evidence.configs.get(config.config_hash)
+    values = changes_text(memory.menu.knob_values(config))
+    if entry is None or not entry.scores:
+        return Point(values, None, 0)
+    return Point(values, entry.mean, entry.n, entry.params)
+
+
+def share_of(context: int) -> int:
+    """Tokens of a server's context that a prompt may fill."""
+    return int(context * PROMPT_SHARE)
+
+
+def _fitting(digest: Digest, room: int) -> dict[str, Section]:
+    """The sections' lines in order until the first that does not fit in ``room`` tokens."""
+    sections: dict[str, Section] = {}
+    for name in SECTIONS:
+        lines: tuple[str, ...] = getattr(digest, name)
+        fitting = 0
+        for line in lines:
+            room -= estimate_tokens(line) + 4  # its bullet and newline
+            if room < 0:
+                break
+            fitting += 1
+        omitted = len(lines) - fitting
+        if name == "history":
+            told = len(sections["best"].lines) + len(sections["failures"].lines)
+            omitted = digest.configs - told - fitting
+        sections[name] = Section(lines[:fitting], omitted)
+    return sections
+
+
+def _cut_to(text: str, tokens: int) -> str:
+    """As many whole lines as fit; of a first line that does not, as much as does."""
+    kept: list[str] = []
+    left = tokens
+    for line in text.splitlines():
+        left -= estimate_tokens(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    # A character of four bytes is the most tokens a character can be.
+    return "\n".join(kept) if kept else text[: tokens // 4]

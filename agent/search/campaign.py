@@ -1,0 +1,265 @@
+"""A campaign on disk: created once, resumed at will, written by one process at a time."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from agent.menu.files import ProxyMenu, parse_menu
+from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import read_environment
+from autoresearch.errors import CampaignError, HistoryError, MachineryError
+from autoresearch.files import replace_file, writing_to
+from trainer.corpus import Corpus
+from trainer.machine.name import cpu_name
+from trainer.spec import Config, Limits, TrialSpec, makes_code
+from trajectory.evidence import Evidence
+from trajectory.history.store import History
+from trajectory.journal import Journal, read_rows
+from trajectory.lock import CampaignLock
+from trajectory.rows import CampaignRow, Row
+
+SETTINGS_FILE = "campaign.toml"
+JOURNAL_FILE = "trajectory.jsonl"
+HISTORY_FILE = "history.sqlite"
+COMPILED_DIR = "compiled"
+
+
+def read_campaign_row(directory: Path) -> CampaignRow | None:
+    """The first row of the campaign in this directory, or None where there is no campaign."""
+    journal = directory / JOURNAL_FILE
+    if not journal.exists():
+        return None
+    for row in read_rows(journal):
+        if isinstance(row, CampaignRow):
+            return row
+        raise CampaignError(
+            f"{journal} does not begin with a campaign row (its first is {row.kind!r}); "
+            "it is not a trajectory of ours"
+        )
+    return None
+
+
+def menu_of(row: CampaignRow) -> ProxyMenu:
+    """The menu a campaign was created with, from its own first row."""
+    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
+
+
+class Campaign:
+    """One search, opened for writing. A context manager; closing releases the lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: CampaignSettings,
+        menu: ProxyMenu,
+        corpus: Corpus,
+        *,
+        sandbox: str,
+        history_url: str | None = None,
+    ) -> None:
+        """Create the campaign in ``directory``, or resume the one it holds.
+
+        :param sandbox: how trials are confined, for the record.
+        :raises CampaignLockedError: while another process writes it.
+        :raises CampaignError: when the corpus is not the one it was measured with.
+        """
+        self.directory = directory
+        self.settings = settings
+        self.menu = menu
+        self.corpus = corpus
+        self.note: str | None
+        """What a person should know of how it was opened."""
+        with ExitStack() as resources:
+            with writing_to(directory):
+                directory.mkdir(parents=True, exist_ok=True)
+            resources.enter_context(CampaignLock(directory))
+            self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
+            row = read_campaign_row(directory)
+            if row is not None:
+                self._refuse_another_ruler(row)
+            self.note = self._keep_settings(is_new=row is None)
+            if row is None:
+                row = self._first_row(sandbox)
+                self.journal.append(row)
+            self.row = row
+            self.history = resources.enter_context(
+                History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
+            )
+            self.evidence: Evidence = self.history.evidence()
+            self._resources = resources.pop_all()
+
+    def record(self, row: Row) -> str | None:
+        """Write one row: the journal first, on disk before anything else happens.
+
+        An index that cannot be written (a database server gone, say) does not stop a night whose
+        truth is in the journal: the trouble is returned, and the next row that can be indexed
+        brings the missing ones along.
+
+        :raises MachineryError: when the journal cannot be written.
+        """
+        end = self.journal.append(row)
+        self.evidence.add(row)
+        try:
+            self.history.add(row, end)
+        except (HistoryError, MachineryError) as error:
+            return f"the history lags behind the journal: {error}"
+        return None
+
+    @property
+    def baseline_seeds(self) -> range:
+        """The seeds the baseline is trained with, which every race reuses from the first on."""
+        first = self.settings.seed * 1000
+        return range(first, first + self.settings.baseline_seeds)
+
+    @property
+    def reference(self) -> Config:
+        """What a proposal edits and is judged against."""
+        baseline = self.menu.baseline
+        if self.settings.reference == "baseline" or self.evidence.incumbent_hash is None:
+            return baseline
+        return self.evidence.configs[self.evidence.incumbent_hash].config
+
+    def is_short_run(self, spec: TrialSpec) -> bool:
+        """Whether it is one of the loop's own trials, rather than a long run."""
+        mine = (self.settings.budget, self.settings.horizon_steps)
+        return (spec.budget, spec.horizon_steps) == mine
+
+    def trial_spec(self, config: Config, seed: int) -> TrialSpec:
+        """The spec of one trial, its id yet to be given."""
+        settings = self.settings
+        return TrialSpec(
+            trial_id="",
+            config=config,
+            seed=seed,
+            corpus_dir=str(self.corpus.directory),
+            corpus_sha256=self.corpus.info.sha256,
+            budget=settings.budget,
+            horizon_steps=settings.horizon_steps,
+            backend=settings.backend,
+            device=settings.device,
+            threads=settings.threads,
+            compile=settings.compile,
+            compile_cache=self._compile_cache,
+            limits=Limits(
+                wall_s=settings.trial_wall_s,
+                memory_gib=settings.trial_memory_gib,
+                reserve_gib=read_environment().memory_reserve_gib,
+            ),
+        )
+
+    @property
+    def _compile_cache(self) -> str | None:
+        """Where its trials keep what they compile; None where they compile nothing."""
+        settings = self.settings
+        if not makes_code(settings.backend, settings.device, compile=settings.compile):
+            return None
+        return str((self.directory / COMPILED_DIR).absolute())
+
+    def close(self) -> None:
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _keep_settings(self, *, is_new: bool) -> str | None:
+        """Write campaign.toml where it is not; what a person should know of that."""
+        path = self.directory / SETTINGS_FILE
+        if not is_new and path.exists():
+            return None
+        with writing_to(self.directory):
+            replace_file(path, self.settings.to_toml(), durable=True)
+        if is_new:
+            return None
+        return (
+            f"{path} was missing and is made anew from the journal's first row; what that does not "
+            "say (proposer, threads, limits of a trial) is as for a new campaign"
+        )
+
+    def _refuse_another_ruler(self, row: CampaignRow) -> None:
+        """Under the lock, against the first row itself, whatever campaign.toml says by now."""
+        if row.corpus != self.corpus.info:
+            raise CampaignError(
+                f"{self.directory} was measured on the corpus {row.corpus.name} "
+                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
+                f"{self.corpus.info.name} ({self.corpus.info.sha256[:12]}); "
+                "bring that corpus back, or start another campaign"
+            )
+        differences = [
+            f"{name} {getattr(row, name)} there and {getattr(self.settings, name)} here"
+            for name in sorted(
+                CampaignSettings.RULER & CampaignRow.model_fields.keys() - {"corpus"}
+            )
+            if getattr(row, name) != getattr(self.settings, name)
+        ]
+        if row.menu_sha256 != self.menu.sha256:
+            differences.append("another menu")
+        if differences:
+            raise CampaignError(
+                f"{self.directory} was begun with {'; '.join(differences)}; put {SETTINGS_FILE} "
+                "back as it was, or start another campaign"
+            )
+
+    def _first_row(self, sandbox: str) -> CampaignRow:
+        settings = self.settings
+        return CampaignRow(
+            id=secrets.token_hex(8),
+            created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            menu_name=self.menu.name,
+            menu_sha256=self.menu.sha256,
+            menu_toml=self.menu.toml,
+            corpus=self.corpus.info,
+            budget=settings.budget,
+            horizon_steps=settings.horizon_steps,
+            backend=settings.backend,
+            device=settings.device,
+            compile=settings.compile,
+            reference=settings.reference,
+            baseline_seeds=settings.baseline_seeds,
+            seed=settings.seed,
+            z_keep=settings.z_keep,
+            max_runs=settings.max_runs,
+            first_drop=settings.first_drop,
+            max_changes=settings.max_changes,
+            sandbox=sandbox,
+            versions=versions(),
+            hardware=hardware(),
+        )
+
+
+def versions() -> dict[str, str]:
+    """Of what measures and decides."""
+    found = {"python": platform.python_version()}
+    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def hardware() -> dict[str, str]:
+    """Of the machine, in words."""
+    return {
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": cpu_name(),
+        "cpus": str(psutil.cpu_count() or 0),
+        "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
+    }

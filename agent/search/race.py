@@ -1,0 +1,132 @@
+"""A candidate against its reference, seed by seed, until the judge has seen enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.judge import Assessment, Rules, assess, no_effect
+from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise
+from trajectory.rows import Decision, Role, TrialRecord
+
+
+class Runner(Protocol):
+    """Whoever runs a race's trials (:class:`agent.search.trials.TrialRunner`)."""
+
+    def run(
+        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+    ) -> TrialRecord: ...
+    def curve(self, trial_id: str) -> list[CurvePoint]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Every trial that was run, and what was decided from them."""
+
+    trials: tuple[TrialRecord, ...]
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Race:
+    """One race. Make one per candidate and call :meth:`run` once."""
+
+    runner: Runner
+    evidence: Evidence
+    noise: Noise
+    rules: Rules
+    reference: Config
+    candidate: Config
+    first_seed: int
+    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
+    prune: PruneRule | None
+    on_assessment: Callable[[Assessment], None] = lambda _assessment: None
+    _trials: list[TrialRecord] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        """Race to a decision.
+
+        A seed on which the reference itself fails is skipped: it says nothing about the candidate.
+        A candidate that fails on any seed is discarded, whatever its other seeds said: a recipe
+        that cannot be relied on to train is no recipe.
+        """
+        reference_hash = self.reference.config_hash
+        known = self.evidence.configs[reference_hash]
+        reference_scores = dict(known.scores)
+        reference_trials = dict(known.trial_ids)
+        candidate_scores: dict[int, float] = {}
+        assessment: Assessment | None = None
+        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+            if seed in known.failed_seeds:
+                continue
+            if seed not in reference_scores:
+                score = self._measure(self.reference, seed, "reference")
+                if score is None:
+                    continue
+                reference_scores[seed] = score
+                reference_trials[seed] = self._trials[-1].trial_id
+            score = self._measure(self.candidate, seed, "candidate")
+            if score is None:
+                return self._failed(reference_hash, seed)
+            first, same = not candidate_scores, score == reference_scores[seed]
+            if first and same and self._trained_alike(reference_trials[seed]):
+                decision = no_effect(score, seed, self.rules, reference_hash=reference_hash)
+                return Outcome(tuple(self._trials), decision)
+            candidate_scores[seed] = score
+            assessment = assess(
+                candidate_scores,
+                reference_scores,
+                self.noise,
+                self.rules,
+                reference_hash=reference_hash,
+            )
+            self.on_assessment(assessment)
+            if assessment.action != "race":
+                break
+        if assessment is None:
+            return self._discarded(
+                reference_hash, "the reference itself failed on every seed: nothing to judge by"
+            )
+        decision = assessment.decision
+        if assessment.action == "race":
+            unfinished = "the reference failed on the seeds that were left, so the race ended early"
+            decision = decision.model_copy(
+                update={"explanation": f"{decision.explanation}; {unfinished}"}
+            )
+        return Outcome(tuple(self._trials), decision)
+
+    def _measure(self, config: Config, seed: int, role: Role) -> float | None:
+        prune = self.prune if role == "candidate" else None
+        record = self.runner.run(config, seed, role, prune)
+        self._trials.append(record)
+        return record.val_bpb
+
+    def _trained_alike(self, reference_trial: str) -> bool:
+        """Whether the trial just run left the very curve that one did, every loss to the last bit.
+
+        What cannot be read proves nothing, so the race goes on.
+        """
+        theirs = [(p.step, p.tokens, p.loss) for p in self.runner.curve(reference_trial)]
+        ours = [(p.step, p.tokens, p.loss) for p in self.runner.curve(self._trials[-1].trial_id)]
+        return bool(ours) and ours == theirs
+
+    def _failed(self, reference_hash: str, seed: int) -> Outcome:
+        result = self._trials[-1].result
+        why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
+        return self._discarded(reference_hash, f"failed on seed {seed}: {why}")
+
+    def _discarded(self, reference_hash: str, explanation: str) -> Outcome:
+        """Without a comparison."""
+        decision = Decision(
+            action="discard",
+            reference_hash=reference_hash,
+            z_keep=self.rules.z_keep,
+            z_drop=self.rules.z_drop,
+            first_drop=self.rules.first_drop,
+            max_runs=self.rules.max_runs,
+            explanation=explanation,
+        )
+        return Outcome(tuple(self._trials), decision)

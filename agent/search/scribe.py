@@ -1,0 +1,89 @@
+"""Writes for whoever works on a campaign: rows, what was cut short, and when it paused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from agent.search.campaign import Campaign
+from agent.search.pending import pause_requested
+from agent.search.stopping import StopRequest
+from agent.search.trials import Leftovers
+from trajectory.rows import EventRow, Row
+
+PAUSE_POLL_S = 1.0
+
+
+@dataclass(slots=True)
+class Scribe:
+    """One campaign's writer."""
+
+    campaign: Campaign
+    stop: StopRequest
+    note: Callable[[str], None]
+    """Tells a person."""
+
+    def record(self, row: Row) -> None:
+        """Write one row, whole whatever signal comes.
+
+        :raises MachineryError: when the journal cannot be written.
+        """
+        with self.stop.writing():
+            trouble = self.campaign.record(row)
+        if trouble is not None:
+            self.note(trouble)
+
+    def take_note(self, why: str) -> None:
+        """Write down and say something that is worth knowing later."""
+        self.record(EventRow(at=now(), event="note", why=why))
+        self.note(why)
+
+    def announce_format(self, schema: int) -> None:
+        """Say, before the first row that needs this row format, that the journal was begun with an
+        older one. A version that knows no more finds the reason in the line before."""
+        began_with = self.campaign.row.schema_
+        if began_with >= schema:
+            return
+        why = (
+            f"rows of format {schema} follow in this journal of format {began_with}: versions "
+            f"of autoresearch that read up to {began_with} stop here, and nothing is damaged"
+        )
+        if all(event.why != why for event in self.campaign.history.events()):
+            self.record(EventRow(at=now(), event="note", why=why))
+
+    def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
+        """Say that these trials are in no other row and count for nothing."""
+        if trial_ids:
+            self.record(
+                EventRow(at=now(), event="interrupted", why=why, trial_ids=tuple(trial_ids))
+            )
+            self.note(f"{', '.join(trial_ids)}: {why}")
+
+    def report_unfinished(self, leftovers: Leftovers) -> None:
+        """Say which trials were running when the campaign last stopped."""
+        self.interrupted(leftovers.unfinished, "in flight when the campaign last stopped")
+        leftovers.unfinished.clear()
+
+    def wait_while_paused(self) -> None:
+        """Return once no ``pause`` file is in the campaign's directory.
+
+        :raises Interrupted: when a person asks for a stop meanwhile.
+        """
+        directory = self.campaign.directory
+        if not pause_requested(directory):
+            return
+        why = f"the file {directory / 'pause'} is there; remove it to go on"
+        self.record(EventRow(at=now(), event="paused", why=why))
+        self.note(f"paused: {why}")
+        while pause_requested(directory):
+            self.stop.check()
+            time.sleep(PAUSE_POLL_S)
+        self.record(EventRow(at=now(), event="resumed", why="the pause file is gone"))
+        self.note("resumed")
+
+
+def now() -> str:
+    """ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""The environment, and the settings of a campaign."""

@@ -1,0 +1,111 @@
+"""What machines and power cost, and what an argument about them takes for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from pydantic import AliasChoices, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from autoresearch.errors import SettingsError
+from autoresearch.values import Frozen
+from autoresearch.words import did_you_mean
+
+HOURS_PER_YEAR = 365.25 * 24
+GPUS_PER_NODE = 8
+DEFAULT_KWH_USD = 0.13
+
+Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+KwhPrice: TypeAlias = Annotated[
+    Price, Field(validation_alias=AliasChoices("KWH_USD", "AUTORESEARCH_USD_PER_KWH"))
+]
+"""The one price of electricity, for a campaign's own bill and for every money command: KWH_USD, or
+by its other name AUTORESEARCH_USD_PER_KWH where KWH_USD is not set."""
+KWH_NAMES = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
+
+
+class Rates(Frozen):
+    """The inputs of every money command, under their published names in lower case.
+
+    The defaults are those of published cost arithmetic for a DGX Spark beside spot-priced cloud
+    GPUs; ``target_scale`` and ``h100_speedup`` are constants there and inputs here.
+    """
+
+    h100_hourly_usd: Price = 2.50
+    """One rented H100 for an hour."""
+    h200_hourly_usd: Price = 3.50
+    """One rented H200 for an hour."""
+    spark_kw: Price = 0.24
+    """Draw of the desktop unit while it trains."""
+    kwh_usd: Price = DEFAULT_KWH_USD
+    """A kilowatt-hour."""
+    spark_capex_usd: Price = 5000.0
+    """The desktop unit."""
+    spark_life_years: Amount = 1.5
+    """Over which it is written off, in use around the clock."""
+    iter_seconds: Amount = 88.0
+    """One iteration on the desktop unit."""
+    campaign_iters: Annotated[int, Field(gt=0, le=10**9)] = 100
+    final_node_hours: Amount = 168.0
+    """The final run, on a node of 8 H100."""
+    wrong_pick_rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+    """Chance that a final run booked without a search is wasted on a bad recipe."""
+    target_scale: Amount = 60.0
+    """How many times a proxy's iteration one at the target's scale costs."""
+    h100_speedup: Amount = 1.0
+    """How many times as fast as the desktop unit an H100 goes through one iteration."""
+
+    @property
+    def spark_amortized_hourly(self) -> float:
+        """``capex / (life × 365.25 × 24)``, USD."""
+        return self.spark_capex_usd / (self.spark_life_years * HOURS_PER_YEAR)
+
+    @property
+    def spark_electricity_hourly(self) -> float:
+        """``kW × USD per kWh``."""
+        return self.spark_kw * self.kwh_usd
+
+    @property
+    def spark_total_hourly(self) -> float:
+        return self.spark_amortized_hourly + self.spark_electricity_hourly
+
+    @property
+    def cloud_8xh100_hourly(self) -> float:
+        return GPUS_PER_NODE * self.h100_hourly_usd
+
+
+class _RatesEnvironment(BaseSettings, Rates):
+    """Rates from the environment, under their published names: H100_HOURLY_USD and so on."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    kwh_usd: KwhPrice = DEFAULT_KWH_USD
+
+
+def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
+    """The published defaults, over them the environment, over both ``overrides``.
+
+    :param overrides: by published name, in any case: ``{"KWH_USD": "0.3"}``.
+    :raises SettingsError: naming the variable that is unknown or makes no sense.
+    """
+    chosen = {name.lower(): value for name, value in (overrides or {}).items()}
+    for name in chosen:
+        if name not in Rates.model_fields:
+            known = [field.upper() for field in Rates.model_fields]
+            raise SettingsError(f"there is no rate {name.upper()!r}{did_you_mean(name, known)}")
+    try:
+        read = _RatesEnvironment.model_validate(chosen)
+    except ValidationError as error:
+        raise SettingsError(_unusable_rate(error)) from error
+    return Rates(**read.model_dump())
+
+
+def _unusable_rate(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0]).upper()
+    if name == "KWH_USD":
+        name = KWH_NAMES
+    said = problem["msg"].removeprefix("Input should be ").split(",")[0]
+    return f"{name} is {str(problem['input'])!r:.60}, and should be {said}"

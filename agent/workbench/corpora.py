@@ -1,0 +1,28 @@
+"""The corpus a campaign names, prepared or found prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import data_dir
+from trainer.corpus import Corpus, open_corpus, prepare
+
+
+def prepared_corpus(settings: CampaignSettings, console: Console) -> Corpus:
+    """Open the prepared corpus the settings name, or prepare the source they name.
+
+    :raises CorpusError: in one sentence.
+    """
+    directory = Path(settings.corpus).expanduser()
+    if (directory / "meta.json").is_file():
+        return open_corpus(directory.absolute())
+    with console.status(f"preparing the corpus {settings.corpus}"):
+        return prepare(
+            [settings.corpus],
+            cache_dir=data_dir() / "corpora",
+            tokenizer=settings.tokenizer,
+            heldout_bytes=settings.heldout_bytes,
+        )

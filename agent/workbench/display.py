@@ -1,0 +1,268 @@
+"""What a person sees while the loop runs: a live screen on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from statistics import fmean
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from agent.judge import Assessment
+from agent.search.campaign import Campaign
+from agent.search.goal import Goal
+from agent.search.pace import Pace
+from autoresearch.words import changes_text, duration_text
+from trainer.spec import CurvePoint, TrialFailed, TrialSpec, difference
+from trajectory.evidence import Evidence
+from trajectory.ranking import ranked_incumbent
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+SHOWN_ITERATIONS = 10
+PACE_ITERATIONS = 30
+"""Over which the pace is averaged."""
+ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
+
+
+class Progress:
+    """How far the campaign is, how fast it goes, and when it will be there."""
+
+    def __init__(self, campaign: Campaign, goal: Goal) -> None:
+        self.campaign = campaign
+        self.goal = goal
+        self.pace = Pace()
+        self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._measured: tuple[str | None, int, int] | None = None
+        """What :attr:`_best` was said of."""
+        self._best = ""
+
+    def ended(self, row: IterationRow) -> None:
+        """One more: the pace is that of the latest, without the baseline and pauses."""
+        self._walls_s.append(row.wall_s)
+
+    def line(self) -> str:
+        """Counts, pace and estimated end."""
+        done = self.campaign.evidence.iterations
+        until = self.goal.iterations if self.goal.is_iterations_alone else None
+        text = f"{done} iterations, until {self.goal}"
+        if until is not None:
+            text = f"{done} of {until} iterations"
+        if self._walls_s:
+            seconds = fmean(self._walls_s)
+            text += f" · {3600 / seconds:.0f} an hour"
+            if until is not None and done < until:
+                left_s = seconds * (until - done)
+                end = datetime.now() + timedelta(seconds=left_s)
+                text += f" · {duration_text(left_s)} left (about {end:%a %H:%M})"
+        return text
+
+    def best(self) -> str:
+        """The incumbent and its gain over the baseline, both as believed: not the mean of the runs
+        that chose it. Reckoned once a measurement more, since a screen asks many times."""
+        evidence = self.campaign.evidence
+        measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
+        if measured != self._measured:
+            self._measured, self._best = measured, _best(evidence)
+        return self._best
+
+
+def _best(evidence: Evidence) -> str:
+    best = ranked_incumbent(evidence)
+    baseline = evidence.configs.get(evidence.baseline_hash or "")
+    if best is None or baseline is None or not baseline.n:
+        return "no baseline yet"
+    text = f"believed to score {best.posterior_bpb:.4f} bpb (n={best.n})"
+    if best.config_hash == baseline.config_hash:
+        return f"the baseline, {text}"
+    gain = f"{best.delta_vs_baseline:+.4f}"
+    if best.delta_lo is not None and best.delta_hi is not None:
+        gain += f" ({best.delta_lo:+.4f} … {best.delta_hi:+.4f})"
+    changed = changes_text(difference(best.config, baseline.config))
+    return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
+
+
+def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
+    """The running trial: step, loss, tokens/s, time left."""
+    head = f"{role} on seed {spec.seed}"
+    if point is None:
+        return f"{head}: starting"
+    rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
+    text = f"{head}: step {point.step}"
+    steps = spec.budget.steps(spec.config.tokens_per_step)
+    if steps is not None:
+        text += f" of {steps}"
+    text += f" · loss {point.loss:.3f} · {rate:,.0f} tokens/s"
+    if steps is not None:
+        left_s = point.elapsed_s / point.step * (steps - point.step)
+    else:
+        left_s = spec.budget.amount - point.elapsed_s
+    return f"{text} · {duration_text(max(0.0, left_s))} left"
+
+
+class PlainDisplay:
+    """One line for each thing that happened: for logs, pipes and ``nohup``."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+
+    @contextmanager
+    def showing(self) -> Iterator[PlainDisplay]:
+        yield self
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._print(
+            f"baseline  seed {row.trial.seed}  {row.trial.val_bpb:.4f} bpb  "
+            f"{row.trial.wall_s:.1f} s"
+        )
+
+    def proposing(self, iteration: int) -> None: ...
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        if slow := self._progress.pace.ended(record):
+            self.note(slow)
+
+    def assessed(self, assessment: Assessment) -> None: ...
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self._progress.ended(row)
+        cells = IterationCells(row)
+        self._print(
+            f"{cells.number:>4}  {cells.proposer:<8} {cells.action:<8} {cells.bpb:>7}  "
+            f"{cells.delta:<17} {cells.changes}  [{duration_text(row.wall_s)}]"
+        )
+        if row.decision.action == "keep":
+            self._print(f"      best so far: {self._progress.best()}")
+        if row.iter % 10 == 0 or row.iter == self._progress.goal.iterations:
+            self._print(f"      {self._progress.line()}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True, highlight=False)
+
+
+class LiveDisplay:
+    """The last iterations, the best so far and the running trial, redrawn in place.
+
+    Rich redraws from a thread of its own, which reads one frozen picture of everything: each event
+    replaces it, and nothing of the campaign is looked at while its rows are being taken in.
+    """
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
+        self._progress = progress
+        earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
+        self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
+        self._baselines: list[str] = []
+        self._running: tuple[TrialSpec, Role] | None = None
+        self._picture: RenderableType = ""
+        self._draw("starting")
+        self._live = Live(
+            console=console, get_renderable=lambda: self._picture, refresh_per_second=4
+        )
+
+    @contextmanager
+    def showing(self) -> Iterator[LiveDisplay]:
+        with self._live:
+            yield self
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="yellow"))
+        self._draw(text)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._baselines.append(f"{row.trial.val_bpb:.4f}")
+        self._draw("measuring the baseline")
+
+    def proposing(self, iteration: int) -> None:
+        self._draw(f"iteration {iteration}: proposing")
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._running = (spec, role)
+        self._draw(trial_line(spec, role, None))
+
+    def trial_point(self, point: CurvePoint) -> None:
+        if self._running is not None:
+            self._draw(trial_line(*self._running, point))
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._running = None
+        self._draw("deciding")
+        if slow := self._progress.pace.ended(record):
+            self.note(slow)
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._draw(assessment.decision.explanation)
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self._progress.ended(row)
+        self._rows.append(row)
+        self._draw(row.decision.explanation)
+
+    def _draw(self, doing: str) -> None:
+        parts: list[RenderableType] = []
+        if self._rows:
+            parts.append(iterations_table(list(self._rows)))
+        elif self._baselines:
+            parts.append(Text(f"baseline: {', '.join(self._baselines)} bpb"))
+        parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
+        parts.append(Text.assemble(("now   ", "bold"), doing))
+        parts.append(Text(self._progress.line(), style="dim"))
+        self._picture = Group(*parts)
+
+
+def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisplay:
+    """Live where there is a terminal to redraw."""
+    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, progress)
+
+
+class IterationCells:
+    """One iteration as words for a table."""
+
+    def __init__(self, row: IterationRow) -> None:
+        decision = row.decision
+        self.number = str(row.iter)
+        self.proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
+        self.action = decision.action
+        self.changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
+        self.bpb = "" if decision.estimate_bpb is None else f"{decision.estimate_bpb:.4f}"
+        self.delta = decision.explanation
+        if decision.delta is not None and decision.stderr is not None:
+            self.delta = f"{decision.delta:+.4f} ± {decision.stderr:.4f}"
+        elif row.trials and isinstance(row.trials[-1].result, TrialFailed):
+            self.delta = row.trials[-1].result.status
+        elif row.verdict.rail is not None:
+            self.delta = f"refused: {row.verdict.rail}"
+
+
+def iterations_table(rows: list[IterationRow]) -> Table:
+    """The last iterations: who proposed what, and what became of it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("iter", justify="right")
+    table.add_column("by")
+    table.add_column("val_bpb", justify="right")
+    table.add_column("delta ± stderr", no_wrap=True)
+    table.add_column("runs", justify="right")
+    table.add_column("decision")
+    table.add_column("changes", overflow="fold")
+    for row in rows:
+        cells = IterationCells(row)
+        table.add_row(
+            cells.number,
+            cells.proposer,
+            cells.bpb,
+            cells.delta,
+            str(len(row.trials)),
+            Text(cells.action, style=ACTION_STYLE[row.decision.action]),
+            Text(cells.changes),
+        )
+    return table

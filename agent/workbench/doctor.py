@@ -1,0 +1,199 @@
+"""Is this machine ready? Each check says what it found and, where it is bad, what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agent.settings.environment import Environment, data_dir
+from autoresearch.errors import MachineryError
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.machine import cuda_driver
+
+if TYPE_CHECKING:
+    from trainer.backends.versions import Trio
+
+MIN_FREE_GIB = 2.0
+MIN_TORCH = (2, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. ``bad`` keeps a campaign from running, ``note`` does not."""
+
+    name: str
+    state: Literal["good", "note", "bad"]
+    found: str
+    """What there is, and what to do about it where that is not good."""
+
+
+def examine(environment: Environment, directory: Path) -> Iterator[Check]:
+    """Every check in turn, as each is done.
+
+    :param directory: where campaigns will be kept.
+    """
+    for look in (_python, _torch, _device):
+        yield look()
+    yield from _engines()
+    for look in (_sandbox, _journal_disk(directory), _corpus):
+        yield look()
+    yield endpoint(environment)
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", "good", f"{found} at {sys.executable}")
+
+
+def _torch() -> Check:
+    try:
+        import torch  # noqa: PLC0415 (whether it imports is what is checked)
+    except (ImportError, OSError) as error:
+        return Check("torch", "bad", f"does not import ({error}); install torch 2.11 or newer")
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < MIN_TORCH:
+        return Check("torch", "bad", f"{torch.__version__}; 2.11 or newer is needed")
+    began = time.perf_counter()
+    square = torch.ones(512, 512)
+    (square @ square).sum().item()
+    took_ms = 1e3 * (time.perf_counter() - began)
+    return Check(
+        "torch",
+        "good",
+        f"{torch.__version__}, {torch.get_num_threads()} threads, "
+        f"a 512 × 512 product in {took_ms:.1f} ms",
+    )
+
+
+def _device() -> Check:
+    try:
+        from trainer.training.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
+    except (ImportError, OSError):
+        return Check("device", "bad", "unknown without torch")
+    bf16 = "with" if _cpu_has_bf16() else "without"
+    on_cpu = f"trials run on the CPU, {bf16} bf16 matrix instructions"
+    if not cuda_driver.is_installed():
+        return Check("device", "good", f"no GPU; {on_cpu}")
+    probe = probe_cuda()
+    if probe.works:
+        return Check("device", "good", f"{probe.said} (--device cuda)")
+    if probe.is_absent:
+        return Check("device", "note", f"{probe.said}; without it {on_cpu}")
+    return Check("device", "bad", probe.said)
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return False
+    return any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
+
+
+def _engines() -> Iterator[Check]:
+    """What a GPU trains with besides torch itself; nothing where torch does not import."""
+    try:
+        import torch  # noqa: PLC0415
+
+        from trainer.backends.compilation import missing_for  # noqa: PLC0415
+        from trainer.backends.versions import Trio  # noqa: PLC0415
+    except (ImportError, OSError):
+        return
+    yield megatron(Trio.installed())
+    if torch.cuda.is_available():
+        yield compilation(missing_for(torch.device("cuda")))
+
+
+def megatron(trio: Trio) -> Check:
+    """Whether the megatron backend's packages are there and go together."""
+    from trainer.backends.versions import check_trio  # noqa: PLC0415
+
+    if trio.megatron_core is None:
+        return Check("megatron", "note", "megatron-core is not installed; backend torch needs none")
+    try:
+        check_trio(trio)
+    except MachineryError as error:
+        return Check("megatron", "note", f"{error}")
+    return Check("megatron", "good", f"{trio}")
+
+
+def compilation(missing: str | None) -> Check:
+    """Whether trials on the GPU can be compiled."""
+    if missing is None:
+        return Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
+    return Check("compiler", "note", f"compiling needs {missing}; trials run without it")
+
+
+def _sandbox() -> Check:
+    layers = Layers.detect()
+    if not layers.confine:
+        return Check(
+            "sandbox",
+            "bad",
+            "this kernel has no Landlock, so trials cannot be confined; use Linux 5.13 or newer "
+            "with landlock among its LSMs, or accept it with --allow-unsandboxed",
+        )
+    if not layers.can_make_code:
+        return Check(
+            "sandbox",
+            "note",
+            f"{layers.describe()}; trials that compile, which is all of the torch backend on a GPU,"
+            " need Linux 5.19 or newer",
+        )
+    state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
+    return Check("sandbox", state, layers.describe())
+
+
+def _journal_disk(directory: Path) -> Callable[[], Check]:
+    def look() -> Check:
+        place = directory.absolute()
+        while not place.exists():
+            place = place.parent
+        try:
+            with tempfile.NamedTemporaryFile(dir=place) as file:
+                began = time.perf_counter()
+                file.write(b"x")
+                file.flush()
+                os.fsync(file.fileno())
+                fsync_ms = 1e3 * (time.perf_counter() - began)
+        except OSError as error:
+            return Check("disk", "bad", f"{place} cannot be written: {error.strerror}")
+        free_gib = shutil.disk_usage(place).free / 2**30
+        found = f"{free_gib:.1f} GiB free at {place}, fsync in {fsync_ms:.1f} ms"
+        if free_gib < MIN_FREE_GIB:
+            return Check("disk", "bad", f"{found}; free some space first")
+        return Check("disk", "good", found)
+
+    return look
+
+
+def _corpus() -> Check:
+    folder = data_dir() / "corpora"
+    prepared = sorted(path.parent.name for path in folder.glob("*/meta.json"))
+    if prepared:
+        return Check("corpus", "good", f"{len(prepared)} prepared in {folder}")
+    return Check(
+        "corpus",
+        "note",
+        f"none prepared in {folder} yet; the first loop prepares the embedded default",
+    )
+
+
+def endpoint(environment: Environment) -> Check:
+    """Whether a language model proposes, where one is named."""
+    if not environment.llm_base_url:
+        return Check(
+            "endpoint",
+            "note",
+            "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
+        )
+    from agent.workbench.doctor_endpoint import asked  # noqa: PLC0415 (slow to load)
+
+    good, found = asked(environment)
+    return Check("endpoint", "good" if good else "note", found)

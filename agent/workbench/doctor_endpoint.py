@@ -1,0 +1,106 @@
+"""What the doctor asks a language model: one small proposal, as the loop would ask for one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent.settings.environment import Environment
+from autoresearch.errors import AutoresearchError
+
+if TYPE_CHECKING:
+    from agent.proposers.llm.completions import Reply
+
+LOOK_S = 5.0
+"""For a sign of life: a person is waiting."""
+MIN_CONTEXT = 2048
+"""Tokens. A shipped menu, the reference and a few results fit in as many."""
+
+QUESTION = (
+    "The learning rate of a small language model is lr=0.001, in a range from 0.0001 to 0.01. "
+    "Propose another value. Answer with one JSON object and nothing else, of this form: "
+    '{"reason": "one short sentence", "changes": [{"knob": "lr", "value": 0.003}]}'
+)
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string", "maxLength": 120},
+        "changes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "knob": {"type": "string", "enum": ["lr"]},
+                    "value": {"type": "number"},
+                },
+                "required": ["knob", "value"],
+                "additionalProperties": False,
+            },
+            "minItems": 1,
+            "maxItems": 1,
+        },
+    },
+    "required": ["reason", "changes"],
+    "additionalProperties": False,
+}
+
+
+def asked(environment: Environment) -> tuple[bool, str]:
+    """Whether the endpoint answered one question as the loop needs it, and what was found.
+
+    :param environment: names an endpoint.
+    """
+    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415 (slow to load)
+    from agent.proposers.llm.patience import Patience  # noqa: PLC0415
+
+    try:
+        # Whether anybody is there is known at once; a whole answer may take a slow model its time.
+        looking = Patience(timeout_s=LOOK_S, deadline_s=LOOK_S)
+        there = Endpoint.of(environment, patience=looking)
+        context, model = there.context, there.model
+        timeout_s = environment.llm_timeout_s
+        asking = Patience(timeout_s=timeout_s, deadline_s=timeout_s)
+        endpoint = Endpoint.of(environment, patience=asking)
+        mode = endpoint.schema_mode
+        began = time.monotonic()
+        reply = endpoint.ask(_chat(), SCHEMA)
+        took_s = time.monotonic() - began
+    except AutoresearchError as error:
+        return False, f"{error}"
+    found = f"{endpoint.base_url} serves {model}, mode {mode}, {_length(context)}, "
+    wrong = _wrong_with(reply, context)
+    if wrong is not None:
+        return False, f"{found}answered in {took_s:.1f} s: {wrong}"
+    return True, f"{found}a proposal in {took_s:.1f} s{_speed(reply, took_s)}"
+
+
+def _chat() -> list[Any]:
+    from agent.proposers.llm.completions import Message  # noqa: PLC0415
+
+    return [Message("user", QUESTION)]
+
+
+def _length(context: int | None) -> str:
+    if context is None:
+        return "context length not told"
+    return f"context {context:,} tokens"
+
+
+def _speed(reply: Reply, took_s: float) -> str:
+    if not reply.completion_tokens or took_s <= 0:
+        return ""
+    return f" ({reply.completion_tokens / took_s:.1f} tokens/s)"
+
+
+def _wrong_with(reply: Reply, context: int | None) -> str | None:
+    from agent.menu.replies import ReplyError, read_reply  # noqa: PLC0415
+
+    if reply.error is not None:
+        return f"{reply.error}; the sampler would propose instead"
+    try:
+        read_reply(reply.text)
+    except ReplyError as error:
+        return f"{error}; the loop would show it that, and then let the sampler propose"
+    if context is not None and context < MIN_CONTEXT:
+        return f"its context is too short for a proposal; start it with {MIN_CONTEXT:,} or more"
+    return None

@@ -1,0 +1,66 @@
+"""Where campaigns are, as every command names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.search.campaign import JOURNAL_FILE
+from autoresearch.errors import CampaignError
+from trajectory.formats.imported import ImportedCampaign, is_imported, read_imported
+
+DEFAULT_MENU = "cpu-tiny"
+
+CampaignOption = Annotated[
+    Path | None,
+    typer.Option("--campaign", help="The campaign's directory. Default: runs/MENU."),
+]
+MenuOption = Annotated[
+    str | None, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
+]
+
+
+def default_campaign(menu: str | None) -> Path:
+    """``runs/NAME`` in the current directory."""
+    return Path("runs") / Path(menu or DEFAULT_MENU).stem
+
+
+def existing_campaign(campaign: Path | None, menu: str | None) -> Path:
+    """The directory meant, which must hold a campaign.
+
+    :raises CampaignError: where it holds none.
+    """
+    directory = campaign or default_campaign(menu)
+    if foreign_campaign(directory) is not None:
+        raise CampaignError(
+            f"{directory} holds what another tool measured, which only top, report, export and "
+            "loop --prior can read; name one of this tool's campaigns with --campaign"
+        )
+    if not (directory / JOURNAL_FILE).is_file():
+        raise CampaignError(
+            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign, or "
+            "start one with: autoresearch loop"
+        )
+    return directory
+
+
+def foreign_campaign(directory: Path) -> ImportedCampaign | None:
+    """What another tool measured and was imported into this directory; None where it holds no such
+    campaign."""
+    if not is_imported(directory):
+        return None
+    campaign = read_imported(directory)
+    return campaign if campaign.is_foreign else None
+
+
+def refuse_imported(directory: Path) -> None:
+    """
+    :raises CampaignError: where the directory holds an imported campaign, which nobody adds to.
+    """
+    if is_imported(directory):
+        raise CampaignError(
+            f"{directory} was imported and is read-only; start a campaign of its own that learns "
+            f"from it: autoresearch loop --prior {directory} --campaign runs/NAME"
+        )

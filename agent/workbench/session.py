@@ -1,0 +1,203 @@
+"""The loop's sitting: settings chosen, a campaign created or resumed, worked on, summed up."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from agent.judge import Rules
+from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
+from agent.loggers.base import CampaignFacts
+from agent.loggers.choice import LogTarget, log_targets
+from agent.loggers.watching import LoggingWatcher
+from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.rails import Rails
+from agent.proposers.choice import Choice, choose_proposer
+from agent.proposers.priors import NOTE, Prior, note_on, read_priors
+from agent.search.campaign import Campaign, menu_of, read_campaign_row
+from agent.search.campaign_settings import new_settings, resumed_settings
+from agent.search.goal import Goal
+from agent.search.loop import Loop
+from agent.search.scribe import Scribe, now
+from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import read_environment
+from agent.workbench.display import Progress, display_for
+from agent.workbench.places import DEFAULT_MENU, refuse_imported
+from agent.workbench.sitting import Sitting, interruptible
+from autoresearch.words import counted
+from trainer.telemetry import TelemetrySummary
+from trajectory.ranking import Noise, ranked_incumbent
+from trajectory.rows import EventRow
+
+
+def run_campaign(
+    directory: Path,
+    chosen: dict[str, Any],
+    *,
+    goal: Goal,
+    prompts: Path | None = None,
+    program: Path | None = None,
+    priors: Sequence[Path] = (),
+    log: Sequence[str] = (),
+    allow_unsandboxed: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Create or resume the campaign and work on it until its goal is reached.
+
+    What the person chose is checked before anything is created.
+
+    :param priors: earlier campaigns that the proposers learn from.
+    :param log: ``--log`` options.
+    """
+    refuse_imported(directory)
+    console = Console(stderr=as_json)
+    environment = read_environment()
+    settings, menu = _settings(directory, chosen)
+    rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
+    known = read_priors(priors, menu, directory)
+    targets = log_targets(log)
+    choice = choose_proposer(
+        settings,
+        environment,
+        rails,
+        directory=directory,
+        prompts=prompts,
+        program=program,
+        priors=known,
+    )
+    with (
+        interruptible(console),
+        Sitting.opened(
+            directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
+        ) as sitting,
+    ):
+        rails.memory = sitting.memory.model
+        sitting.greet(f"proposer  {choice.description}", *(f"prior     {one}" for one in known))
+        reached = _work(sitting, rails, choice, goal, known, targets)
+        usage = sitting.sampler.summary(environment.usd_per_kwh)
+        if as_json:
+            typer.echo(json.dumps(_summary(sitting.campaign, usage) | {"ended": reached}))
+        else:
+            _conclude(sitting, usage, reached)
+
+
+def _work(
+    sitting: Sitting,
+    rails: Rails,
+    choice: Choice,
+    goal: Goal,
+    priors: Sequence[Prior],
+    targets: Sequence[LogTarget],
+) -> str:
+    campaign = sitting.campaign
+    display = display_for(sitting.console, Progress(campaign, goal))
+    scribe = Scribe(campaign, sitting.stop, display.note)
+    watcher = LoggingWatcher(
+        display,
+        [target.started(CampaignFacts.of(campaign.directory, campaign.row)) for target in targets],
+        on_trouble=scribe.take_note,
+    )
+    loop = Loop(
+        campaign=campaign,
+        proposer=choice.proposer,
+        rails=rails,
+        rules=_rules(campaign.settings),
+        runner=sitting.runner(campaign.trial_spec, watcher),
+        watcher=watcher,
+        stop=sitting.stop,
+        meter=sitting.sampler,
+    )
+    try:
+        with display.showing():
+            _note_priors(campaign, scribe, priors)
+            return loop.run(goal)
+    finally:
+        watcher.close(HURRIED_CLOSE_S if sitting.stop.now() else CLOSE_S)
+
+
+def _rules(settings: CampaignSettings) -> Rules:
+    return Rules(
+        z_keep=settings.z_keep,
+        z_drop=settings.z_drop,
+        first_drop=settings.first_drop,
+        max_runs=settings.max_runs,
+    )
+
+
+def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
+    """Write down which earlier campaigns inform the proposers, where that has changed."""
+    notes = (event.why for event in campaign.history.events() if event.event == "note")
+    note = note_on(priors, next((why for why in notes if why.startswith(NOTE)), None))
+    if note is None:
+        return
+    if priors:  # the greeting has named them
+        scribe.record(EventRow(at=now(), event="note", why=note))
+    else:
+        scribe.take_note(note)
+
+
+def _settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSettings, ProxyMenu]:
+    row = read_campaign_row(directory)
+    if row is not None:
+        return resumed_settings(directory, row, chosen), menu_of(row)
+    source = chosen.get("menu", DEFAULT_MENU)
+    menu = load_menu(source)
+    settings = new_settings(menu, source, chosen)
+    _check_trainable(settings, menu)
+    return settings, menu
+
+
+def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
+    """Refuse a device that is not there, or a backend that cannot train the baseline on it."""
+    from trainer.training.readiness import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
+
+    check_trainable(menu.baseline, settings.backend, settings.device, compile=settings.compile)
+
+
+def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
+    evidence = campaign.evidence
+    noise = Noise.of(evidence.tally)
+    best = ranked_incumbent(evidence)
+    return {
+        "campaign": str(campaign.directory),
+        "iterations": evidence.iterations,
+        "configs": len(evidence.configs),
+        "sigma_bpb": noise.sigma if noise else None,
+        "sigma_dof": evidence.dof,
+        "baseline_bpb": _mean(campaign, evidence.baseline_hash),
+        "incumbent_bpb": _mean(campaign, evidence.incumbent_hash),
+        "incumbent_hash": evidence.incumbent_hash,
+        "incumbent_posterior_bpb": best.posterior_bpb if best else None,
+        "gain_bpb": best.delta_vs_baseline if best else None,
+        "gain_lo_bpb": best.delta_lo if best else None,
+        "gain_hi_bpb": best.delta_hi if best else None,
+        "telemetry": usage.model_dump(mode="json") if usage.samples else None,
+    }
+
+
+def _conclude(sitting: Sitting, usage: TelemetrySummary, reached: str) -> None:
+    campaign = sitting.campaign
+    evidence = campaign.evidence
+    noise = Noise.of(evidence.tally)
+    if noise is not None:
+        sitting.say(
+            f"noise     sd {noise.sigma:.4f} bpb a run, from {evidence.dof} degrees of freedom"
+        )
+    if usage.samples:
+        for line in usage.lines():
+            sitting.say(f"gpu       {line}")
+    top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
+    sitting.say(
+        f"done      {counted(evidence.iterations, 'iteration')}, "
+        f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
+    )
+
+
+def _mean(campaign: Campaign, config_hash: str | None) -> float | None:
+    return None if config_hash is None else campaign.evidence.configs[config_hash].mean

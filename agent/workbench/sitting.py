@@ -1,0 +1,181 @@
+"""One sitting with a campaign: what every kind of work on it needs, opened and closed together."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.menu.files import ProxyMenu
+from agent.search.campaign import Campaign
+from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trials import TrialRunner, TrialWatcher
+from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import CudaEnvironment, data_dir, read_environment
+from agent.workbench.corpora import prepared_corpus
+from trainer.envelope import MemoryChoice, choose_memory, envelope_path
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.spec import Config, TrialSpec
+from trainer.telemetry import (
+    TELEMETRY_FILE,
+    MeteredExecutor,
+    Sampler,
+    Telemetry,
+    choose_telemetry,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """A campaign open for work, on this machine. Make it with :meth:`opened`."""
+
+    console: Console
+    campaign: Campaign
+    executor: MeteredExecutor
+    sampler: Sampler
+    memory: MemoryChoice
+    stop: StopRequest
+    sandbox: str
+    """How trials are confined."""
+    telemetry: str
+    """What is sampled of the device."""
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls,
+        directory: Path,
+        settings: CampaignSettings,
+        menu: ProxyMenu,
+        console: Console,
+        *,
+        allow_unsandboxed: bool,
+    ) -> Iterator[Sitting]:
+        """Create or resume the campaign in ``directory``, with all that runs its trials.
+
+        :raises AutoresearchError: where any of it cannot be had, in one sentence.
+        """
+        stop = StopRequest()
+        with ExitStack() as resources:
+            resources.enter_context(stop.listening())
+            executor = resources.enter_context(LocalExecutor(allow_unsandboxed=allow_unsandboxed))
+            corpus = prepared_corpus(settings, console)
+            campaign = resources.enter_context(
+                Campaign(
+                    directory,
+                    settings,
+                    menu,
+                    corpus,
+                    sandbox=executor.describe(),
+                    history_url=read_environment().history_url,
+                )
+            )
+            telemetry = _telemetry(settings)
+            sampler = resources.enter_context(
+                Sampler(
+                    telemetry,
+                    directory / TELEMETRY_FILE,
+                    on_note=lambda text: say(console, text, "yellow"),
+                )
+            )
+            yield cls(
+                console=console,
+                campaign=campaign,
+                executor=MeteredExecutor(executor, sampler),
+                sampler=sampler,
+                memory=_memory(campaign),
+                stop=stop,
+                sandbox=executor.describe(),
+                telemetry=telemetry.description,
+            )
+
+    def runner(
+        self, template: Callable[[Config, int], TrialSpec], watcher: TrialWatcher
+    ) -> TrialRunner:
+        """What runs the campaign's trials.
+
+        :param template: the spec of a config and seed, its trial_id empty.
+        """
+        return TrialRunner(
+            self.campaign.directory / "trials",
+            template,
+            self.executor,
+            self.campaign.history.trial_ids(),
+            self.stop,
+            watcher,
+        )
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line to the person."""
+        say(self.console, text, style)
+
+    def greet(self, *more: str) -> None:
+        """Say what the work is done with; ``more`` are lines of its own."""
+        campaign = self.campaign
+        info = campaign.corpus.info
+        self.say(
+            f"campaign  {campaign.directory} · menu {campaign.menu.name} · "
+            f"{campaign.settings.budget} a trial"
+        )
+        self.say(
+            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
+            f"on, {info.heldout_bytes:,} bytes held out"
+        )
+        self.say(f"sandbox   {self.sandbox}")
+        self.say(f"memory    {self.memory.description}")
+        self.say(f"telemetry {self.telemetry}")
+        for line in more:
+            self.say(line)
+        for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
+            if notice:
+                self.say(notice, "yellow")
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """One line as it is, whatever brackets a path or a model's name has."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+@contextmanager
+def interruptible(console: Console) -> Iterator[None]:
+    """Say how to go on where a person stopped the work; the exit code is then 130."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        again = shlex.join(["autoresearch", *sys.argv[1:]])
+        say(console, f"{interrupted}. Go on with:\n  {again}")
+        raise typer.Exit(130) from None
+
+
+def _memory(campaign: Campaign) -> MemoryChoice:
+    settings = campaign.settings
+    return choose_memory(
+        envelope_path(
+            data_dir() / "envelopes",
+            menu_sha256=campaign.menu.sha256,
+            backend=settings.backend,
+            device=settings.device,
+        ),
+        vocab_size=campaign.corpus.info.vocab_size,
+        backend=settings.backend,
+        device=settings.device,
+        compile=settings.compile,
+        trial_limit_gib=settings.trial_memory_gib,
+        reserve_gib=read_environment().memory_reserve_gib,
+    )
+
+
+def _telemetry(settings: CampaignSettings) -> Telemetry:
+    cuda = CudaEnvironment()
+    return choose_telemetry(
+        settings.device,
+        visible_devices=cuda.cuda_visible_devices,
+        device_order=cuda.cuda_device_order,
+    )

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, words and values. Imports none of the rooms."""

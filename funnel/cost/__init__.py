@@ -1,0 +1,1 @@
+"""The money: desktop units owned against GPUs rented."""

@@ -1,0 +1,85 @@
+"""The GPUs that can be rented, from their data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.settings.rates import Rates
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, Positive
+from autoresearch.words import did_you_mean
+
+UTILISATION = 0.40
+"""Of a GPU's dense bf16 peak, what training is taken to get where nobody says; assumed. Llama 3
+reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
+
+
+class Gpu(Frozen):
+    """One GPU of an NVLink node."""
+
+    name: str
+    memory_gb: Positive
+    """10^9 bytes, as the data sheet counts."""
+    bf16_tflops: Positive
+    """Peak of dense bf16 matrix products. Data sheets also give twice that, with 2:4 sparsity,
+    which pretraining does not use."""
+    nvlink_gb_s: Positive
+    """Both directions together."""
+    source: str
+
+
+GPUS: Mapping[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(
+            name="h100",
+            memory_gb=80,
+            bf16_tflops=989.4,
+            nvlink_gb_s=900,
+            source="NVIDIA H100 Tensor Core GPU data sheet, SXM",
+        ),
+        Gpu(
+            name="h200",
+            memory_gb=141,
+            bf16_tflops=989.4,
+            nvlink_gb_s=900,
+            source="NVIDIA H200 Tensor Core GPU data sheet, SXM",
+        ),
+        Gpu(
+            name="b200",
+            memory_gb=180,
+            bf16_tflops=2250,
+            nvlink_gb_s=1800,
+            source="NVIDIA DGX B200 data sheet, an eighth of the system",
+        ),
+    )
+}
+
+
+def find_gpu(name: str) -> Gpu:
+    """The GPU of this name.
+
+    :raises HandoffError: where there is none.
+    """
+    gpu = GPUS.get(name.lower())
+    if gpu is None:
+        raise HandoffError(
+            f"no data sheet is known for the GPU {name!r}{did_you_mean(name.lower(), GPUS)}"
+        )
+    return gpu
+
+
+def hourly_usd(gpu: Gpu, rates: Rates, asked: float | None) -> float:
+    """What one of them costs an hour: as asked, else by the rates.
+
+    :raises HandoffError: where neither says.
+    """
+    if asked is not None:
+        return asked
+    known = {"h100": rates.h100_hourly_usd, "h200": rates.h200_hourly_usd}
+    if gpu.name not in known:
+        raise HandoffError(
+            f"no rate is set for the GPU {gpu.name}; give the price of one for an hour with "
+            "--hourly-usd"
+        )
+    return known[gpu.name]

@@ -1,0 +1,1 @@
+"""How the large run's loss must fall, and whether it does."""

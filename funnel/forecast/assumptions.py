@@ -1,0 +1,82 @@
+"""What a forecast takes for granted, in words with its own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from funnel.forecast.fall import COVERAGE, LossFall
+from funnel.forecast.sides import PlannedSides, Text
+from funnel.target.sizes import size_text
+
+SIZE_EXPONENT = 0.076
+"""Kaplan et al. 2020, of parameters without embeddings."""
+NO_FLOOR = 0.1
+"""Of the loss at the middle of the curve: a fitted floor below this is none."""
+
+
+def assumptions(
+    fall: LossFall, sides: PlannedSides, size_factor: float, first: int, last: int
+) -> Iterator[str]:
+    """A sentence each.
+
+    :param first: and ``last``: tokens from which and to which the forecast goes.
+    """
+    proxy, target = sides.proxy_text, sides.target_text
+    yield (
+        f"the cloud trains on text like the corpus {sides.corpus}: bits per byte of other text are "
+        "other numbers"
+    )
+    yield (
+        f"bits per byte are from {proxy.tokenizer} at {proxy.bytes_per_token:.4g} bytes a token; "
+        + _about_the_log(proxy, target)
+    )
+    yield (
+        f"the law was seen from {size_text(fall.from_tokens)} to {size_text(fall.to_tokens)} "
+        f"tokens and goes on to {size_text(last)}, {last / fall.to_tokens:,.3g} times as far; the "
+        f"band widens by {fall.drift_per_doubling:.2%} with each doubling, the law's own error "
+        "when it is fitted to the earlier part of the curve"
+    )
+    yield (
+        f"the target has {sides.target_params / sides.proxy_params:,.3g} times the proxy's "
+        f"parameters: between no gain (high edge) and {size_factor:.3f} of the loss (low edge, "
+        f"N^-{SIZE_EXPONENT} of Kaplan et al. 2020)"
+    )
+    ratio = sides.tokens_per_step / sides.proxy_tokens_per_step
+    if ratio != 1:
+        yield (
+            f"a step has {ratio:,.3g} times the proxy's tokens: between the proxy's loss at equal "
+            "tokens and at equal steps"
+        )
+    yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
+    warmup_tokens = sides.warmup_steps * sides.tokens_per_step
+    if warmup_tokens > first:
+        yield (
+            f"warm-up lasts {sides.warmup_steps:,} steps ({size_text(warmup_tokens)} tokens); "
+            "through it the high edge counts progress by the sum of learning rates (Tissue et al. "
+            "2024)"
+        )
+    if fall.floor < NO_FLOOR * (fall.floor + fall.amplitude):
+        yield (
+            "the curves are too short to show where the loss ends (the fitted floor is next to "
+            "nothing), so the low edge and the middle fall further than a real loss would"
+        )
+    if last > sides.first_day_tokens:
+        yield (
+            f"the first 24 hours ({size_text(sides.first_day_tokens)} tokens) are not enough to "
+            "get past that, so the forecast goes on beyond them"
+        )
+    yield (
+        f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
+        f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
+    )
+
+
+def _about_the_log(proxy: Text, target: Text) -> str:
+    if target.bytes_per_token is not None:
+        return f"the cloud's tokenizer has {target.bytes_per_token:.4g}, as was said"
+    if target.vocab_size == proxy.vocab_size:
+        return "the cloud's log is taken to be in the same tokenizer"
+    return (
+        f"the target's vocabulary of {target.vocab_size:,} is another, so its log needs "
+        "--bytes-per-token"
+    )

@@ -1,0 +1,217 @@
+"""How a config's loss fell in its long runs: one law in tokens, and how far it can be trusted.
+
+A run's curve is taken from where its warm-up and first plunge are over
+(``max(2 × warm-up, 5 % of the steps)``) to where its cosine has taken the learning rate below
+NEAR_PEAK of its peak: the cloud's first day is spent near the peak, and what a falling learning
+rate gains is not the recipe's progress. Down to half of the peak a run that gains 0.1 nats by
+annealing has half of them already, and a law fitted to that bends down; down to four fifths it has
+0.02. It is averaged in bins of equal width in log tokens.
+
+Two kinds of doubt are measured:
+
+- Noise. Replicates draw the runs anew with replacement, and around each the residuals in blocks of
+  neighbouring bins (Künsch 1989, "The jackknife and the bootstrap for general stationary
+  observations"; block length n^(1/3)). The cloud run is one run as well, so each replicate is
+  multiplied by ``exp(N(0, run_sd))``, with the campaign's own run-to-run sd.
+- The form. Nothing says that one law holds for long. The law is fitted to the earlier part of the
+  bins and asked for the last ones; its error for each doubling of tokens, root mean square over
+  several cuts, is ``drift_per_doubling``, and past the last bin the forecast widens by so much with
+  every doubling; upwards no further than the loss at the last bin, since a run that goes well does
+  not rise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
+from funnel.forecast.power_law import Array, PowerLaws, fit_power_laws
+from trainer.spec import CurvePoint
+
+BINS = 32
+FEWEST_BINS = 8
+SETTLED = 0.05
+"""Of the steps: before this the loss still plunges, and no power law describes it."""
+NEAR_PEAK = 0.8
+"""Of the peak learning rate."""
+REPLICATES = 500
+CUTS = (0.4, 0.5, 0.6, 0.7)
+"""Of the bins: where the backtest ends what the law may see."""
+LAST_BINS = 4
+COVERAGE = 0.95
+
+
+class LossFall(Frozen):
+    """The law and its doubts, in nats a token of the runs' own tokenizer."""
+
+    floor: NonNegative
+    """E in ``E + A (tokens / scale)^-alpha``."""
+    amplitude: NonNegative
+    """A."""
+    exponent: Positive
+    """alpha."""
+    scale: Positive
+    """Tokens."""
+    from_tokens: PositiveInt
+    """Where the bins begin."""
+    to_tokens: PositiveInt
+    """Where they end: beyond is extrapolation."""
+    runs: PositiveInt
+    bins: PositiveInt
+    residual_sd: NonNegative
+    """Of one bin about the law, relative."""
+    drift_per_doubling: NonNegative
+    """Relative."""
+    run_sd: NonNegative
+    """Of one run to the next, relative; what was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallBand:
+    """A law, and the laws that the data could as well have given."""
+
+    fall: LossFall
+    replicates: PowerLaws
+    factors: Array
+    """Each replicate's own run-to-run factor."""
+
+    def quantiles(self, tokens_N: Array) -> tuple[Array, Array, Array]:
+        """Low, middle and high loss at these tokens, nats a token."""
+        loss_RN = self.replicates.at(tokens_N) * self.factors[:, None]
+        tail = 100 * (1 - COVERAGE) / 2
+        low_N, middle_N, high_N = np.percentile(loss_RN, [tail, 50.0, 100 - tail], axis=0)
+        doublings_N = np.maximum(np.log2(tokens_N / self.fall.to_tokens), 0.0)
+        widening_N = np.exp(self.fall.drift_per_doubling * doublings_N)
+        # A run that goes well does not rise: past the last bin the high edge stays below its own
+        # value there, however wide the doubt about the form.
+        last_R = self.replicates.at(np.array([float(self.fall.to_tokens)]))[:, 0] * self.factors
+        ceiling = np.where(doublings_N > 0, np.percentile(last_R, 100 - tail), np.inf)
+        return low_N / widening_N, middle_N, np.minimum(high_N * widening_N, ceiling)
+
+
+def fit_fall(
+    curves: Sequence[Sequence[CurvePoint]], *, warmup: int, run_sd: float, seed: int
+) -> FallBand:
+    """The law of one config's long runs.
+
+    :param curves: one a run, all of the same length.
+    :param run_sd: relative sd from one run to the next.
+    :raises HandoffError: where too little of the curves can be used.
+    """
+    usable = [_usable(curve, warmup) for curve in curves]
+    bins = _Bins.of(usable)
+    law = fit_power_laws(bins.tokens, bins.mean[None, :], bins.weights)
+    fitted_N = law.at(bins.tokens)[0]
+    generator = np.random.default_rng(seed)
+    loss_RN = _resampled(bins, fitted_N, generator)
+    fall = LossFall(
+        floor=float(law.floors[0]),
+        amplitude=float(law.amplitudes[0]),
+        exponent=float(law.exponents[0]),
+        scale=law.scale,
+        from_tokens=usable[0][0].tokens,
+        to_tokens=usable[0][-1].tokens,
+        runs=len(curves),
+        bins=len(bins.tokens),
+        residual_sd=float(np.std(bins.mean / fitted_N - 1)),
+        drift_per_doubling=_drift(bins),
+        run_sd=run_sd,
+    )
+    return FallBand(
+        fall=fall,
+        replicates=fit_power_laws(bins.tokens, loss_RN, bins.weights),
+        factors=np.exp(generator.normal(0.0, run_sd, REPLICATES)),
+    )
+
+
+def _usable(curve: Sequence[CurvePoint], warmup: int) -> list[CurvePoint]:
+    steps = max((point.step for point in curve), default=0)
+    peak = max((point.lr for point in curve), default=0.0)
+    first = max(2 * warmup, math.ceil(SETTLED * steps)) + 1
+    return [point for point in curve if point.step >= first and point.lr >= NEAR_PEAK * peak]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """S runs, N bins; a bin is there where every run has points in it."""
+
+    tokens: Array
+    """``(N,)``, the geometric mean of a bin's points."""
+    losses: Array
+    """``(S, N)``"""
+    weights: Array
+    """``(N,)``: points in a bin."""
+
+    @property
+    def mean(self) -> Array:
+        """Over the runs, ``(N,)``."""
+        mean_N: Array = self.losses.mean(axis=0)
+        return mean_N
+
+    @classmethod
+    def of(cls, runs: Sequence[Sequence[CurvePoint]]) -> _Bins:
+        if min(map(len, runs)) < FEWEST_BINS:
+            raise HandoffError(
+                f"a curve of the stress test has {min(map(len, runs))} points between its warm-up "
+                f"and four fifths of its peak learning rate, and a law needs {FEWEST_BINS}; run a "
+                "longer one with: autoresearch stress --steps 1000"
+            )
+        first = max(run[0].tokens for run in runs)
+        last = min(run[-1].tokens for run in runs)
+        edges = np.geomspace(first * (1 - 1e-9), last * (1 + 1e-9), BINS + 1)
+        totals, counts, tokens = np.zeros((3, len(runs), BINS))
+        for number, run in enumerate(runs):
+            t_P = np.array([point.tokens for point in run], dtype=np.float64)
+            loss_P = np.array([point.loss for point in run])
+            place_P = np.digitize(t_P, edges) - 1
+            inside_P = (place_P >= 0) & (place_P < BINS)
+            np.add.at(totals[number], place_P[inside_P], loss_P[inside_P])
+            np.add.at(tokens[number], place_P[inside_P], np.log(t_P[inside_P]))
+            np.add.at(counts[number], place_P[inside_P], 1)
+        kept = (counts > 0).all(axis=0)
+        if kept.sum() < FEWEST_BINS:
+            raise HandoffError(
+                f"the curves of the stress test share {int(kept.sum())} stretches of tokens, and "
+                f"a law needs {FEWEST_BINS}; run a longer one with: autoresearch stress "
+                "--steps 1000"
+            )
+        return cls(
+            tokens=np.exp(tokens[:, kept].sum(axis=0) / counts[:, kept].sum(axis=0)),
+            losses=totals[:, kept] / counts[:, kept],
+            weights=counts[:, kept].mean(axis=0),
+        )
+
+
+def _resampled(bins: _Bins, fitted_N: Array, generator: np.random.Generator) -> Array:
+    """REPLICATES mean curves that the runs could as well have given, ``loss_RN``."""
+    runs, n = bins.losses.shape
+    residual_SN = (bins.losses - fitted_N) * np.sqrt(bins.weights)
+    level_S = np.average(bins.losses - fitted_N, axis=1, weights=bins.weights)
+    residual_SN = residual_SN - level_S[:, None] * np.sqrt(bins.weights)
+    block = max(1, round(n ** (1 / 3)))
+    chosen_RS = generator.integers(0, runs, (REPLICATES, runs))
+    start_RSB = generator.integers(0, n - block + 1, (REPLICATES, runs, -(-n // block)))
+    place_RSN = (start_RSB[..., None] + np.arange(block)).reshape(REPLICATES, runs, -1)[..., :n]
+    noise_RSN = residual_SN[chosen_RS[..., None], place_RSN] / np.sqrt(bins.weights)
+    loss_RN: Array = fitted_N + (noise_RSN + level_S[chosen_RS][..., None]).mean(axis=1)
+    return loss_RN
+
+
+def _drift(bins: _Bins) -> float:
+    """Relative error of the law for each doubling of tokens beyond what it was fitted to."""
+    n = len(bins.tokens)
+    last = slice(n - min(LAST_BINS, n // 4), n)
+    reached = math.exp(float(np.log(bins.tokens[last]).mean()))
+    seen = float(np.average(bins.mean[last], weights=bins.weights[last]))
+    errors = []
+    for share in CUTS:
+        cut = max(4, round(share * n))
+        law = fit_power_laws(bins.tokens[:cut], bins.mean[None, :cut], bins.weights[:cut])
+        expected = float(np.average(law.at(bins.tokens[last])[0], weights=bins.weights[last]))
+        errors.append((expected / seen - 1) / math.log2(reached / bins.tokens[cut - 1]))
+    return math.sqrt(float(np.mean(np.square(errors))))

@@ -1,0 +1,43 @@
+"""The two runs that a forecast goes between: the proxy's long run and the target's."""
+
+from __future__ import annotations
+
+from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
+
+
+class Text(Frozen):
+    """What a token is, on one side of the comparison."""
+
+    tokenizer: str
+    vocab_size: PositiveInt
+    bytes_per_token: Positive | None
+    """Of UTF-8, mean; None where nobody said."""
+
+
+class Sides(Frozen):
+    """The two runs, and what parts them; what a forecast says of itself."""
+
+    target: str
+    corpus: str
+    """What the proxies were trained on."""
+    proxy_text: Text
+    target_text: Text
+    proxy_params: PositiveInt
+    """Without embeddings."""
+    target_params: PositiveInt
+    proxy_tokens_per_step: PositiveInt
+    tokens_per_step: PositiveInt
+    """The target's."""
+    seq_len: PositiveInt
+    """The target's: turns a log's samples into tokens."""
+    first_day_tokens: PositiveInt
+    """What 24 hours train on at the stated utilisation."""
+
+
+class PlannedSides(Sides):
+    """With what of the target's schedule shapes a forecast, and is in the plan's recipe."""
+
+    warmup_steps: NonNegativeInt
+    """The target's."""
+    total_tokens: PositiveInt
+    """The target's whole budget: no forecast goes past it."""

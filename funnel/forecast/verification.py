@@ -1,0 +1,98 @@
+"""The cloud's loss against its forecast: the verdict (:mod:`funnel.forecast.departures` looks)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, NonNegativeInt
+from funnel.forecast.band import Forecast, ForecastPoint
+from funnel.forecast.cloud_log import CloudLog
+from funnel.forecast.departures import LASTING, Departure, Window, earliest_departure, make_windows
+from funnel.forecast.telling import telling_point, tells
+from funnel.forecast.verification_words import verdict_sentence
+
+Verdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
+"""``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.telling`);
+``too_wide``: it tells nowhere."""
+
+
+class Verification(Frozen):
+    """What a cloud log says of its forecast."""
+
+    verdict: Verdict
+    departure: Departure | None
+    """There is one exactly where the verdict is ``broken``."""
+    points: NonNegativeInt
+    """Losses in the log."""
+    compared: NonNegativeInt
+    """Of them, in windows."""
+    before: NonNegativeInt
+    """Earlier than the forecast begins."""
+    after: NonNegativeInt
+    """Later than it ends."""
+    not_finite: NonNegativeInt
+    repeated: NonNegativeInt
+    """Dropped because the run was resumed from before them."""
+    bytes_per_token: float | None
+    """That turned nats into bits per byte; None where the log has bits per byte."""
+    telling_step: NonNegativeInt | None
+    """From which on a run that stopped learning would be outside; None: it nowhere would."""
+    windows: tuple[Window, ...]
+    sentence: str
+
+
+def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> Verification:
+    """Compare a log with its forecast.
+
+    :param bytes_per_token: of the cloud's tokenizer; None: as the forecast knows it.
+    :raises HandoffError: where the log is in nats a token and nothing says how long a token is.
+    """
+    factor, used_bytes = _to_bpb(log, forecast, bytes_per_token)
+    first, last = forecast.points[0].tokens, forecast.points[-1].tokens
+    inside = [point for point in log.points if first <= point.tokens <= last]
+    finite = [point for point in inside if math.isfinite(point.loss)]
+    windows = make_windows(finite, forecast, factor)
+    departure = earliest_departure(windows, log.points, forecast)
+    telling = telling_point(forecast)
+    return Verification(
+        verdict="broken" if departure else _undeparted(windows, forecast, telling),
+        departure=departure,
+        points=len(log.points),
+        compared=sum(window.points for window in windows),
+        before=sum(point.tokens < first for point in log.points),
+        after=sum(point.tokens > last for point in log.points),
+        not_finite=sum(not math.isfinite(point.loss) for point in log.points),
+        repeated=log.repeated,
+        bytes_per_token=used_bytes,
+        telling_step=telling.step if telling else None,
+        windows=tuple(windows),
+        sentence=verdict_sentence(windows, departure, forecast, log, len(finite)),
+    )
+
+
+def _undeparted(
+    windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
+) -> Verdict:
+    """Of a run in which nothing departs."""
+    if len(windows) < LASTING:
+        return "too_early"
+    if tells(windows[-1], forecast):
+        return "within"
+    return "too_wide" if telling is None else "too_early"
+
+
+def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:
+    if log.unit == "bits_per_byte":
+        return 1.0, None
+    bytes_per_token = asked or forecast.bytes_per_token
+    if bytes_per_token is None:
+        proxy, target = forecast.proxy_text, forecast.target_text
+        raise HandoffError(
+            f"the log's loss is in nats a token of a vocabulary of {target.vocab_size:,}, and the "
+            f"forecast is from {proxy.tokenizer} with {proxy.vocab_size:,}: give the bytes that a "
+            "token of the cloud's tokenizer has on average with --bytes-per-token"
+        )
+    return 1 / (math.log(2) * bytes_per_token), bytes_per_token

@@ -1,0 +1,107 @@
+"""What a comparison of a run with its forecast found, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from funnel.forecast.band import Forecast
+from funnel.forecast.cloud_log import CloudLog
+from funnel.forecast.departures import LASTING, LEAST_POINTS, RISE, TOLERANCE, Departure, Window
+from funnel.forecast.telling import stalled_bpb, telling_point, tells
+from funnel.target.sizes import size_text
+
+WIDE_BAND = 2.0
+"""High edge to low one: beyond it being within is weak evidence, and the sentence says so."""
+
+
+def verdict_sentence(
+    windows: Sequence[Window],
+    departure: Departure | None,
+    forecast: Forecast,
+    log: CloudLog,
+    usable: int,
+) -> str:
+    """The verdict in words.
+
+    :param usable: finite losses within the forecast.
+    """
+    if departure is not None:
+        return _broken(departure)
+    first = forecast.points[0]
+    if log.points[0].tokens > forecast.points[-1].tokens:
+        return (
+            f"nothing to compare: the log begins at {size_text(log.points[0].tokens)} tokens and "
+            f"the forecast ends at {size_text(forecast.points[-1].tokens)}; give the run's log "
+            "from its start"
+        )
+    if len(windows) < LASTING:
+        reached = log.points[-1]
+        return (
+            f"too early to tell: {usable} losses lie within the forecast, which begins at step "
+            f"{first.step:,} ({size_text(first.tokens)} tokens), and {LASTING * LEAST_POINTS} are "
+            f"needed; the log reaches {size_text(reached.tokens)} tokens"
+        )
+    if not tells(windows[-1], forecast):
+        return _nothing_told(windows[-1], forecast)
+    return _within(windows)
+
+
+def _nothing_told(last: Window, forecast: Forecast) -> str:
+    telling = telling_point(forecast)
+    what = (
+        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens; now "
+        f"{last.bpb:.4f} bits per byte, band {last.low_bpb:.4f} to {last.high_bpb:.4f}), but "
+        "neither would a run that stopped learning where the forecast begins, at "
+        f"{stalled_bpb(forecast):.4f}"
+    )
+    if telling is None:
+        return (
+            f"too wide to tell: {what}, and the band shuts it out nowhere; larger proxies and "
+            "longer stress runs make a narrower one"
+        )
+    return (
+        f"too early to tell: {what}; from step {telling.step:,} ({size_text(telling.tokens)} "
+        "tokens) on the band shuts it out"
+    )
+
+
+def _within(windows: Sequence[Window]) -> str:
+    last = windows[-1]
+    worst = max(windows, key=lambda window: abs(window.beyond))
+    off = last.bpb / last.middle_bpb - 1
+    return (
+        f"within {TOLERANCE:.0%} of the forecast up to step {last.step:,} "
+        f"({size_text(last.tokens)} tokens): now {last.bpb:.4f} bits per byte, band "
+        f"{last.low_bpb:.4f} to {last.high_bpb:.4f}, {abs(off):.1%} "
+        f"{'above' if off > 0 else 'below'} its middle"
+        + (f"; farthest outside {worst.beyond:+.1%} at step {worst.step:,}" if worst.beyond else "")
+        + (
+            f"; the band is wide, its high edge {last.high_bpb / last.low_bpb:.3g} times its low "
+            "one, so that this says little"
+            if last.high_bpb > WIDE_BAND * last.low_bpb
+            else ""
+        )
+    )
+
+
+def _broken(departure: Departure) -> str:
+    if departure.side == "not finite":
+        return (
+            f"broken: the loss is not finite since step {departure.step:,} "
+            f"({size_text(departure.tokens)} tokens)"
+        )
+    what = (
+        f"has been more than {RISE:.0%} above its own lowest"
+        if departure.side == "rising"
+        else f"is more than {TOLERANCE:.0%} {departure.side} the forecast"
+    )
+    back = (
+        f"; it was back at step {departure.back_at_step:,}"
+        if departure.back_at_step is not None
+        else ""
+    )
+    return (
+        f"broken: the loss {what} since step {departure.step:,} ({size_text(departure.tokens)} "
+        f"tokens), at the worst by {abs(departure.worst or 0):.1%}{back}; the proxy does not stand "
+        "for this run"
+    )

@@ -1,0 +1,156 @@
+"""What the cloud run takes: its schedule on the rented GPUs, the hours, the money, the checkpoints.
+
+    hours = FLOPs a token × tokens / (GPUs × peak × utilisation) / 3600
+    cost  = hours × GPUs × rate
+
+Peak is dense bf16, utilisation the share of it that the model's own arithmetic gets (MFU, Chowdhery
+et al. 2022, arXiv 2204.02311, appendix B), whatever precision or recomputation spend besides.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
+from funnel.plan.projection import Projection
+from funnel.target.architecture import TargetArchitecture
+from trainer.machine.flops import FORMULA, TrainingFlops
+
+DAY_S = 24 * 3600
+CHECKPOINT_HOURS = 1.0
+"""Between checkpoints: the most that a failure can cost."""
+KEPT_LATEST = 2
+"""Checkpoints kept beside the daily ones: Megatron-LM deletes one only once the next is written."""
+
+
+class Compute(Frozen):
+    """Arithmetic, time and money of the whole run."""
+
+    tokens: PositiveInt
+    flops_per_token: Positive
+    formula: str
+    total_flops: Positive
+    mfu: Positive
+    """As stated, not measured."""
+    peak_tflops: Positive
+    """Of all GPUs together, dense bf16."""
+    tokens_per_s: Positive
+    hours: Positive
+    first_day_tokens: PositiveInt
+    gpu_hourly_usd: NonNegative
+    gpu_hours: Positive
+    cost_usd: NonNegative
+    day_usd: NonNegative
+    """Of 24 hours."""
+
+
+class Checkpoints(Frozen):
+    """What is saved, and how much room it wants."""
+
+    size_gb: Positive
+    """10^9 bytes: bf16 weights, fp32 master weights, two moments."""
+    every_steps: PositiveInt
+    every_hours: Positive
+    kept_every_steps: PositiveInt
+    """These stay; the others go when the next is there. A multiple of ``every_steps``."""
+    kept: PositiveInt
+    """At the end."""
+    total_gb: Positive
+    """Of all that are there at the end."""
+
+
+class Schedule(Frozen):
+    """The run in steps."""
+
+    tokens: PositiveInt
+    """The budget, in whole steps."""
+    tokens_per_step: PositiveInt
+    steps: PositiveInt
+    warmup_steps: NonNegativeInt
+    batch_carried: PositiveInt
+    """Sequences a step that the projection wants."""
+    batch: PositiveInt
+    """Sequences a step that divide by DP × micro-batch."""
+
+    @property
+    def batch_change(self) -> float:
+        """1 where the batch could be kept."""
+        return self.batch / self.batch_carried
+
+
+class Booking(Frozen):
+    """The GPUs, and what the whole run takes on them: the same for every candidate."""
+
+    target: TargetArchitecture
+    cluster: Cluster
+    compute: Compute
+
+
+def make_booking(
+    target: TargetArchitecture, cluster: Cluster, *, mfu: float, gpu_hourly_usd: float
+) -> Booking:
+    """The booking of these GPUs for the target's token budget.
+
+    :param mfu: share of the peak that is expected, above 0 and at most 1.
+    """
+    return Booking(
+        target=target, cluster=cluster, compute=_compute(target, cluster, mfu, gpu_hourly_usd)
+    )
+
+
+def _compute(
+    target: TargetArchitecture, cluster: Cluster, mfu: float, gpu_hourly_usd: float
+) -> Compute:
+    flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
+    peak_tflops = cluster.world_size * cluster.gpu.bf16_tflops
+    tokens_per_s = peak_tflops * 1e12 * mfu / flops.per_token
+    hours = target.tokens / tokens_per_s / 3600
+    node_hourly_usd = cluster.world_size * gpu_hourly_usd
+    return Compute(
+        tokens=target.tokens,
+        flops_per_token=flops.per_token,
+        formula=FORMULA,
+        total_flops=flops.per_token * target.tokens,
+        mfu=mfu,
+        peak_tflops=peak_tflops,
+        tokens_per_s=tokens_per_s,
+        hours=hours,
+        first_day_tokens=max(1, round(min(tokens_per_s * DAY_S, target.tokens))),
+        gpu_hourly_usd=gpu_hourly_usd,
+        gpu_hours=hours * cluster.world_size,
+        cost_usd=hours * node_hourly_usd,
+        day_usd=24 * node_hourly_usd,
+    )
+
+
+def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int) -> Schedule:
+    """A candidate's recipe in steps of the layout's batch."""
+    tokens_per_step = layout.global_batch * projection.target.seq_len
+    steps = math.ceil(projection.target.tokens / tokens_per_step)
+    return Schedule(
+        tokens=steps * tokens_per_step,
+        tokens_per_step=tokens_per_step,
+        steps=steps,
+        warmup_steps=min(round(projection.warmup_fraction * steps), steps - 1),
+        batch_carried=batch_carried,
+        batch=layout.global_batch,
+    )
+
+
+def plan_checkpoints(booking: Booking, schedule: Schedule) -> Checkpoints:
+    """One an hour, one a day to keep."""
+    size_gb = (WEIGHT_BYTES + OPTIMIZER_BYTES) * booking.target.total_params / 1e9
+    step_hours = schedule.tokens_per_step / booking.compute.tokens_per_s / 3600
+    every_steps = min(schedule.steps, max(1, round(CHECKPOINT_HOURS / step_hours)))
+    a_day = max(1, round(24 / (every_steps * step_hours)))
+    kept_every_steps = every_steps * a_day
+    kept = schedule.steps // kept_every_steps + min(KEPT_LATEST, schedule.steps // every_steps)
+    return Checkpoints(
+        size_gb=size_gb,
+        every_steps=every_steps,
+        every_hours=every_steps * step_hours,
+        kept_every_steps=kept_every_steps,
+        kept=max(1, kept),
+        total_gb=max(1, kept) * size_gb,
+    )

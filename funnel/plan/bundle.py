@@ -1,0 +1,110 @@
+"""A directory of files, written as a whole or not at all.
+
+It is made beside its place, in ``.NAME-…``, and renamed into it. One that is there is replaced only
+where every file in it is as it was written: what somebody changed or added is not ours to lose.
+The two then change places in one call, so that after a kill at any moment the old one or the new
+one is there, whole. Where there is no such call (not on Linux, and on some network file systems)
+the old one is moved aside first: a kill right then leaves nothing in its place, and the old one in
+``.NAME-…/old``. In any case a kill may leave ``.NAME-…`` behind, which can be deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from autoresearch.errors import HandoffError, MachineryError
+from autoresearch.values import Frozen
+from trainer.isolation.kernel.libc import exchange
+
+MANIFEST = "manifest.json"
+
+
+class Manifest(Frozen):
+    """What a bundle holds."""
+
+    kind: Literal["autoresearch-handoff"] = "autoresearch-handoff"
+    files: dict[str, str]
+    """Name to SHA-256, the manifest itself left out."""
+
+
+def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Put these files, and no others, in ``directory``. Names that end in ``.sh`` can be executed.
+
+    :raises HandoffError: where something that is not a bundle, or that was changed, is in the way.
+    :raises MachineryError: where the disk refuses.
+    """
+    refuse_foreign(directory)
+    manifest = Manifest(files={name: _sha256(files[name]) for name in sorted(files)})
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{directory.name}-", dir=directory.parent
+        ) as workshop:
+            made = Path(workshop) / "new"
+            made.mkdir()
+            for name, content in files.items():
+                (made / name).write_bytes(content)
+                if name.endswith(".sh"):
+                    (made / name).chmod(0o755)
+            (made / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+            if not directory.exists():
+                made.rename(directory)
+            elif not exchange(made, directory):
+                directory.rename(Path(workshop) / "old")
+                made.rename(directory)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write {directory} ({error.strerror or error}); free some space, make its "
+            "parent writable, or name another directory with --out"
+        ) from error
+
+
+def refuse_foreign(directory: Path) -> None:
+    """
+    :raises HandoffError: where ``directory`` is there and is not as :func:`write_bundle` left it.
+    """
+    try:
+        if not directory.exists() and not directory.is_symlink():
+            return
+        problem = _problem(directory)
+    except OSError as error:
+        problem = f"it cannot be read: {error.strerror or error}"
+    if problem:
+        raise HandoffError(
+            f"{directory} is in the way ({problem}); move it, or name another directory with --out"
+        )
+
+
+def _problem(directory: Path) -> str | None:
+    if directory.is_symlink() or not directory.is_dir():
+        return "it is not a directory"
+    present = {path.name for path in directory.iterdir()}
+    if not present:
+        return None
+    try:
+        manifest = Manifest.model_validate_json((directory / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return f"its {MANIFEST} does not say that it is a launch plan"
+    if added := sorted(present - manifest.files.keys() - {MANIFEST}):
+        return f"{added[0]} in it was not written by this command"
+    for name, sha256 in manifest.files.items():
+        path = directory / name
+        if not path.is_file() or _sha256(path.read_bytes()) != sha256:
+            return f"{name} in it was changed since it was written"
+    return None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def json_bytes(value: object) -> bytes:
+    """Indented, with a newline."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

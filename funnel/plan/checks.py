@@ -1,0 +1,155 @@
+"""What to try on the rented GPUs before the booking is spent, in order of price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoresearch.values import Frozen, NonNegative, PositiveInt
+from funnel.forecast.band import Forecast
+from funnel.forecast.telling import telling_point
+from funnel.plan.booking import Booking
+from funnel.plan.layout import Cluster, Layout, MemoryUse
+from funnel.plan.megatron_flags import flag_words, layout_flags
+from funnel.plan.recipe import Recipe
+
+NCCL_SHARE = 0.7
+"""Of NVLink's data-sheet bandwidth one way: what an all-reduce of gigabytes should get."""
+MEMORY_SHARE = 0.95
+"""Of the data sheet's: what nvidia-smi must show at least."""
+FP8_TOLERANCE = 0.01
+LAYOUT_TOLERANCE = 0.02
+SHORT_STEPS = 200
+SHORT_WARMUP = 20
+MIB = 1 << 20
+
+
+class Check(Frozen):
+    """One item of the pre-flight list."""
+
+    name: str
+    command: str
+    does: str
+    passes: str
+    """What passing looks like."""
+
+
+class PreflightLimits(Frozen):
+    """The numbers that preflight.sh judges by."""
+
+    memory_mib: PositiveInt
+    nccl_gb_s: NonNegative
+    toy_ranks: PositiveInt
+    other_layout: tuple[str, ...]
+    """Flags of a second layout; empty where no other one fits."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, booking: Booking) -> PreflightLimits:
+        cluster = booking.cluster
+        other = other_layout(recipe)
+        return cls(
+            memory_mib=int(cluster.gpu.memory_gb * 1e9 / MIB * MEMORY_SHARE),
+            nccl_gb_s=round(NCCL_SHARE * cluster.gpu.nvlink_gb_s / 2),
+            toy_ranks=max((ranks for ranks in (2, 4, 8) if ranks <= cluster.gpus), default=2),
+            other_layout=tuple(flag_words(layout_flags(other.layout))) if other else (),
+        )
+
+
+def other_layout(recipe: Recipe) -> MemoryUse | None:
+    """The fitting layout with the least model parallelism beside the chosen one, for the same
+    batch; one with another TP and PP where there is such. Its pipeline may be starved: what is
+    compared are losses, and not for long."""
+    chosen = recipe.layout
+    for use in recipe.layouts:
+        same = (use.layout.tensor, use.layout.pipeline) == (chosen.tensor, chosen.pipeline)
+        if (
+            use.fits
+            and not same
+            and use.layout.recompute == chosen.recompute
+            and chosen.global_batch % (use.layout.data * use.layout.micro_batch) == 0
+        ):
+            return use
+    return None
+
+
+def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Sequence[Check]:
+    """The list; the script preflight.sh does each and judges it."""
+    limits = PreflightLimits.of(recipe, booking)
+    other = other_layout(recipe)
+    return [
+        *_of_the_node(limits, booking.cluster),
+        _toy(limits, booking.cluster),
+        _fp8(recipe),
+        *([_full_width(recipe.layout, other.layout)] if other is not None else []),
+        _day(booking, forecast),
+    ]
+
+
+def _of_the_node(limits: PreflightLimits, cluster: Cluster) -> tuple[Check, Check]:
+    return (
+        Check(
+            name="Memory topology",
+            command="./preflight.sh topology",
+            does="nvidia-smi topo -m, and the GPUs' memory; on every node",
+            passes=(
+                f"{cluster.gpus} GPUs of at least {limits.memory_mib:,} MiB, every pair NV (NVLink)"
+            ),
+        ),
+        Check(
+            name="Bandwidth",
+            command="./preflight.sh nccl",
+            does="all_reduce_perf of nccl-tests with 4 GiB; on every node",
+            passes=(
+                f"bus bandwidth of at least {limits.nccl_gb_s:,.0f} GB/s, {NCCL_SHARE:.0%} of "
+                "NVLink one way"
+            ),
+        ),
+    )
+
+
+def _toy(limits: PreflightLimits, cluster: Cluster) -> Check:
+    place = "GPUs" if limits.toy_ranks <= cluster.gpus else "processes of the CPU"
+    return Check(
+        name="TP, PP and DP at toy width",
+        command="./preflight.sh toy",
+        does=f"the recipe at toy width under torchrun on {limits.toy_ranks} {place}; minutes",
+        passes="every layout's losses are the single process's, and the control's are not",
+    )
+
+
+def _fp8(recipe: Recipe) -> Check:
+    unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
+    return Check(
+        name="FP8 numerics on the target GPU",
+        command="./preflight.sh fp8",
+        does=(
+            f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
+            f"batches{'' if recipe.precision == 'fp8' else unneeded}"
+        ),
+        passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
+    )
+
+
+def _full_width(chosen: Layout, other: Layout) -> Check:
+    return Check(
+        name="TP and PP at full width",
+        command="./preflight.sh layout",
+        does=f"{SHORT_STEPS} steps in {chosen} and in {other}",
+        passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
+    )
+
+
+def _day(booking: Booking, forecast: Forecast) -> Check:
+    tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
+    code = "0" if telling_point(forecast) else "3 and not 1 (0 it cannot: its band is too wide)"
+    return Check(
+        name="One day of the real run",
+        command="./preflight.sh day",
+        does=(
+            "the launch script for 24 hours, checkpoints and all, then its loss against the "
+            f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
+        ),
+        passes=(
+            f"autoresearch verify exits {code}, no restart was needed, and the log's throughput is "
+            f"near {tokens_per_s:,.0f} tokens/s a GPU"
+        ),
+    )

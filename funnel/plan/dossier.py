@@ -1,0 +1,208 @@
+"""What a campaign has to say for its candidates: the search, the cull, the long runs, the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.search.campaign import JOURNAL_FILE
+from autoresearch.errors import HandoffError
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
+from trainer.isolation.trial_files import read_curve
+from trainer.spec import Config, CurvePoint
+from trajectory import ranking
+from trajectory.evidence import Evidence
+from trajectory.journal import read_rows
+from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
+from trajectory.ranking import Noise, Ranked
+from trajectory.rows import CampaignRow, Finalist, FinalistsRow, IterationRow, StressRow
+
+TRIALS = "trials"
+
+
+class Candidate(Frozen):
+    """A finalist of the stress test."""
+
+    config: Config
+    standing: Finalist
+    horizon_steps: PositiveInt
+    """Of its long runs' schedule."""
+    trial_ids: tuple[str, ...]
+    """Of the runs with a score."""
+
+    @property
+    def config_hash(self) -> str:
+        return self.standing.config_hash
+
+
+class Search(Frozen):
+    """The night in numbers."""
+
+    iterations: NonNegativeInt
+    refused: NonNegativeInt
+    """Proposals that reached no trial."""
+    trials: NonNegativeInt
+    """Short runs."""
+    configs: NonNegativeInt
+    """Distinct configs with a measurement."""
+    failed: NonNegativeInt
+    """Short runs that ended without one."""
+    kept: NonNegativeInt
+    sigma_bpb: Finite | None
+    """Sd of one short run within a config; None where nothing was replicated."""
+    sigma_dof: NonNegativeInt
+    stressed: NonNegativeInt
+    """Candidates that were given long runs, the baseline not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    """Everything that the launch plan argues from."""
+
+    directory: Path
+    row: CampaignRow
+    search: Search
+    ranked: tuple[Ranked, ...]
+    """The best of the short runs, the best first."""
+    stress_steps: int
+    long_runs: tuple[LongRuns, ...]
+    """All of the latest stress test's length, in the order of their ranks."""
+    candidates: tuple[Candidate, ...]
+    """The finalists, the best first; at least one."""
+    ranking_test: RankingTest | None
+    """None where no stress test had a spread."""
+    run_sd: float
+    """Relative sd from one long run to the next, else from one short run to the next; 0 where
+    nothing was ever replicated."""
+
+    def curve(self, trial_id: str) -> list[CurvePoint]:
+        """Of a trial; empty where it left none."""
+        return read_curve(self.directory / TRIALS / trial_id)
+
+    def curves(self, candidate: Candidate) -> list[list[CurvePoint]]:
+        """Of the candidate's long runs.
+
+        :raises HandoffError: where one is missing.
+        """
+        curves = [self.curve(trial_id) for trial_id in candidate.trial_ids]
+        for trial_id, curve in zip(candidate.trial_ids, curves, strict=True):
+            if not curve:
+                raise HandoffError(
+                    f"the curve of the long run {self.directory / TRIALS / trial_id} is missing or "
+                    "empty, and the forecast is fitted to it; restore it from a copy, or run "
+                    "autoresearch stress with other --steps"
+                )
+        return curves
+
+
+def read_dossier(directory: Path, *, top: int = 10) -> Dossier:
+    """The dossier of the campaign in this directory.
+
+    :raises HandoffError: where it has no finished stress test, or none that left a config standing.
+    """
+    rows = read_rows(directory / JOURNAL_FILE)
+    first = next(rows, None)
+    if not isinstance(first, CampaignRow):
+        raise HandoffError(f"{directory} holds an empty journal; start with: autoresearch loop")
+    evidence = Evidence()
+    count = _Count()
+    for row in rows:
+        evidence.add(row)
+        count.add(row)
+    count.stress.reverse()
+    count.finalists.reverse()
+    ended = _latest(directory, count.finalists)
+    runs = gather(count.stress, ended.steps)
+    ranked = ranking.top(evidence, len(evidence.configs))
+    noise = Noise.of(evidence.tally)
+    return Dossier(
+        directory=directory,
+        row=first,
+        search=_search(evidence, count, noise, runs),
+        ranked=tuple(ranked[:top]),
+        stress_steps=ended.steps,
+        long_runs=tuple(sorted(runs.values(), key=lambda entry: entry.rows[0].rank)),
+        candidates=tuple(_candidate(standing, runs) for standing in ended.finalists),
+        ranking_test=ranking_test(ranked, count.stress, count.finalists),
+        run_sd=_run_sd(ended.finalists, noise, ranked),
+    )
+
+
+class _Count:
+    """What the evidence does not keep."""
+
+    def __init__(self) -> None:
+        self.stress: list[StressRow] = []
+        self.finalists: list[FinalistsRow] = []
+        self.refused = 0
+        self.kept = 0
+
+    def add(self, row: object) -> None:
+        if isinstance(row, StressRow):
+            self.stress.append(row)
+        elif isinstance(row, FinalistsRow):
+            self.finalists.append(row)
+        elif isinstance(row, IterationRow):
+            self.refused += not row.trials
+            self.kept += row.decision.action == "keep"
+
+
+def _latest(directory: Path, finalists: list[FinalistsRow]) -> FinalistsRow:
+    command = f"autoresearch stress --campaign {directory}"
+    if not finalists:
+        raise HandoffError(
+            f"{directory} has no finished stress test, and a launch plan is made from its long "
+            f"runs; run: {command}"
+        )
+    if not finalists[0].finalists:
+        raise HandoffError(
+            f"no config of {directory} survived its latest stress test of {finalists[0].steps} "
+            f"steps, so there is nothing to launch; try more of them with: {command} --top 10"
+        )
+    return finalists[0]
+
+
+def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
+    entry = runs.get(standing.config_hash)
+    scored = [row for row in entry.rows if row.trial.val_bpb is not None] if entry else []
+    if entry is None or not scored:
+        raise HandoffError(
+            f"the finalist {standing.config_hash[:12]} has no long run in the journal, which was "
+            "edited; restore it from a copy, or run autoresearch stress again"
+        )
+    return Candidate(
+        config=entry.config,
+        standing=standing,
+        horizon_steps=max(getattr(row.trial.result, "steps", 0) or 0 for row in scored),
+        trial_ids=tuple(row.trial.trial_id for row in scored),
+    )
+
+
+def _search(
+    evidence: Evidence, count: _Count, noise: Noise | None, runs: dict[str, LongRuns]
+) -> Search:
+    entries = evidence.configs.values()
+    failed = sum(len(entry.failures) for entry in entries)
+    return Search(
+        iterations=evidence.iterations,
+        refused=count.refused,
+        trials=sum(entry.n for entry in entries) + failed,
+        configs=sum(entry.n > 0 for entry in entries),
+        failed=failed,
+        kept=count.kept,
+        sigma_bpb=noise.sigma if noise else None,
+        sigma_dof=noise.dof if noise else 0,
+        stressed=sum(
+            any(row.purpose == "candidate" for row in entry.rows) for entry in runs.values()
+        ),
+    )
+
+
+def _run_sd(finalists: tuple[Finalist, ...], noise: Noise | None, ranked: list[Ranked]) -> float:
+    best = finalists[0]
+    if best.stderr is not None:
+        return best.stderr * math.sqrt(best.runs) / best.val_bpb
+    if noise is not None and ranked:
+        return noise.sigma / ranked[0].mean_bpb
+    return 0.0

@@ -1,0 +1,149 @@
+"""The launch plan: what is launched, on what, for how much, and how its first day must look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.settings.rates import Rates
+from autoresearch.values import Frozen, NonNegative
+from funnel.cost.bill import Bill
+from funnel.cost.gpus import hourly_usd
+from funnel.cost.usage import SECONDS_PER_HOUR, measured_usage
+from funnel.forecast.band import Forecast, make_forecast
+from funnel.forecast.fall import fit_fall
+from funnel.forecast.sides import PlannedSides, Text
+from funnel.plan.booking import Booking, make_booking
+from funnel.plan.checks import Check, preflight_checks
+from funnel.plan.dossier import Dossier
+from funnel.plan.layout import Cluster
+from funnel.plan.projection import LrRule
+from funnel.plan.recipe import Recipe, make_recipes
+from funnel.plan.risks import risks
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.shape import ParameterCount
+
+
+class Money(Frozen):
+    """What the search cost, what the run will, and what a wrong pick would."""
+
+    search_hours: NonNegative
+    """Of the desk machine: baseline, loop and stress test, measured."""
+    search_kwh: NonNegative
+    search_usd: NonNegative
+    """Its cost of use, see :class:`~funnel.cost.bill.Bill`."""
+    run_usd: NonNegative
+    day_usd: NonNegative
+    wrong_pick_rate: NonNegative
+    """As the rates suppose it."""
+    expected_loss_usd: NonNegative
+    """``wrong_pick_rate × run_usd``: of booking without a search."""
+
+
+class Wishes(Frozen):
+    """What the person asked for."""
+
+    mfu: float
+    lr_rule: LrRule
+    hourly_usd: float | None
+    """None: by the rates."""
+    batch: int | None
+    """Sequences a step; None: as many tokens as the proxy's."""
+    bytes_per_token: float | None
+    """Of the cloud's tokenizer, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """All that ``handoff/`` says."""
+
+    dossier: Dossier
+    wishes: Wishes
+    booking: Booking
+    recipes: tuple[Recipe, ...]
+    """The winner first."""
+    forecast: Forecast
+    money: Money
+    checks: tuple[Check, ...]
+    risks: tuple[str, ...]
+
+    @property
+    def winner(self) -> Recipe:
+        return self.recipes[0]
+
+
+def make_handoff(
+    dossier: Dossier, target: TargetArchitecture, cluster: Cluster, wishes: Wishes, rates: Rates
+) -> Handoff:
+    """The launch plan of a campaign's finalists.
+
+    :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
+    :raises TargetError: where a finalist cannot be carried to the target.
+    """
+    booking = make_booking(
+        target,
+        cluster,
+        mfu=wishes.mfu,
+        gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
+    )
+    recipes = make_recipes(dossier.candidates, booking, lr_rule=wishes.lr_rule, batch=wishes.batch)
+    forecast = _forecast(dossier, recipes[0], booking, wishes)
+    return Handoff(
+        dossier=dossier,
+        wishes=wishes,
+        booking=booking,
+        recipes=recipes,
+        forecast=forecast,
+        money=_money(dossier, booking, rates),
+        checks=tuple(preflight_checks(recipes[0], booking, forecast)),
+        risks=tuple(risks(dossier, recipes[0], booking, forecast)),
+    )
+
+
+def _forecast(dossier: Dossier, winner: Recipe, booking: Booking, wishes: Wishes) -> Forecast:
+    candidate = dossier.candidates[0]
+    proxy, target, corpus = candidate.config, booking.target, dossier.row.corpus
+    band = fit_fall(
+        dossier.curves(candidate),
+        warmup=proxy.lr_warmup,
+        run_sd=dossier.run_sd,
+        seed=dossier.row.seed,
+    )
+    return make_forecast(
+        band,
+        PlannedSides(
+            target=target.name,
+            corpus=corpus.name,
+            proxy_text=Text(
+                tokenizer=corpus.tokenizer,
+                vocab_size=corpus.vocab_size,
+                bytes_per_token=corpus.train_bytes / corpus.train_tokens,
+            ),
+            target_text=Text(
+                tokenizer="the cloud's",
+                vocab_size=target.vocab_size,
+                bytes_per_token=wishes.bytes_per_token,
+            ),
+            proxy_params=ParameterCount.of(proxy, corpus.vocab_size).blocks,
+            target_params=target.parameter_count.blocks,
+            proxy_tokens_per_step=proxy.tokens_per_step,
+            tokens_per_step=winner.schedule.tokens_per_step,
+            seq_len=target.seq_len,
+            warmup_steps=winner.schedule.warmup_steps,
+            first_day_tokens=booking.compute.first_day_tokens,
+            total_tokens=winner.schedule.tokens,
+        ),
+    )
+
+
+def _money(dossier: Dossier, booking: Booking, rates: Rates) -> Money:
+    usage = measured_usage(dossier.directory, rates)
+    run_usd = booking.compute.cost_usd
+    return Money(
+        search_hours=usage.seconds / SECONDS_PER_HOUR,
+        search_kwh=usage.kwh,
+        search_usd=Bill.of(rates, usage.seconds, usage.kwh).desk_total,
+        run_usd=run_usd,
+        day_usd=booking.compute.day_usd,
+        wrong_pick_rate=rates.wrong_pick_rate,
+        expected_loss_usd=rates.wrong_pick_rate * run_usd,
+    )

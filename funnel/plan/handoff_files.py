@@ -1,0 +1,184 @@
+"""The files of a launch plan, rendered from the templates beside this module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from agent.search.campaign import menu_of
+from autoresearch.words import changes_text, duration_text, scalar_text
+from funnel.forecast.plot import draw_forecast
+from funnel.forecast.telling import telling_point
+from funnel.plan.bundle import json_bytes
+from funnel.plan.checks import (
+    FP8_TOLERANCE,
+    LAYOUT_TOLERANCE,
+    NCCL_SHARE,
+    SHORT_STEPS,
+    SHORT_WARMUP,
+    PreflightLimits,
+)
+from funnel.plan.handoff import Handoff
+from funnel.plan.megatron_flags import CHECKED_AGAINST, MUP_SINCE, flag_words, precision_flags
+from funnel.plan.recipe import Recipe
+from funnel.stress.fidelity_words import fidelity_lines
+from funnel.stress.plot import Panel, Run, save_plot
+from funnel.target.sizes import size_text
+from trainer.spec import difference
+
+FORECAST_FILE = "forecast.json"
+PLAN_FILE = "plan.json"
+HALF_LR_FILE = "pretrain_gpt_half_lr.py"
+
+
+def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
+    """Name to content of everything in the plan's directory but its manifest.
+
+    :param out: what the pages call that directory.
+    """
+    pages = _Pages(plan, out)
+    curves = plan.dossier.curves(plan.dossier.candidates[0])
+    files = {
+        "README.md": pages.render("README.md.j2", plan.winner),
+        PLAN_FILE: json_bytes(plan_json(plan)),
+        FORECAST_FILE: json_bytes(plan.forecast.model_dump(mode="json")),
+        "forecast.csv": plan.forecast.to_csv().encode(),
+        "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
+        "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
+        **dict(_stress_pictures(plan)),
+    }
+    for recipe in plan.recipes:
+        files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
+        files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
+        if recipe.is_continuation:
+            files[HALF_LR_FILE] = pages.render(f"{HALF_LR_FILE}.j2", recipe)
+    for picture_format, content in draw_forecast(plan.forecast, curves).items():
+        files[f"forecast.{picture_format}"] = content
+    return files
+
+
+def plan_json(plan: Handoff) -> dict[str, object]:
+    """The whole plan for programs, but for the recipes and the forecast, which have their own
+    files."""
+    dossier, winner = plan.dossier, plan.winner
+    return {
+        "schema_version": 1,
+        "campaign": {"id": dossier.row.id, "directory": str(dossier.directory)},
+        "search": dossier.search.model_dump(mode="json"),
+        "target": plan.booking.target.model_dump(mode="json"),
+        "cluster": plan.booking.cluster.model_dump(mode="json"),
+        "layout": winner.memory.model_dump(mode="json")
+        | {"total_gb": winner.memory.total_gb, "bubble": winner.layout.bubble},
+        "layouts": [
+            use.model_dump(mode="json")
+            | {
+                "total_gb": use.total_gb,
+                "fits": use.fits,
+                "bubble": use.layout.bubble,
+                "usable": use.is_usable,
+            }
+            for use in winner.layouts
+        ],
+        "schedule": winner.schedule.model_dump(mode="json"),
+        "compute": plan.booking.compute.model_dump(mode="json"),
+        "checkpoints": winner.checkpoints.model_dump(mode="json"),
+        "recipes": [
+            {"file": recipe.file, "script": recipe.script, "role": recipe.role, "why": recipe.why}
+            for recipe in plan.recipes
+        ],
+        "finalists": [
+            candidate.standing.model_dump(mode="json") for candidate in dossier.candidates
+        ],
+        "preflight": [check.model_dump(mode="json") for check in plan.checks],
+        "forecast": FORECAST_FILE,
+        "money": plan.money.model_dump(mode="json"),
+        "risks": list(plan.risks),
+    }
+
+
+class _Pages:
+    """The templates, and what they may speak of."""
+
+    def __init__(self, plan: Handoff, out: Path) -> None:
+        self._environment = Environment(
+            loader=FunctionLoader(_template),
+            undefined=StrictUndefined,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        self._environment.filters |= {
+            "size": size_text,
+            "value": scalar_text,
+            "changes": changes_text,
+            "duration": duration_text,
+        }
+        winner = plan.winner
+        self._values = {
+            "plan": plan,
+            "out": out,
+            "dossier": plan.dossier,
+            "search": plan.dossier.search,
+            "target": plan.booking.target,
+            "cluster": plan.booking.cluster,
+            "compute": plan.booking.compute,
+            "forecast": plan.forecast,
+            "can_confirm": telling_point(plan.forecast) is not None,
+            "money": plan.money,
+            "winner": winner,
+            "campaign_id": " ".join(plan.dossier.row.id.split()),
+            "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
+            "mup_since": MUP_SINCE,
+            "half_lr_file": HALF_LR_FILE,
+            "bf16": flag_words(precision_flags("bf16")),
+            "fp8": flag_words(precision_flags("fp8")),
+            "nccl_share": NCCL_SHARE,
+            "fp8_tolerance": FP8_TOLERANCE,
+            "layout_tolerance": LAYOUT_TOLERANCE,
+            "short_steps": SHORT_STEPS,
+            "short_warmup": SHORT_WARMUP,
+            "baseline": menu_of(plan.dossier.row).baseline,
+            "difference": difference,
+            "fidelity": list(fidelity_lines(plan.dossier.ranking_test))
+            if plan.dossier.ranking_test
+            else [],
+            **PreflightLimits.of(winner, plan.booking).model_dump(),
+        }
+
+    def render(self, name: str, recipe: Recipe) -> bytes:
+        """A template, speaking of one recipe."""
+        template = self._environment.get_template(name)
+        own = {
+            "recipe": recipe,
+            "layout": recipe.layout,
+            "save_flags": flag_words(recipe.save_flags),
+            "words": flag_words(recipe.flags),
+        }
+        return template.render(self._values | own).encode()
+
+
+def _template(name: str) -> str:
+    return (resources.files("funnel") / "templates" / name).read_text("utf-8")
+
+
+def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
+    """The candidates' long runs, the ones left standing and the others."""
+    dossier = plan.dossier
+    panels = [
+        Panel(
+            title=f"rank {runs.rows[0].rank}",
+            subtitle=runs.verdict.outcome,
+            runs=tuple(
+                Run(dossier.curve(row.trial.trial_id), row.verdict.outcome, row.verdict.step)
+                for row in runs.rows
+            ),
+        )
+        for runs in dossier.long_runs
+        if any(row.purpose == "candidate" for row in runs.rows)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for path in save_plot(panels, None, Path(folder) / "stress"):
+            yield path.name, path.read_bytes()

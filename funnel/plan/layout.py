@@ -1,0 +1,291 @@
+"""What one GPU must hold, by how the model is laid out, and the layout to take.
+
+A layout is tensor parallel × pipeline parallel × data parallel, with sequence parallelism wherever
+tensor parallelism is, and the optimizer's state spread over the data-parallel GPUs (Megatron-LM's
+distributed optimizer, Rajbhandari et al. 2020, ZeRO stage 1).
+
+Bytes a parameter, as Megatron-LM counts them: weights 2 (bf16), gradients 4 (fp32), and 12 for the
+fp32 master copy and Adam's two moments, divided by DP where the optimizer is distributed. fp8 adds
+2 for every weight of a block's matrix: TransformerEngine keeps an fp8 copy and its transpose.
+
+Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, table 2, "tensor + sequence parallel,
+selective recomputation"), taken apart so that it covers grouped queries, SwiGLU and training
+without dropout. Bytes a token and layer, h = d_model, f = d_ff, k = KV heads × head_dim:
+
+    attention      input of the norm 2h, of the projections 2h, q 2h, k and v 4k, output 2h
+    feed-forward   input of the norm 2h, of the first product 2h, then
+                   GELU 4f (before and after), SwiGLU 6f (both branches, and their product)
+
+With GELU, f = 4h, k = h that is 32h: their 34h less the two dropout masks. The scores themselves
+are never kept: that is their selective recomputation, and what a fused attention kernel does
+anyway. All of it is divided by TP. Full recomputation keeps 2h a layer, and one layer's worth to
+recompute in. The first pipeline stage holds as many micro-batches as there are stages (one forward,
+one backward: their section 4.2.3), the last its logits besides: 8 bytes a token and vocabulary
+entry (bf16, fp32 and a bf16 gradient), over TP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Finite, Frozen, PositiveInt
+from funnel.cost.gpus import Gpu
+from funnel.target.architecture import TargetArchitecture
+from trainer.machine.flops import block_weights
+
+Recompute: TypeAlias = Literal["selective", "full"]
+
+WEIGHT_BYTES = 2
+GRADIENT_BYTES = 4
+OPTIMIZER_BYTES = 12
+FP8_BYTES = 2
+LOGIT_BYTES = 8
+USABLE = 0.90
+"""Of the data sheet's memory; the rest is the CUDA context, NCCL's buffers and fragmentation."""
+VOCAB_MULTIPLE = 128
+"""Megatron-LM pads the vocabulary to a multiple of this × TP."""
+MICRO_BATCHES = (8, 4, 2, 1)
+MAX_TENSOR_PARALLEL = 8
+GB = 1e9
+
+
+class Cluster(Frozen):
+    """The GPUs that are rented."""
+
+    nodes: PositiveInt
+    gpus: PositiveInt
+    """A node."""
+    gpu: Gpu
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus
+
+
+class Layout(Frozen):
+    """How a model is spread over GPUs."""
+
+    tensor: PositiveInt
+    pipeline: PositiveInt
+    data: PositiveInt
+    micro_batch: PositiveInt
+    """Sequences."""
+    global_batch: PositiveInt
+    """Sequences a step, of all GPUs."""
+    recompute: Recompute = "selective"
+    distributed_optimizer: bool = True
+
+    @property
+    def model_parallel(self) -> int:
+        return self.tensor * self.pipeline
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches a step that each model replica goes through."""
+        return self.global_batch // (self.data * self.micro_batch)
+
+    @property
+    def bubble(self) -> float:
+        """Share of a step that a pipeline stage waits: ``(p - 1) / (m + p - 1)`` for p stages and m
+        micro-batches (Narayanan et al. 2021, arXiv 2104.04473, section 2.2)."""
+        waits = self.pipeline - 1
+        return waits / (self.accumulation + waits)
+
+    @property
+    def is_starved(self) -> bool:
+        """Fewer micro-batches than stages: they are never all at work, and wait for half of a step
+        or more."""
+        return self.accumulation < self.pipeline
+
+    def __str__(self) -> str:
+        return f"TP {self.tensor} × PP {self.pipeline} × DP {self.data}"
+
+
+class MemoryUse(Frozen):
+    """What the fullest GPU of a layout holds, in 10^9 bytes."""
+
+    layout: Layout
+    weights_gb: Finite
+    gradients_gb: Finite
+    optimizer_gb: Finite
+    activations_gb: Finite
+    logits_gb: Finite
+    limit_gb: Finite
+    """What may be used."""
+
+    @property
+    def total_gb(self) -> float:
+        return (
+            self.weights_gb
+            + self.gradients_gb
+            + self.optimizer_gb
+            + self.activations_gb
+            + self.logits_gb
+        )
+
+    @property
+    def fits(self) -> bool:
+        return self.total_gb <= self.limit_gb
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it fits and its pipeline, if it has one, is not starved."""
+        return self.fits and not self.layout.is_starved
+
+
+def memory_use(target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool) -> MemoryUse:
+    """Of the fullest pipeline stage: the first or the last."""
+    stages = [
+        _stage(target, layout, gpu, fp8=fp8, first=True, last=layout.pipeline == 1),
+        _stage(target, layout, gpu, fp8=fp8, first=layout.pipeline == 1, last=True),
+    ]
+    return max(stages, key=lambda use: use.total_gb)
+
+
+def _stage(
+    target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool, first: bool, last: bool
+) -> MemoryUse:
+    layers = target.n_layer // layout.pipeline
+    matrices = layers * block_weights(target) // layout.tensor
+    tables = _table_params(target, layout, first=first, last=last)
+    gains = (2 * layers + last) * target.d_model
+    params = matrices + tables + gains
+    shards = layout.data if layout.distributed_optimizer else 1
+    tokens = layout.micro_batch * target.seq_len
+    in_flight = min(layout.pipeline, layout.accumulation) if first else 1
+    return MemoryUse(
+        layout=layout,
+        weights_gb=(WEIGHT_BYTES * params + FP8_BYTES * fp8 * matrices) / GB,
+        gradients_gb=GRADIENT_BYTES * params / GB,
+        optimizer_gb=OPTIMIZER_BYTES * params / shards / GB,
+        activations_gb=tokens * _activation_bytes(target, layout, layers, in_flight) / GB,
+        logits_gb=(
+            tokens * LOGIT_BYTES * padded_vocab(target, layout) / layout.tensor / GB if last else 0
+        ),
+        limit_gb=USABLE * gpu.memory_gb,
+    )
+
+
+def padded_vocab(target: TargetArchitecture, layout: Layout) -> int:
+    """The vocabulary as Megatron-LM pads it for this layout."""
+    multiple = VOCAB_MULTIPLE * layout.tensor
+    return -(-target.vocab_size // multiple) * multiple
+
+
+def _table_params(target: TargetArchitecture, layout: Layout, *, first: bool, last: bool) -> int:
+    table = padded_vocab(target, layout) // layout.tensor * target.d_model
+    # A tied head is the same matrix on a single stage, and a copy of it on the last of several.
+    tables = (first or last) if target.tie_embeddings else first + last
+    positions = target.seq_len * target.d_model if target.positions == "learned" and first else 0
+    return tables * table + positions
+
+
+def _activation_bytes(
+    target: TargetArchitecture, layout: Layout, layers: int, in_flight: int
+) -> float:
+    """For each token of a micro-batch."""
+    layer = layer_activation_bytes(target) / layout.tensor
+    if layout.recompute == "full":
+        return 2 * target.d_model / layout.tensor * layers * in_flight + layer
+    return layer * layers * in_flight
+
+
+def layer_activation_bytes(target: TargetArchitecture) -> int:
+    """Of one token in one layer, before TP divides it."""
+    kv = target.n_kv_head * target.head_dim
+    attention = 8 * target.d_model + 4 * kv
+    feed_forward = 4 * target.d_model + (6 if target.activation == "swiglu" else 4) * target.d_ff
+    return attention + feed_forward
+
+
+def layouts(
+    target: TargetArchitecture, cluster: Cluster, batch: int, *, fp8: bool
+) -> list[MemoryUse]:
+    """Every TP × PP × DP that divides heads, layers and GPUs, the least model parallel first, each
+    with the largest micro-batch that fits and starves no pipeline, or with 1.
+
+    :param batch: sequences a step that are wanted; a layout takes the nearest multiple of its DP.
+    """
+    return [
+        _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8)
+        for recompute in ("selective", "full")
+        for tensor, pipeline in _splits(target, cluster)
+    ]
+
+
+def _splits(target: TargetArchitecture, cluster: Cluster) -> Iterator[tuple[int, int]]:
+    """TP and PP, by their product; for one product the larger TP first, which stays in a node."""
+    pairs = [
+        (tensor, pipeline)
+        for tensor in range(1, min(MAX_TENSOR_PARALLEL, cluster.gpus) + 1)
+        for pipeline in range(1, min(target.n_layer, cluster.world_size) + 1)
+        if cluster.gpus % tensor == 0
+        and target.n_head % tensor == 0
+        and target.n_kv_head % tensor == 0
+        and target.d_ff % tensor == 0
+        and target.n_layer % pipeline == 0
+        and cluster.world_size % (tensor * pipeline) == 0
+    ]
+    return iter(sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1])))
+
+
+def _roomiest(
+    target: TargetArchitecture,
+    cluster: Cluster,
+    batch: int,
+    tensor: int,
+    pipeline: int,
+    recompute: Recompute,
+    *,
+    fp8: bool,
+) -> MemoryUse:
+    data = cluster.world_size // (tensor * pipeline)
+    global_batch = data * max(1, round(batch / data))
+    uses = [
+        memory_use(
+            target,
+            Layout(
+                tensor=tensor,
+                pipeline=pipeline,
+                data=data,
+                micro_batch=micro_batch,
+                global_batch=global_batch,
+                recompute=recompute,
+            ),
+            cluster.gpu,
+            fp8=fp8,
+        )
+        for micro_batch in MICRO_BATCHES
+        if global_batch % (data * micro_batch) == 0
+    ]
+    return next((use for use in uses if use.is_usable), uses[-1])
+
+
+def suggest(uses: list[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
+    """The usable layout with the least model parallelism, recomputing everything only where
+    nothing does without.
+
+    :raises HandoffError: where there is none, with what would help.
+    """
+    for use in uses:
+        if use.is_usable:
+            return use
+    fullest = min(
+        (use.layout for use in uses if use.fits), key=lambda layout: layout.bubble, default=None
+    )
+    if fullest is not None:
+        raise HandoffError(
+            f"{target.name} fits {cluster.nodes} × {cluster.gpus} {cluster.gpu.name} only as a "
+            f"pipeline of more stages than micro-batches, idle for {fullest.bubble:.0%} of a step "
+            f"at best ({fullest}, {fullest.accumulation} micro-batch"
+            f"{'es' * (fullest.accumulation > 1)}): take a --global-batch of at least "
+            f"{fullest.data * fullest.pipeline} sequences, or other GPUs"
+        )
+    least = min(uses, key=lambda use: use.total_gb)
+    raise HandoffError(
+        f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at best "
+        f"({least.layout}, full recomputation) a GPU needs {least.total_gb:.0f} GB of the "
+        f"{least.limit_gb:.0f} GB it can use; take more --nodes, or a --gpu with more memory"
+    )

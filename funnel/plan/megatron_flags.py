@@ -1,0 +1,240 @@
+"""A recipe as flags of Megatron-LM's pretrain_gpt.py.
+
+Every flag is in the argument parsers of the releases below (megatron/training/arguments.py). Where
+its defaults are not what the proxies trained with, the flag says what they did: no biases in linear
+layers, no dropout, rotary base 10,000, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from autoresearch.values import Frozen
+from funnel.plan.booking import Checkpoints, Schedule
+from funnel.plan.layout import Layout
+from funnel.plan.projection import LrRule, Projection
+from trainer.spec import Config, Fp8Recipe
+
+CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
+    "mup": ("core_v0.19.0",),
+    "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
+}
+"""The releases whose parsers have all the flags of such a plan, and that carry it out."""
+MUP_SINCE = (0, 19)
+"""Major and minor number of the first release that resumes a maximal-update run at its rates. From
+core_v0.17.0 to v0.18.2 there are the flags, but at a checkpoint's loading the optimizer's groups
+are told apart by weight decay alone: from then on the tables train with the blocks' rate and
+epsilon, and nothing says so (Megatron-LM's pull request 4705)."""
+
+INIT_STD = 0.02
+MAX_LOGIT_STD = 0.5
+MAX_TIED_LOGIT_STD = 0.18
+"""The proxies' initialisation (:mod:`trainer.backends.torch_gpt`, which a plan does not import for
+three numbers: it would import torch)."""
+ROTARY_BASE = 10_000
+EVAL_STEPS = 1000
+EVAL_BATCHES = 20
+DATA_SEED = 1234
+
+Precision: TypeAlias = Literal["bf16", "fp8"]
+
+
+class Flag(Frozen):
+    """One flag; a switch has no value."""
+
+    name: str
+    value: str | None = None
+
+    def words(self) -> tuple[str, ...]:
+        return (self.name,) if self.value is None else (self.name, self.value)
+
+
+def flag_words(flags: Iterable[Flag]) -> list[str]:
+    """As words of a command line."""
+    return [word for flag in flags for word in flag.words()]
+
+
+class FlagGroup(Frozen):
+    """Flags that say one thing together."""
+
+    name: str
+    """Of the script's array."""
+    flags: tuple[Flag, ...]
+
+
+def _flags(**values: object) -> tuple[Flag, ...]:
+    """``lr=0.1`` is ``--lr 0.1``; True is a switch, False and None are left out."""
+    flags = []
+    for name, value in values.items():
+        if value is None or value is False:
+            continue
+        text = f"{value:.8g}" if isinstance(value, float) else str(value)
+        flags.append(
+            Flag(name=f"--{name.replace('_', '-')}", value=None if value is True else text)
+        )
+    return tuple(flags)
+
+
+_LOGGING = _flags(
+    log_interval=1, log_throughput=True, eval_interval=EVAL_STEPS, eval_iters=EVAL_BATCHES
+)
+
+
+def launch_precision(projection: Projection) -> Precision:
+    """fp32 proxies stand for a bf16 run: nobody trains at the target's scale in fp32."""
+    return "fp8" if projection.config.precision == "fp8" else "bf16"
+
+
+def megatron_flags(
+    projection: Projection, layout: Layout, schedule: Schedule
+) -> tuple[FlagGroup, ...]:
+    """Every flag but those of data, tokenizer, precision and checkpoints, which the script adds."""
+    return (
+        FlagGroup(name="MODEL", flags=_model(projection)),
+        FlagGroup(name="INIT", flags=_init(projection)),
+        *_width(projection),
+        FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
+        FlagGroup(name="BATCH", flags=_batch(layout)),
+        FlagGroup(name="PARALLEL", flags=_parallel(layout)),
+        FlagGroup(name="LOGGING", flags=_LOGGING),
+    )
+
+
+def precision_flags(precision: Precision) -> tuple[Flag, ...]:
+    """fp8 is bf16 with the matrix products in fp8, by the proxies' own recipe."""
+    if precision == "bf16":
+        return _flags(bf16=True)
+    recipe = Fp8Recipe()
+    return _flags(
+        bf16=True,
+        fp8_format=recipe.format,
+        fp8_recipe="delayed",
+        fp8_amax_history_len=recipe.amax_history_len,
+        fp8_amax_compute_algo=recipe.amax_compute_algo,
+        fp8_margin=recipe.margin,
+    )
+
+
+def _model(projection: Projection) -> tuple[Flag, ...]:
+    target = projection.target
+    grouped = target.n_kv_head != target.n_head
+    rotary = target.positions == "rotary"
+    return _flags(
+        num_layers=target.n_layer,
+        hidden_size=target.d_model,
+        ffn_hidden_size=target.d_ff,
+        num_attention_heads=target.n_head,
+        group_query_attention=grouped,
+        num_query_groups=target.n_kv_head if grouped else None,
+        kv_channels=target.head_dim,
+        seq_length=target.seq_len,
+        max_position_embeddings=target.seq_len,
+        position_embedding_type="rope" if rotary else "learned_absolute",
+        rotary_base=ROTARY_BASE if rotary else None,
+        rotary_percent="1.0" if rotary else None,
+        normalization="RMSNorm" if target.norm == "rmsnorm" else "LayerNorm",
+        norm_epsilon="1e-5",
+        swiglu=target.activation == "swiglu",
+        # Megatron-Core refuses its fused GELU in a layer without biases.
+        no_bias_gelu_fusion=target.activation == "gelu",
+        disable_bias_linear=True,
+        untie_embeddings_and_output_weights=not target.tie_embeddings,
+        attention_dropout="0.0",
+        hidden_dropout="0.0",
+    )
+
+
+def _init(projection: Projection) -> tuple[Flag, ...]:
+    """As the proxy started. What writes to the residual stream Megatron-LM divides by
+    sqrt(2 × layers) itself, as the proxies do."""
+    return _flags(
+        init_method_std=INIT_STD,
+        embedding_init_method_std=table_std(projection.source),
+    )
+
+
+def table_std(config: Config) -> float:
+    """The standard deviation that the trainer's tables and head start with."""
+    bound = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
+    return min(INIT_STD, bound / math.sqrt(config.d_model))
+
+
+def _width(projection: Projection) -> Iterator[FlagGroup]:
+    """Under the maximal-update rule Megatron-LM itself carries the rates, epsilons, initial weights
+    and logits from the proxy's width to the target's (get_mup_config_overrides in
+    megatron/core/optimizer); with the proxy's head_dim given, attention scores of that head_dim are
+    scaled as usual."""
+    if projection.lr_rule == "mup":
+        yield FlagGroup(
+            name="WIDTH",
+            flags=_flags(
+                use_mup=True,
+                mup_base_hidden_size=projection.source.d_model,
+                mup_base_head_dim=projection.source.d_model // projection.source.n_head,
+            ),
+        )
+
+
+def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
+    config = projection.config
+    return _flags(
+        optimizer="adam",
+        lr=projection.base_lr,
+        min_lr=projection.base_lr * config.lr_min_ratio,
+        lr_decay_style="cosine",
+        lr_warmup_iters=schedule.warmup_steps,
+        lr_decay_iters=schedule.steps,
+        train_iters=schedule.steps,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        adam_eps="1e-8",
+        clip_grad=config.grad_clip,
+        seed=DATA_SEED,
+    )
+
+
+def _batch(layout: Layout) -> tuple[Flag, ...]:
+    return _flags(micro_batch_size=layout.micro_batch, global_batch_size=layout.global_batch)
+
+
+def _parallel(layout: Layout) -> tuple[Flag, ...]:
+    full = layout.recompute == "full"
+    return _flags(
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        sequence_parallel=layout.tensor > 1,
+        use_distributed_optimizer=layout.distributed_optimizer,
+        overlap_grad_reduce=True,
+        overlap_param_gather=layout.distributed_optimizer,
+        # A fused kernel never stores the attention scores: selective recomputation for nothing.
+        attention_backend="auto",
+        recompute_granularity="full" if full else None,
+        recompute_method="uniform" if full else None,
+        recompute_num_layers=1 if full else None,
+        transformer_impl="transformer_engine",
+        distributed_backend="nccl",
+        distributed_timeout_minutes=60,
+    )
+
+
+def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
+    """How often, but for where. Not beside the training: ``--async-save`` alone is switched off
+    again, and with ``--use-persistent-ckpt-worker`` it wants another package in some releases."""
+    return _flags(
+        save_interval=checkpoints.every_steps,
+        save_retain_interval=checkpoints.kept_every_steps,
+        ckpt_format="torch_dist",
+    )
+
+
+def layout_flags(layout: Layout) -> tuple[Flag, ...]:
+    """What changes with the layout alone, for a run that overrides a script's."""
+    return _flags(
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        sequence_parallel=layout.tensor > 1,
+        micro_batch_size=layout.micro_batch,
+    )

@@ -1,0 +1,185 @@
+"""What may be wrong with a launch plan, for who signs the cheque."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoresearch.words import scalar_text
+from funnel.forecast.band import Forecast
+from funnel.forecast.departures import TOLERANCE
+from funnel.forecast.telling import stalled_bpb, telling_point
+from funnel.plan.booking import Booking
+from funnel.plan.dossier import Dossier
+from funnel.plan.layout import USABLE
+from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
+from funnel.plan.projection import Projection
+from funnel.plan.recipe import Recipe, batch_words
+from funnel.target.sizes import size_text
+
+USUAL_WARMUP = 0.01
+"""Of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165, appendix B); Llama 2: 2000 steps
+of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
+MOST_SAVING = 0.01
+"""Of the time, that saving checkpoints should take."""
+
+
+def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
+    """A sentence each, without its full stop."""
+    projection = winner.projection
+    if projection.departures:
+        yield (
+            "the proxy does not have the target's shape, so the recipe is carried further than it "
+            f"was tested: {'; '.join(projection.departures)}"
+        )
+    if words := batch_words(winner):
+        yield words
+    yield (
+        f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
+        f"{projection.target.d_model / projection.source.d_model:.3g}; of the matrices in the "
+        "blocks the rules say "
+        + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
+    )
+    if projection.source.seq_len < projection.target.seq_len:
+        yield (
+            f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "
+            f"target's have {projection.target.seq_len:,}: nothing was tested over such distances"
+        )
+    yield from _long_warmup(dossier, winner, booking)
+    yield from _head_start(projection)
+    if winner.precision == "bf16" and projection.source.precision == "fp32":
+        yield "the proxies trained in fp32 and the run is planned in bf16"
+    if booking.target.norm == "layernorm":
+        yield "Megatron-LM's LayerNorm has a bias that the proxies' had not"
+    if booking.target.positions == projection.source.positions == "rotary":
+        yield (
+            "the rotary base is 10,000, as the proxies trained with; for long sequences larger "
+            "ones are in use, and none was tested"
+        )
+    yield from _doubts(dossier, forecast)
+    bubble = winner.layout.bubble
+    if bubble > 0:
+        yield (
+            f"{bubble:.0%} of a step is the pipeline's bubble; the stated utilisation must allow "
+            "for it"
+        )
+    yield (
+        f"a utilisation of {booking.compute.mfu:.0%} is stated, not measured: hours and cost go "
+        "with its inverse"
+    )
+    yield from _pauses(winner)
+    yield (
+        "the data are not looked at: where DATA_PATH has fewer than "
+        f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
+        "says so (total number of epochs)"
+    )
+    yield (
+        f"memory is computed, not measured, and {1 - USABLE:.0%} of the GPU is kept free for what "
+        "the formula leaves out"
+    )
+
+
+def _head_start(projection: Projection) -> Iterator[str]:
+    """Of an untied head, for which Megatron-LM has a deviation of its own under ``mup`` alone."""
+    if projection.lr_rule == "mup" or projection.target.tie_embeddings:
+        return
+    source = projection.source
+    # Half the logits' variance.
+    excess = projection.target.d_model * INIT_STD**2 / 2
+    proxys = source.d_model * table_std(source) ** 2 / 2
+    yield (
+        f"Megatron-LM starts the head with the blocks' standard deviation, {INIT_STD}: the first "
+        f"loss is about {excess:.2g} nats above that of equal chances, where the proxy's was "
+        f"{proxys:.2g}"
+    )
+
+
+def _pauses(winner: Recipe) -> Iterator[str]:
+    """What the GPUs wait for, or do besides; the stated utilisation says nothing of it."""
+    checkpoints = winner.checkpoints
+    seconds = MOST_SAVING * checkpoints.every_hours * 3600
+    # Forward alone is a third of a training step.
+    evaluation = EVAL_BATCHES / EVAL_STEPS / 3
+    yield (
+        f"hours and cost are of training alone: evaluation adds {evaluation:.1%}, and the GPUs "
+        f"wait while {checkpoints.size_gb:,.0f} GB are saved every {checkpoints.every_hours:.2g} "
+        f"h, {MOST_SAVING:.0%} of the time where storage takes "
+        f"{checkpoints.size_gb / seconds:,.2g} GB/s"
+    )
+
+
+def _long_warmup(dossier: Dossier, winner: Recipe, booking: Booking) -> Iterator[str]:
+    """Warm-up is carried as a fraction, and a few steps are a large one of a short long run."""
+    schedule, source = winner.schedule, winner.projection.source
+    share = winner.projection.warmup_fraction
+    if share <= USUAL_WARMUP:
+        return
+    tokens = schedule.warmup_steps * schedule.tokens_per_step
+    day = booking.compute.first_day_tokens
+    yield (
+        f"the warm-up is {share:.1%} of the schedule, because {source.lr_warmup} of the long runs' "
+        f"{dossier.candidates[0].horizon_steps:,} steps were: {schedule.warmup_steps:,} steps, "
+        f"{size_text(tokens)} tokens, where published runs take less than {USUAL_WARMUP:.0%}"
+        + (
+            f"; the first day's {size_text(day)} tokens end before the full learning rate is "
+            "reached, and so does not test it"
+            if tokens > day
+            else ""
+        )
+        + "; longer stress runs carry a smaller share"
+    )
+
+
+def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
+    if len(dossier.candidates) > 1:
+        best, second = (candidate.standing for candidate in dossier.candidates[:2])
+        gap = second.val_bpb - best.val_bpb
+        if best.stderr is None or second.stderr is None:
+            yield f"the winner leads the runner-up by {gap:.4f} bits per byte, noise unknown"
+        elif gap < 2 * (best.stderr**2 + second.stderr**2) ** 0.5:
+            yield (
+                f"the winner leads the runner-up by {gap:.4f} bits per byte, less than two "
+                "standard errors: they are as good as each other"
+            )
+    else:
+        yield (
+            "there is no runner-up: one finalist is left; autoresearch stress --top 3 looks for "
+            "more"
+        )
+    yield from _doubts_of_the_search(dossier)
+    if telling_point(forecast) is None:
+        yield (
+            "the forecast's band is too wide to confirm anything: a run that stopped learning "
+            f"where it begins, at {stalled_bpb(forecast):.3f} bits per byte, is within it to its "
+            f"end ({forecast.points[-1].high_bpb:.3f} and {TOLERANCE:.0%}), so verify can call the "
+            "run broken, and never within"
+        )
+    beyond = forecast.points[-1].tokens / forecast.fall.to_tokens
+    if beyond > 10:
+        yield (
+            f"the forecast's end is {beyond:,.3g} times as many tokens as the law was seen over: "
+            "the band is wide, and a run within it is not thereby good"
+        )
+
+
+def _doubts_of_the_search(dossier: Dossier) -> Iterator[str]:
+    """Whether the winner is better than what it was searched from, and the ranking than chance."""
+    best = dossier.candidates[0].standing
+    if best.stderr is None:
+        yield "the noise of long runs is unknown: stress them with --seeds 2"
+    lead, doubt = best.delta_vs_baseline, best.delta_stderr
+    if lead is not None and (lead >= 0 or (doubt is not None and -lead < 2 * doubt)):
+        yield (
+            f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
+            f"{'' if doubt is None else f' ± {doubt:.4f}'}: it is not shown to be better"
+        )
+    test = dossier.ranking_test
+    if test is None or test.fidelity is None:
+        yield (
+            "how well short runs predict long ones was not measured; autoresearch stress "
+            "--spread 6 does"
+        )
+    elif test.fidelity.kendall.lo <= 0:
+        yield (
+            f"the ranking by short runs cannot be told from chance (Kendall "
+            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been culled"
+        )

@@ -1,0 +1,1 @@
+"""Long runs of the night's best, and what their curves say."""

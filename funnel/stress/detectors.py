@@ -1,0 +1,167 @@
+"""What a long run's learning curve says of its recipe: pure functions over the curve.
+
+A rise of the level counts where it exceeds both an amount that matters and a multiple of what noise
+alone would show (levels, noise and excursions: :mod:`funnel.stress.curve`). Thresholds are named
+below, each with its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from funnel.stress.curve import Curve, Excursion, excursions, level_se, noise_sd
+
+RISE_NATS = 0.1
+"""A smaller rise of the loss is not worth a verdict: a tenth of a nat is ten percent of
+perplexity."""
+SHORT_Z = 4.0
+"""In sigmas of one point. Of a thousand medians of seven the highest lies 1.6 sigmas up, and the
+best of the wide levels before it 0.7 down."""
+WIDE_Z = 6.0
+"""In standard errors of a wide level. It must cover the luck of the best of many levels, about
+three, and that of the level compared with it, again three."""
+BLOWUP_FACTOR = 10.0
+"""Gradient norms of sound runs drift by factors of two or three."""
+
+FLAT_AFTER_SHARE = 0.8
+"""A run that goes flat later than this has had its schedule."""
+FLAT_LOSS_SHARE = 0.01
+"""Flat: the loss falls by less than one percent for 2.7 times the steps. At the end of a sound
+pretraining run, with the exponents of Hoffmann et al. 2022, that is two to three percent."""
+FLAT_RATIO = 0.1
+"""Or by less than a tenth of what it fell by before, for the same factor in steps. A power law of
+exponent 0.5 keeps half of its pace or more."""
+FLAT_Z = 3.0
+"""Flatness is claimed only where noise cannot hide more: the bound is on the slope plus so many
+standard errors."""
+_FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
+"""Shares of the schedule from which on flatness is looked for."""
+_BINS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a curve shows, from a step on."""
+
+    step: int
+    explanation: str
+
+
+def divergence(curve: Curve) -> Finding | None:
+    """Where the loss rose for good: it ends above its best, by more than noise explains."""
+    risen = [excursion for excursion in _loss_excursions(curve) if excursion.end is None]
+    if not risen:
+        return None
+    first = min(risen, key=lambda excursion: excursion.start)
+    return Finding(
+        int(curve.step[first.start]),
+        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f} nats per token "
+        f"(noise of one step {curve.noise:.3f})",
+    )
+
+
+def spikes(curve: Curve) -> list[Finding]:
+    """Where the loss rose and came back, the settling left out."""
+    found: list[Finding] = []
+    covered = -1
+    passed = (e for e in _loss_excursions(curve) if e.end is not None)
+    for excursion in sorted(passed, key=lambda e: e.start):
+        end = excursion.end or 0
+        step = int(curve.step[excursion.start])
+        if step <= curve.settled or excursion.start <= covered:
+            continue
+        covered = end
+        found.append(
+            Finding(
+                step,
+                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f} nats per token "
+                f"and was back by step {curve.step[end]} (noise of one step {curve.noise:.3f})",
+            )
+        )
+    return found
+
+
+def gradient_blowup(curve: Curve) -> Finding | None:
+    """Where the gradient norm rose BLOWUP_FACTOR-fold for good, the settling left out."""
+    x = curve.log_grad_norm[curve.begins :]
+    if len(x) < 2 * curve.wide:
+        return None
+    se = level_se(x, noise_sd(x, curve.wide), curve.wide, curve.wide)
+    threshold = max(math.log(BLOWUP_FACTOR), WIDE_Z * se)
+    for excursion in excursions(curve, x, curve.wide, threshold, best_at_first=math.inf):
+        if excursion.end is None:
+            best, peak = math.exp(excursion.best), math.exp(excursion.peak)
+            return Finding(
+                int(curve.step[curve.begins + excursion.start]),
+                f"the gradient norm rose from {best:.3g} to {peak:.3g} and stayed there",
+            )
+    return None
+
+
+def plateau(curve: Curve) -> Finding | None:
+    """Where the loss stopped falling, if before FLAT_AFTER_SHARE of the schedule.
+
+    The slope is of the loss over the logarithm of the step, in nats per e-fold, fitted to medians
+    of bins: a power law keeps falling in it, whatever the number of steps.
+    """
+    level = float(np.median(curve.loss[-curve.wide :]))
+    last = _slope(curve, FLAT_AFTER_SHARE, 1.0)
+    for share in _FLAT_GRID:
+        after = _slope(curve, share, 1.0)
+        before = _slope(curve, share / 4, share)
+        if after is None or last is None:
+            continue
+        pace = 0.0 if before is None else max(0.0, before.fall - FLAT_Z * before.se)
+        bound = max(FLAT_LOSS_SHARE * level, FLAT_RATIO * pace)
+        if after.fall + FLAT_Z * after.se < bound and last.fall - FLAT_Z * last.se < bound:
+            step = max(1, round(share * curve.steps))
+            return Finding(
+                step,
+                f"from step {step} on the loss fell by {after.fall:.3f} ± {after.se:.3f} nats per "
+                f"token for each factor e in steps; below {bound:.3f} it counts as flat",
+            )
+    return None
+
+
+def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
+    """Of both widths."""
+    # Before anything was trained, the loss is that of the first step, give or take its noise.
+    first = float(curve.loss[0]) + 3 * curve.noise
+    short = max(RISE_NATS, SHORT_Z * curve.noise)
+    wide = max(RISE_NATS, WIDE_Z * curve.wide_se)
+    for width, threshold in ((curve.short, short), (curve.wide, wide)):
+        yield from excursions(curve, curve.loss, width, threshold, best_at_first=first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    """How fast the loss falls, in nats per token for each factor e in steps."""
+
+    fall: float
+    se: float
+
+
+def _slope(curve: Curve, begin: float, end: float) -> _Slope | None:
+    """Between two shares of the schedule; None where there are too few points."""
+    inside = (curve.step >= begin * curve.steps) & (curve.step <= end * curve.steps)
+    count = int(inside.sum())
+    bins = min(_BINS, count // 3)
+    if bins < 3:
+        return None
+    x = np.log(curve.step[inside])
+    groups = np.array_split(np.arange(count), bins)
+    x_bins = np.array([x[group].mean() for group in groups])
+    y_bins = np.array([np.median(curve.loss[inside][group]) for group in groups])
+    x_bins -= x_bins.mean()
+    spread = float((x_bins**2).sum())
+    slope = float((x_bins * y_bins).sum()) / spread
+    residual = y_bins - y_bins.mean() - slope * x_bins
+    residual_sd = math.sqrt(float((residual**2).sum()) / (bins - 2))
+    sd = max(
+        level_se(curve.loss[curve.begins :], curve.noise, count // bins, curve.wide), residual_sd
+    )
+    return _Slope(-slope, sd / math.sqrt(spread))

@@ -1,0 +1,88 @@
+"""A stress test as lines: for terminals, logs and pipes alike, since its runs take their time."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from rich.console import Console
+from rich.text import Text
+
+from autoresearch.words import changes_text, duration_text
+from funnel.stress.plan import Entrant
+from trainer.spec import Config, CurvePoint, TrialSpec, difference
+from trajectory.rows import Role, StressOutcome, StressRow, TrialRecord
+
+SHOWN_EVERY = 50
+"""Steps between lines."""
+OUTCOME_STYLE: dict[StressOutcome, str] = {
+    "survives": "green",
+    "spikes": "yellow",
+    "plateaus": "yellow",
+    "grad_blowup": "red",
+    "diverges": "red",
+    "nonfinite": "red",
+    "failed": "red",
+}
+
+
+class StressDisplay:
+    """Tells a person how the long runs go; an :class:`funnel.stress.runs.StressWatcher`."""
+
+    def __init__(self, console: Console, baseline: Config) -> None:
+        """
+        :param baseline: configs are described by what they change of it.
+        """
+        self._console = console
+        self._baseline = baseline
+        self._steps: int | None = None
+        self._since: list[float] = []
+        """Losses since the last line."""
+
+    def note(self, text: str) -> None:
+        self._print(Text(text, style="yellow"))
+
+    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
+        self._since.clear()
+        changes = changes_text(difference(entrant.config, self._baseline))
+        self._print(
+            Text.assemble(
+                (f"run {number} of {runs}", "bold"),
+                f"  {entrant.purpose}, rank {entrant.rank}, seed {seed}: ",
+                (changes or "the baseline itself", "cyan"),
+            )
+        )
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._steps = spec.budget.steps(spec.config.tokens_per_step)
+
+    def trial_point(self, point: CurvePoint) -> None:
+        self._since.append(point.loss)
+        if self._steps is None or (point.step % SHOWN_EVERY and point.step != self._steps):
+            return
+        left_s = point.elapsed_s / point.step * (self._steps - point.step)
+        self._print(
+            Text(
+                f"  step {point.step:>5} of {self._steps}   loss {fmean(self._since):7.4f}   "
+                f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
+                f"{duration_text(left_s)} left"
+            )
+        )
+        self._since.clear()
+
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+    def run_ended(self, row: StressRow) -> None:
+        verdict = row.verdict
+        score = "no score" if row.trial.val_bpb is None else f"{row.trial.val_bpb:.4f} bpb"
+        at = "" if verdict.step is None else f" at step {verdict.step}"
+        self._print(
+            Text.assemble(
+                "  ",
+                (f"{verdict.outcome}{at}", OUTCOME_STYLE[verdict.outcome]),
+                f"  {score}  [{duration_text(row.trial.wall_s)}]",
+                "" if verdict.outcome == "survives" else f"\n    {verdict.explanation}",
+            )
+        )
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)

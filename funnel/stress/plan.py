@@ -1,0 +1,182 @@
+"""Which configs get long runs, on which seeds, for how long.
+
+The seeds are ones that the campaign decides nothing by: a winner measured on the seeds that chose
+it is flattered by them. They are the same for every config and every stress test of a campaign, so
+that differences are paired and what was run is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from agent.search.campaign import Campaign
+from autoresearch.errors import CampaignError
+from trainer.spec import Budget, Config, TrialOk, TrialSpec
+from trajectory.ranking import Ranked
+from trajectory.rows import StressPurpose
+
+FIRST_SEED = 900
+"""Within the thousand seeds of a campaign; the loop takes them from the first on."""
+SEEDS_PER_CAMPAIGN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A config that gets long runs."""
+
+    config: Config
+    config_hash: str
+    rank: int
+    """In the ranking of short runs, 1 the best."""
+    purpose: StressPurpose
+    in_spread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StressPlan:
+    """A stress test: its runs and their order."""
+
+    steps: int
+    seeds: tuple[int, ...]
+    entrants: tuple[Entrant, ...]
+    """Candidates, the baseline, the rest of the spread; each by rank."""
+
+    @classmethod
+    def of(
+        cls,
+        ranked: Sequence[Ranked],
+        *,
+        top: int,
+        spread: int,
+        baseline_hash: str | None,
+        steps: int,
+        seeds: Sequence[int],
+    ) -> StressPlan:
+        """
+        :param ranked: every measured config, the best first.
+        :param spread: how many configs span the ranking; 0 for none.
+        :param baseline_hash: the config to compare with; None to leave it out.
+        :raises CampaignError: where nothing was measured.
+        """
+        if not ranked:
+            raise CampaignError(
+                "nothing was measured in this campaign yet, so there is nothing to stress; "
+                "run autoresearch loop first"
+            )
+        spread_ranks = set(_spread_ranks(len(ranked), spread))
+        entrants: list[Entrant] = []
+        for rank, entry in enumerate(ranked, start=1):
+            purpose: StressPurpose
+            if rank <= top:
+                purpose = "candidate"
+            elif entry.config_hash == baseline_hash:
+                purpose = "baseline"
+            elif rank in spread_ranks:
+                purpose = "spread"
+            else:
+                continue
+            entrants.append(
+                Entrant(entry.config, entry.config_hash, rank, purpose, rank in spread_ranks)
+            )
+        order: list[StressPurpose] = ["candidate", "baseline", "spread"]
+        entrants.sort(key=lambda entrant: (order.index(entrant.purpose), entrant.rank))
+        return cls(steps, tuple(seeds), tuple(entrants))
+
+    def runs(self) -> Iterator[tuple[Entrant, int]]:
+        """Every (config, seed), all configs on one seed before the next seed: stopped early, the
+        test has compared them all on fewer seeds."""
+        return ((entrant, seed) for seed in self.seeds for entrant in self.entrants)
+
+    @property
+    def top(self) -> int:
+        """How many candidates there are, and how many finalists there may be."""
+        return sum(entrant.purpose == "candidate" for entrant in self.entrants)
+
+    @property
+    def spread(self) -> tuple[str, ...]:
+        """Hashes of the configs that span the ranking, by rank."""
+        members = sorted((e for e in self.entrants if e.in_spread), key=lambda e: e.rank)
+        return tuple(entrant.config_hash for entrant in members)
+
+
+def _spread_ranks(configs: int, count: int) -> list[int]:
+    """``count`` ranks evenly over 1 … configs, both ends included; fewer where there are fewer."""
+    count = min(count, configs)
+    if count <= 1:
+        return [1][:count]
+    return [1 + round(i * (configs - 1) / (count - 1)) for i in range(count)]
+
+
+def fresh_seeds(campaign_seed: int, used: Set[int], count: int) -> list[int]:
+    """The campaign's seeds for long runs: the first ``count`` that no short run used.
+
+    :raises CampaignError: where it has fewer left.
+    """
+    first = SEEDS_PER_CAMPAIGN * campaign_seed
+    block = range(first + FIRST_SEED, first + SEEDS_PER_CAMPAIGN)
+    fresh = [seed for seed in block if seed not in used][:count]
+    if len(fresh) < count:
+        raise CampaignError(
+            f"a campaign has {len(fresh)} seeds for long runs and {count} were asked for; "
+            "ask for fewer with --seeds"
+        )
+    return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class LongRunSpec:
+    """Turns (config, seed) into the spec of a long run of one campaign."""
+
+    campaign: Campaign
+    steps: int
+
+    def __call__(self, config: Config, seed: int) -> TrialSpec:
+        """The spec, its trial_id empty.
+
+        Every step is in the curve, also on a GPU: a spike may last a few steps, and waiting for the
+        device once a step costs little beside steps long enough to be stressed. The time limit is
+        the short runs', times as many times more steps; memory needs no more.
+        """
+        short = self.campaign.trial_spec(config, seed)
+        more = max(1.0, self.steps_of(config) / self._short_steps(config))
+        return short.model_copy(
+            update={
+                "budget": self.budget,
+                "horizon_steps": None,  # the budget: the schedule is run to its end
+                "log_every": 1,
+                "limits": short.limits.model_copy(update={"wall_s": short.limits.wall_s * more}),
+            }
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """In steps, or where the campaign's budget counts tokens in those of the baseline's steps,
+        so that long runs are equal in what short ones were."""
+        if self.campaign.settings.budget.unit == "tokens":
+            tokens = self.steps * self.campaign.menu.baseline.tokens_per_step
+            return Budget(unit="tokens", amount=tokens)
+        return Budget(unit="steps", amount=self.steps)
+
+    def steps_of(self, config: Config) -> int:
+        """Steps that this config takes."""
+        return self.budget.steps(config.tokens_per_step) or self.steps
+
+    def expected_s(self, config: Config) -> float:
+        """How long a run should take, by the latest short run's pace."""
+        short = self._measured(config)
+        return short.setup_s + self.steps_of(config) * short.step_ms / 1000 + short.eval_s
+
+    def _short_steps(self, config: Config) -> int:
+        counted = self.campaign.settings.budget.steps(config.tokens_per_step)
+        return counted or self._measured(config).steps
+
+    def _measured(self, config: Config) -> TrialOk:
+        """A short run of it, the latest."""
+        for record in self.campaign.history.measurements(config.config_hash):
+            if isinstance(record.result, TrialOk):
+                return record.result
+        raise CampaignError(
+            f"no short run of config {config.config_hash[:12]} was measured, though it is ranked; "
+            "run autoresearch reindex"
+        )

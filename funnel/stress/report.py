@@ -1,0 +1,207 @@
+"""What a stress test found, as lines, as JSON and as panels of a plot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.text import Text
+
+from autoresearch.words import changes_text, duration_text
+from funnel.stress.display import OUTCOME_STYLE
+from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
+from funnel.stress.plan import Entrant
+from funnel.stress.plot import Panel, Run
+from funnel.stress.runs import StressTest
+from trainer.spec import difference
+from trajectory import ranking
+from trajectory.longruns import LongNoise, LongRuns, RankingTest, ranking_test, standing
+from trajectory.rows import Finalist, FinalistsRow, StressPurpose
+
+
+def announcement(work: StressTest) -> Iterator[str]:
+    """What is about to be run, and how long it should take."""
+    plan = work.plan
+    counts = Counter(entrant.purpose for entrant in plan.entrants)
+    kinds: dict[StressPurpose, str] = {
+        "candidate": "of the best",
+        "baseline": "the baseline",
+        "spread": "more of the spread",
+    }
+    configs = ", ".join(
+        f"{counts[kind]} {kind_text}" for kind, kind_text in kinds.items() if counts[kind]
+    )
+    runs, missing = len(plan.entrants) * len(plan.seeds), len(work.missing())
+    seeds = ", ".join(map(str, plan.seeds))
+    yield f"stress    {work.long_run.budget} a run; configs: {configs}; seeds {seeds}"
+    known = f", {runs - missing} of them in the journal" if missing < runs else ""
+    if missing:
+        left_s = work.expected_s()
+        end = datetime.now() + timedelta(seconds=left_s)
+        expected = (
+            f"; about {duration_text(left_s)} by the pace of the short runs, until {end:%a %H:%M}"
+        )
+    else:
+        expected = "; nothing is left to run"
+    yield f"          {runs} runs{known}{expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One config and all its long runs."""
+
+    entrant: Entrant
+    runs: LongRuns
+    standing: Finalist | None
+
+
+@dataclass(frozen=True, slots=True)
+class StressReport:
+    """A stress test that ran to its end."""
+
+    work: StressTest
+    finalists: FinalistsRow
+    table: tuple[_Line, ...]
+    """In the plan's order."""
+    noise: LongNoise
+    ranking: RankingTest | None
+
+    @classmethod
+    def of(cls, work: StressTest, finalists: FinalistsRow) -> StressReport:
+        """Put together what the journal holds of the plan."""
+        results = work.results()
+        noise = LongNoise.of(results.values())
+        evidence = work.campaign.evidence
+        baseline = results.get(evidence.baseline_hash or "")
+        table = tuple(
+            _Line(
+                entrant,
+                results[entrant.config_hash],
+                standing(results[entrant.config_hash], noise, baseline),
+            )
+            for entrant in work.plan.entrants
+        )
+        ranked = ranking.top(evidence, len(evidence.configs))
+        ended = [finalists, *work.campaign.history.newest(FinalistsRow)]
+        return cls(work, finalists, table, noise, ranking_test(ranked, work.rows, ended))
+
+    def lines(self) -> Iterator[Text]:
+        """For a terminal."""
+        yield Text(
+            f"{'rank':>4}  {'for':<9} {'verdict':<22} {'n':>2} {'val_bpb':>8}   "
+            f"{'against the baseline':<22}",
+            style="bold",
+        )
+        for line in self.table:
+            yield from self._config_lines(line)
+        yield Text(self._legend(), style="dim")
+        entrants = {line.entrant.config_hash: line.entrant for line in self.table}
+        best = ", ".join(
+            f"{self._name(entrants[found.config_hash])} ({_mean(found)} bpb)"
+            for found in self.finalists.finalists
+        )
+        yield Text(f"finalists {best or 'none: no config stood its long runs'}")
+        if self.ranking is not None:
+            yield from map(Text, fidelity_lines(self.ranking))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "campaign": str(self.work.campaign.directory),
+            "steps": self.work.plan.steps,
+            "seeds": list(self.work.plan.seeds),
+            "sigma_run_bpb": self.noise.sigma_run,
+            "sigma_run_dof": self.noise.dof,
+            "configs": [self._config_json(line) for line in self.table],
+            "finalists": [entry.model_dump(mode="json") for entry in self.finalists.finalists],
+            "ranking": fidelity_json(self.ranking),
+        }
+
+    def panels(self) -> tuple[list[Panel], Panel | None]:
+        """One for each candidate, and the baseline's, if it ran; the spread is left out."""
+        candidates = [line for line in self.table if line.entrant.purpose == "candidate"]
+        baseline = [line for line in self.table if line.entrant.purpose == "baseline"]
+        return [self._panel(line) for line in candidates], (
+            self._panel(baseline[0]) if baseline else None
+        )
+
+    def _panel(self, line: _Line) -> Panel:
+        verdict = line.runs.verdict
+        at = "" if verdict.step is None else f" at step {verdict.step}"
+        score = "no score" if line.standing is None else f"{_mean(line.standing)} bpb"
+        is_baseline = line.entrant.purpose == "baseline"
+        name = "baseline" if is_baseline else f"rank {line.entrant.rank}"
+        return Panel(
+            title=f"{name}: {score}",
+            subtitle=f"{verdict.outcome}{at}",
+            runs=tuple(
+                Run(
+                    self.work.runner.curve(row.trial.trial_id),
+                    row.verdict.outcome,
+                    row.verdict.step,
+                )
+                for row in line.runs.rows
+            ),
+        )
+
+    def _config_lines(self, line: _Line) -> Iterator[Text]:
+        verdict, found = line.runs.verdict, line.standing
+        at = "" if verdict.step is None else f" at step {verdict.step}"
+        yield Text.assemble(
+            f"{line.entrant.rank:>4}  {line.entrant.purpose:<9} ",
+            (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
+            f" {len(line.runs.scores):>2} {f'{found.val_bpb:.4f}' if found else '':>8}   "
+            f"{_versus(found):<22}",
+        )
+        changes = changes_text(difference(line.entrant.config, self.work.campaign.menu.baseline))
+        yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
+
+    def _config_json(self, line: _Line) -> dict[str, Any]:
+        return {
+            "config_hash": line.entrant.config_hash,
+            "rank": line.entrant.rank,
+            "purpose": line.entrant.purpose,
+            "in_spread": line.entrant.in_spread,
+            "config": line.entrant.config.canonical(),
+            "verdict": line.runs.verdict.model_dump(mode="json"),
+            "standing": line.standing.model_dump(mode="json") if line.standing else None,
+            "runs": [
+                {
+                    "seed": row.trial.seed,
+                    "trial_id": row.trial.trial_id,
+                    "status": row.trial.result.status,
+                    "val_bpb": row.trial.val_bpb,
+                    "verdict": row.verdict.model_dump(mode="json"),
+                }
+                for row in line.runs.rows
+            ],
+        }
+
+    def _name(self, entrant: Entrant) -> str:
+        is_baseline = entrant.config == self.work.campaign.menu.baseline
+        return f"rank {entrant.rank}{', the baseline' if is_baseline else ''}"
+
+    def _legend(self) -> str:
+        text = (
+            f"val_bpb after {self.work.plan.steps} steps, lower is better, on seeds that chose "
+            "nothing; the verdict is the worst of n runs"
+        )
+        if self.noise.sigma_run is None:
+            return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
+        sd = f"{self.noise.sigma_run:.4f} ({self.noise.dof} degrees of freedom)"
+        return f"{text}; one run has sd {sd}"
+
+
+def _mean(found: Finalist) -> str:
+    error = "" if found.stderr is None else f" ± {found.stderr:.4f}"
+    return f"{found.val_bpb:.4f}{error}"
+
+
+def _versus(found: Finalist | None) -> str:
+    if found is None or found.delta_vs_baseline is None:
+        return ""
+    error = "" if found.delta_stderr is None else f" ± {found.delta_stderr:.4f}"
+    return f"{found.delta_vs_baseline:+.4f}{error}"

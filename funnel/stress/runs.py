@@ -1,0 +1,146 @@
+"""The stress test: the best configs of a night, trained for a full schedule.
+
+Every run is a trial like the loop's: sandboxed, metered, one row when it ends. What is in the
+journal is not run again; what a kill cut short is run again from its start, which for runs of
+minutes to an hour is simpler than checkpoints and exact: the same spec gives the same curve.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.search.campaign import Campaign
+from agent.search.scribe import Scribe, now
+from agent.search.stopping import StopRequest
+from agent.search.trials import TrialRunner, TrialWatcher
+from funnel.stress.plan import Entrant, LongRunSpec, StressPlan
+from funnel.stress.verdicts import judge_run
+from trainer.spec import Config, TrialSpec
+from trainer.telemetry import Meter
+from trajectory.longruns import LongRuns, finalists, gather
+from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressRow
+
+
+class StressWatcher(TrialWatcher, Protocol):
+    """Whoever shows a stress test to a person."""
+
+    def note(self, text: str) -> None: ...
+    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None: ...
+    def run_ended(self, row: StressRow) -> None: ...
+
+
+@dataclass(slots=True)
+class StressTest:
+    """One stress test of a campaign. Make one and call :meth:`run` once."""
+
+    campaign: Campaign
+    plan: StressPlan
+    long_run: LongRunSpec
+    runner: TrialRunner
+    """Whose template is ``long_run``."""
+    watcher: StressWatcher
+    stop: StopRequest
+    meter: Meter
+    retry_failed: bool = False
+    """Run again what ended for want of memory or time, or crashed."""
+    rows: list[StressRow] = field(init=False)
+    """Every long run of the campaign, the newest first."""
+    scribe: Scribe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.campaign.history.newest(StressRow)
+        self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
+
+    def run(self) -> FinalistsRow:
+        """Every run of the plan that the journal lacks, then the finalists.
+
+        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        """
+        self.scribe.report_unfinished(self.runner.leftovers)
+        missing = self.missing()
+        for number, (entrant, seed) in enumerate(missing, start=1):
+            self.stop.check()
+            self.scribe.wait_while_paused()
+            self.watcher.run_begins(entrant, seed, number, len(missing))
+            self._run(entrant, seed)
+        return self._conclude()
+
+    def missing(self) -> list[tuple[Entrant, int]]:
+        """The runs of the plan that are in no row."""
+        done = {
+            (name, row.trial.seed)
+            for name, runs in self.results().items()
+            for row in runs.rows
+            if not (self.retry_failed and row.verdict.outcome == "failed")
+        }
+        return [(e, seed) for e, seed in self.plan.runs() if (e.config_hash, seed) not in done]
+
+    def results(self) -> dict[str, LongRuns]:
+        """All long runs of the plan's length so far, by config_hash."""
+        return gather(self.rows, self.plan.steps)
+
+    def expected_s(self) -> float:
+        """How long the missing runs should take, by the pace of short runs."""
+        return sum(self.long_run.expected_s(entrant.config) for entrant, _ in self.missing())
+
+    def _run(self, entrant: Entrant, seed: int) -> None:
+        began = time.monotonic()
+        trial = self.runner.run(entrant.config, seed, "stress")
+        verdict = judge_run(
+            self.runner.curve(trial.trial_id),
+            trial.result,
+            steps=self.long_run.steps_of(entrant.config),
+            warmup=entrant.config.lr_warmup,
+        )
+        self.scribe.announce_format(STRESS_SCHEMA)
+        row = StressRow(
+            at=now(),
+            purpose=entrant.purpose,
+            rank=entrant.rank,
+            steps=self.plan.steps,
+            config=entrant.config,
+            config_hash=entrant.config_hash,
+            trial=trial,
+            verdict=verdict,
+            # Of a run that had ended before this start nothing was metered here.
+            energy_wh=None
+            if trial.trial_id in self.runner.taken_up
+            else self.meter.energy_wh(began),
+        )
+        self.scribe.record(row)
+        self.rows.insert(0, row)
+        self._account_for_superseded(entrant.config, seed)
+        self.watcher.run_ended(row)
+
+    def _account_for_superseded(self, config: Config, seed: int) -> None:
+        """A run of this config that had finished under other settings, of threads or limits say,
+        will not be asked for any more."""
+
+        def same(spec: TrialSpec) -> bool:
+            mine = (config, seed, self.long_run.budget)
+            return (spec.config, spec.seed, spec.budget) == mine
+
+        self.scribe.interrupted(
+            self.runner.leftovers.give_up(same),
+            "finished before the campaign last stopped, under other settings, and was run again",
+        )
+
+    def _conclude(self) -> FinalistsRow:
+        row = FinalistsRow(
+            at=now(),
+            steps=self.plan.steps,
+            finalists=finalists(
+                self.results(),
+                [entrant.config_hash for entrant in self.plan.entrants],
+                self.plan.top,
+                self.campaign.evidence.baseline_hash,
+            ),
+            spread=self.plan.spread,
+        )
+        latest = next(iter(self.campaign.history.newest(FinalistsRow, 1)), None)
+        if latest is not None and latest.model_copy(update={"at": row.at}) == row:
+            return latest
+        self.scribe.record(row)
+        return row

@@ -1,0 +1,64 @@
+"""What a long run says of its config, in one word with the step it happened at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from funnel.stress.curve import MIN_POINTS, Curve
+from funnel.stress.detectors import divergence, gradient_blowup, plateau, spikes
+from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trajectory.rows import StressVerdict
+
+
+def judge_run(
+    points: Sequence[CurvePoint], result: TrialOk | TrialFailed, *, steps: int, warmup: int
+) -> StressVerdict:
+    """The verdict on one run: the severest thing that happened.
+
+    A run that ended early for want of memory or time is judged by its curve where that shows
+    trouble of its own, and is ``failed`` otherwise.
+
+    :param points: the curve, in steps ascending; what there is of it.
+    :param steps: of the schedule.
+    :param warmup: steps of it in which the learning rate still rises.
+    """
+    last_step = points[-1].step if points else 0
+    if isinstance(result, TrialFailed) and result.status == "nonfinite":
+        done = last_step if result.steps is None else result.steps
+        return StressVerdict(outcome="nonfinite", step=done + 1, explanation=result.message)
+    if len(points) >= MIN_POINTS:
+        verdict = _judge_curve(Curve(points, steps=steps, warmup=warmup), result)
+        if verdict is not None:
+            return verdict
+    if isinstance(result, TrialFailed):
+        why = f"{result.status}: {result.message}"
+        return StressVerdict(outcome="failed", step=last_step + 1, explanation=why)
+    if len(points) < MIN_POINTS:
+        return StressVerdict(
+            outcome="failed",
+            explanation=f"its curve has {len(points)} points, and {MIN_POINTS} are needed to judge",
+        )
+    return StressVerdict(outcome="survives", explanation="no detector found anything")
+
+
+def _judge_curve(curve: Curve, result: TrialOk | TrialFailed) -> StressVerdict | None:
+    rose = divergence(curve)
+    if rose is not None:
+        return StressVerdict(outcome="diverges", step=rose.step, explanation=rose.explanation)
+    blew_up = gradient_blowup(curve)
+    if blew_up is not None:
+        return StressVerdict(
+            outcome="grad_blowup", step=blew_up.step, explanation=blew_up.explanation
+        )
+    if isinstance(result, TrialFailed):
+        return None
+    flat = plateau(curve)
+    if flat is not None:
+        return StressVerdict(outcome="plateaus", step=flat.step, explanation=flat.explanation)
+    rises = spikes(curve)
+    if rises:
+        more = f"; {len(rises)} such spikes in all" if len(rises) > 1 else ""
+        return StressVerdict(
+            outcome="spikes", step=rises[0].step, explanation=rises[0].explanation + more
+        )
+    return None

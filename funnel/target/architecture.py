@@ -1,0 +1,148 @@
+"""The architecture that the cloud run will train: TOML files, the shipped ones by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from agent.menu.shelf import Shelf, refuse_unknown
+from autoresearch.errors import TargetError
+from autoresearch.values import Frozen, PlainText, explain
+from funnel.target.shape import ParameterCount
+
+COUNT_TOLERANCE = 0.03
+"""How far the declared parameters may be off those of the shape."""
+TOKENS_PER_PARAMETER = 20
+"""Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
+
+# Bounds far beyond any model, so that no count overflows.
+Extent: TypeAlias = Annotated[int, Field(gt=0, le=10**8)]
+Total: TypeAlias = Annotated[int, Field(gt=0, le=10**18)]
+
+_SHELF = Shelf(noun="target", package="funnel.target", error=TargetError)
+
+
+class TargetArchitecture(Frozen):
+    """A decoder-only transformer whose declared size is that of its shape."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: Annotated[str, Field(pattern=r"^[\w.:+-]{1,48}$")]
+    doc: PlainText = ""
+    params: Total
+    """As declared; counted as ``params_counted`` says."""
+    params_counted: Literal["total", "without_embeddings"] = "total"
+    """``without_embeddings`` leaves out the tables of tokens and of learned positions, and an
+    untied head."""
+    d_model: Extent
+    n_layer: Extent
+    n_head: Extent
+    n_kv_head: Extent
+    """Heads of keys and values; ``n_head`` of them is multi-head attention."""
+    head_dim: Extent
+    ffn_ratio: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)]
+    """d_ff / d_model."""
+    activation: Literal["gelu", "swiglu"]
+    norm: Literal["layernorm", "rmsnorm"]
+    positions: Literal["learned", "rotary"]
+    seq_len: Extent
+    """Tokens a sequence in pretraining."""
+    vocab_size: Extent
+    tie_embeddings: bool
+    token_budget: Total | None = None
+    """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
+
+    @model_validator(mode="after")
+    def _is_what_it_says(self) -> Self:
+        if problem := self._shape_problem() or self._count_problem():
+            raise ValueError(problem)
+        return self
+
+    def _shape_problem(self) -> str | None:
+        if self.head_dim * self.n_head != self.d_model:
+            return (
+                f"head_dim {self.head_dim} × n_head {self.n_head} is "
+                f"{self.head_dim * self.n_head}, not d_model {self.d_model}; correct one of them"
+            )
+        if self.n_head % self.n_kv_head:
+            return (
+                f"n_head {self.n_head} is not a multiple of n_kv_head {self.n_kv_head}; correct "
+                "one of them"
+            )
+        if self.positions == "rotary" and self.head_dim % 2:
+            return f"rotary positions need an even head_dim, not {self.head_dim}; correct it"
+        width = self.ffn_ratio * self.d_model
+        # A ratio such as 8/3 is written with as many digits as one likes.
+        if self.d_ff < 1 or abs(width - self.d_ff) > 1e-6 * width:
+            return (
+                f"ffn_ratio {self.ffn_ratio:.15g} × d_model {self.d_model} is {width:.6g}, not a "
+                "whole d_ff; correct ffn_ratio"
+            )
+        return None
+
+    def _count_problem(self) -> str | None:
+        count = self.parameter_count
+        counted = count.total if self.params_counted == "total" else count.blocks
+        off = abs(counted / self.params - 1)
+        if off <= COUNT_TOLERANCE:
+            return None
+        words = {"total": "all of them", "without_embeddings": "without embeddings and head"}
+        return (
+            f"its shape has {counted:,} parameters ({words[self.params_counted]}) and params says "
+            f"{self.params:,}, {off:.1%} apart where {COUNT_TOLERANCE:.0%} is allowed; correct "
+            "the shape, params or params_counted"
+        )
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values, under the name that Config has for it."""
+        return self.n_kv_head
+
+    @property
+    def d_ff(self) -> int:
+        """Hidden width of the feed-forward block."""
+        return round(self.ffn_ratio * self.d_model)
+
+    @property
+    def parameter_count(self) -> ParameterCount:
+        """Of the shape, by arithmetic."""
+        return ParameterCount.of(self, self.vocab_size)
+
+    @property
+    def total_params(self) -> int:
+        """All parameters of the shape, embeddings included."""
+        return self.parameter_count.total
+
+    @property
+    def tokens(self) -> int:
+        """The token budget: its own, else 20 a parameter."""
+        return self.token_budget or TOKENS_PER_PARAMETER * self.total_params
+
+
+def parse_target(toml: str, source: str) -> TargetArchitecture:
+    """The target in a TOML text; ``source`` is what messages call it.
+
+    :raises TargetError: naming the key and the mend.
+    """
+    document = _SHELF.document(toml, source)
+    try:
+        refuse_unknown(document, TargetArchitecture.model_fields, "it")
+        return TargetArchitecture.model_validate(document)
+    except ValidationError as error:
+        raise TargetError(f"target {source} cannot be used: {explain(error)}") from error
+    except ValueError as error:
+        raise TargetError(f"target {source} cannot be used: {error}") from error
+
+
+def shipped_targets() -> list[str]:
+    """The names of the targets that come with the product, in order."""
+    return _SHELF.names()
+
+
+def load_target(name_or_path: str) -> TargetArchitecture:
+    """A shipped target by its name, else the target in a file.
+
+    :raises TargetError: where there is none, or where it cannot be used.
+    """
+    return parse_target(_SHELF.text(name_or_path), name_or_path)

@@ -1,0 +1,50 @@
+"""How far a menu, whoever wrote it, keeps to the shape of a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from agent.menu.files import ProxyMenu
+from autoresearch.errors import SpecError
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What of the target's shape a menu does not keep."""
+
+    at_defaults: tuple[str, ...]
+    """In words, each ratio or part that is not the target's in the menu's baseline."""
+    departing_share: float
+    """Of random configs that can be trained: those in which anything is not the target's."""
+
+    @classmethod
+    def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> Likeness:
+        """Drawn over the whole menu, always the same draws."""
+        wanted = Shape.of(target)
+        rng = Random(0)
+        departing = trainable = 0
+        for _ in range(draws):
+            changes = {name: knob.draw(rng) for name, knob in menu.knobs.items()}
+            try:
+                config = menu.apply(menu.baseline, changes)
+            except SpecError:
+                continue
+            trainable += 1
+            departing += any(Shape.of(config).departures(wanted))
+        return cls(
+            at_defaults=tuple(Shape.of(menu.baseline).departures(wanted)),
+            departing_share=departing / trainable if trainable else 1.0,
+        )
+
+    def warnings(self, name: str) -> list[str]:
+        """One sentence a ratio, and one about what proposals can do; ``name`` is the target's."""
+        said = [f"the defaults leave the shape of {name}: {clause}" for clause in self.at_defaults]
+        if self.departing_share:
+            said.append(
+                f"{self.departing_share:.1%} of random configs leave the shape of {name}; see: "
+                f"autoresearch menu from-target {name}"
+            )
+        return said

@@ -1,0 +1,225 @@
+"""A proxy family as the text of a menu.
+
+The width is a knob and the rest of the shape is tied to it by formulas, so that no proposal can
+leave the shape. The hyperparameter knobs, their domains and the campaign's settings are those of
+the shipped menu of the same scale.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.knob import Knob
+from agent.menu.proxy_menu import Constraint
+from autoresearch.values import Scalar
+from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
+from funnel.target.sizes import size_text
+
+SHAPE_FIELDS = frozenset(
+    "n_layer n_head n_kv_head d_model d_ff activation norm positions tie_embeddings".split()
+)
+
+
+def longest_seq_len(scale: Scale) -> int:
+    """Of the sequences that the scale's menus train on."""
+    return max(int(value) for value in load_menu(scale.menu).knobs["seq_len"].ends)
+
+
+def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
+    """The menu as TOML.
+
+    :param fp8: whether proposals may choose fp8, which the megatron backend trains on a GPU.
+    """
+    base = load_menu(family.scale.menu)
+    has_width = len(family.proxies) > 1
+    knobs = [knob for knob in base.knobs.values() if knob.name not in SHAPE_FIELDS | {"precision"}]
+    constants: dict[str, Scalar] = {
+        name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS
+    }
+    constants |= {
+        name: getattr(family.shape, name)
+        for name in ("activation", "norm", "positions", "tie_embeddings")
+    }
+    if fp8:
+        knobs.append(_precision_knob())
+    else:
+        constants["precision"] = "bf16"
+    if has_width:
+        knobs.insert(0, _width_knob(family))
+    else:
+        constants |= _sizes(family)
+    blocks = [
+        [f"name = {json.dumps(_name(family))}", f"doc = {_text(_doc(family))}"],
+        *(_knob_lines(knob) for knob in knobs),
+        _table("tied", _formulas(family)) if has_width else [],
+        _table("constants", constants),
+        *(_constraint_lines(one) for one in _constraints(base, family)),
+        _table("campaign", _campaign(base, family)),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+# --- what it says -------------------------------------------------------------------------------
+
+
+def _name(family: ProxyFamily) -> str:
+    return f"{family.target.name}-{'tiny' if family.scale.is_cpu else 'proxy'}"
+
+
+def _doc(family: ProxyFamily) -> str:
+    target, shape = family.target, family.shape
+    heads = f"{shape.group} heads to a KV head" if shape.group > 1 else "a KV head to each head"
+    sizes = ", ".join(
+        f"{size_text(family.params(proxy))} at d_model {proxy.d_model} and n_layer {proxy.n_layer}"
+        for proxy in family.proxies
+    )
+    lines = [
+        f"Proxies of {target.name} ({size_text(target.total_params)} parameters).",
+        f"Kept whatever the width: head_dim {shape.head_dim}, {heads}, d_ff {shape.ffn_ratio} of "
+        f"d_model, n_layer {target.n_layer} for d_model {target.d_model} (rounded), "
+        f"{shape.activation}, {shape.norm}, {shape.positions} positions, "
+        f"{'tied' if shape.tie_embeddings else 'untied'} embeddings.",
+        f"Parameters, with the vocabulary of {family.tokenizer} ({family.vocab_size} ids): "
+        f"{sizes}.",
+        f"Not kept: {'; '.join([*family.given_up(), *_text_side(family)])}.",
+    ]
+    return "\n".join(lines)
+
+
+def _text_side(family: ProxyFamily) -> Iterator[str]:
+    target = family.target
+    if family.vocab_size != target.vocab_size:
+        yield f"the vocabulary is {family.vocab_size}, the target's {target.vocab_size}"
+    if family.seq_len != target.seq_len:
+        yield f"sequences have up to {family.seq_len} tokens, the target's {target.seq_len}"
+
+
+def _width_knob(family: ProxyFamily) -> Knob:
+    return Knob(
+        name="d_model",
+        type="int",
+        choices=tuple(proxy.d_model for proxy in family.proxies),
+        default=family.default.d_model,
+        doc="width of the residual stream; layers, heads and d_ff follow it",
+    )
+
+
+def _precision_knob() -> Knob:
+    return Knob(
+        name="precision",
+        type="choice",
+        choices=("bf16", "fp8"),
+        default="bf16",
+        doc="number format of the matrix products; fp8 needs a GPU that has it",
+    )
+
+
+def _formulas(family: ProxyFamily) -> dict[str, Scalar]:
+    shape = family.shape
+    depth = shape.depth_ratio
+    if any(proxy.depth_ratio != depth for proxy in family.proxies):
+        # Half up, as Proxy.of rounds.
+        half = depth.denominator
+        layers = f"({2 * depth.numerator} * d_model + {half}) // {2 * half}"
+    else:
+        layers = _times(depth)
+    formulas: dict[str, Scalar] = {"n_layer": layers, "n_head": _times(Fraction(1, shape.head_dim))}
+    if shape.group > 1:
+        formulas["n_kv_head"] = _times(Fraction(1, shape.head_dim * shape.group))
+    return formulas | {"d_ff": _times(shape.ffn_ratio)}
+
+
+def _times(ratio: Fraction) -> str:
+    """``d_model * 7 / 2``: with / and not //, what is not whole is refused and not cut."""
+    by = f" * {ratio.numerator}" if ratio.numerator != 1 else ""
+    return f"d_model{by}{f' / {ratio.denominator}' if ratio.denominator != 1 else ''}"
+
+
+def _sizes(family: ProxyFamily) -> dict[str, Scalar]:
+    proxy: Proxy = family.default
+    sizes: dict[str, Scalar] = {
+        "d_model": proxy.d_model,
+        "n_layer": proxy.n_layer,
+        "n_head": proxy.n_head,
+        "d_ff": proxy.d_ff,
+    }
+    return sizes | ({"n_kv_head": proxy.kv_heads} if family.shape.group > 1 else {})
+
+
+def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:
+    """The base menu's, but for those about its own shape, and two that keep the cost of a step."""
+    for constraint in base.constraints:
+        if not (SHAPE_FIELDS | {"batch_size"}) & set(re.findall(r"\w+", constraint.expr)):
+            yield constraint
+    tokens = base.baseline.tokens_per_step
+    yield Constraint(
+        expr=f"batch_size * seq_len <= {tokens}",
+        doc="the budget is in steps: a better recipe must not win by training on more tokens",
+    )
+    default = family.default.d_model
+    if default < family.proxies[-1].d_model:
+        yield Constraint(
+            expr=f"batch_size * seq_len * d_model ** 3 <= {tokens} * {default} ** 3",
+            doc="nor by a wider model: the blocks' arithmetic grows with the cube of the width",
+        )
+
+
+def _campaign(base: ProxyMenu, family: ProxyFamily) -> dict[str, Scalar]:
+    own = base.campaign
+    values: dict[str, Scalar | None] = {
+        "budget": str(own.budget),
+        "horizon_steps": own.horizon_steps or "budget",
+        "corpus": own.corpus,
+        "tokenizer": family.tokenizer,
+        "heldout_bytes": own.heldout_bytes,
+        "wall_s": own.wall_s,
+        "memory_gib": own.memory_gib,
+        "threads": own.threads,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+# --- TOML ---------------------------------------------------------------------------------------
+
+
+def _table(name: str, values: Mapping[str, Scalar]) -> list[str]:
+    return [f"[{name}]", *_pairs(values)]
+
+
+def _pairs(values: Mapping[str, Scalar]) -> Iterable[str]:
+    # A JSON string, number or boolean is the same TOML value.
+    return (f"{name} = {json.dumps(value)}" for name, value in values.items())
+
+
+def _knob_lines(knob: Knob) -> list[str]:
+    if knob.choices:
+        domain = [f"choices = {json.dumps(list(knob.choices))}"]
+    else:
+        domain = [f"low = {_bound(knob.low)}", f"high = {_bound(knob.high)}"]
+        domain += [f"step = {knob.step}"] if knob.step != 1 else []
+        domain += [f'scale = "{knob.scale}"'] if knob.scale != "linear" else []
+    return [
+        f"[knobs.{knob.name}]",
+        f'type = "{knob.type}"',
+        *domain,
+        f"default = {json.dumps(knob.default)}",
+        f"doc = {json.dumps(knob.doc)}",
+    ]
+
+
+def _bound(value: float | None) -> str:
+    assert value is not None
+    return json.dumps(value)
+
+
+def _constraint_lines(constraint: Constraint) -> list[str]:
+    return ["[[constraints]]", *_pairs({"expr": constraint.expr, "doc": constraint.doc})]
+
+
+def _text(text: str) -> str:
+    """On lines of its own; nothing in it needs an escape."""
+    return f'"""\n{text}"""'

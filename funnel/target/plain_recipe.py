@@ -1,0 +1,71 @@
+"""A target's recipe without a search: a plain one, or one read back from a launch plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autoresearch.errors import SpecError, TargetError
+from autoresearch.given_file import read_given
+from funnel.target.architecture import TargetArchitecture
+from trainer.spec import Config, make_config
+
+PLAIN = {
+    "lr": 3e-4,
+    "lr_warmup": 0,
+    "lr_min_ratio": 0.1,
+    "grad_clip": 1.0,
+    "weight_decay": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+}
+"""As Llama 2 was trained (arXiv 2307.09288, section 2.2), but for the warm-up."""
+
+
+def plain_config(target: TargetArchitecture, *, batch_size: int = 1) -> Config:
+    """The target in bf16, ``batch_size`` of its sequences a step."""
+    grouped = None if target.n_kv_head == target.n_head else target.n_kv_head
+    return make_config(
+        {
+            **PLAIN,
+            "n_layer": target.n_layer,
+            "n_head": target.n_head,
+            "n_kv_head": grouped,
+            "d_model": target.d_model,
+            "d_ff": target.d_ff,
+            "activation": target.activation,
+            "norm": target.norm,
+            "positions": target.positions,
+            "tie_embeddings": target.tie_embeddings,
+            "batch_size": batch_size,
+            "seq_len": target.seq_len,
+            "precision": "bf16",
+        }
+    )
+
+
+def recipe_config(path: Path) -> Config:
+    """The target's config in a launch plan's recipe.json, or in a file that is one config.
+
+    :raises TargetError: naming the file and what is wrong with it.
+    """
+    try:
+        document = json.loads(read_given(path).decode("utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
+        raise TargetError(
+            f"the recipe {path} cannot be read ({reason}); make one with: autoresearch handoff"
+        ) from error
+    try:
+        return make_config(_innermost(document))
+    except SpecError as error:
+        raise TargetError(f"{path} is not a recipe: {error}") from error
+
+
+def _innermost(document: Any) -> Any:
+    """What lies under ``projection`` and ``config``, where there are such keys."""
+    for key in ("projection", "config"):
+        if isinstance(document, dict) and key in document:
+            document = document[key]
+    return document

@@ -1,0 +1,174 @@
+"""Finding the proxies of a target: which widths keep its shape, and which ratio breaks where none
+does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autoresearch.errors import TargetError
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.proxy_family import Proxy, ProxyFamily, Scale, width_unit
+from funnel.target.shape import DEPTH_TOLERANCE, ParameterCount, Shape, depth_error
+from funnel.target.sizes import size_text
+from trainer.envelope.random_corpus import vocabulary_of
+
+NEAR_ASKED = 2.0
+"""The default proxy, in parameters, against the size asked for, either way."""
+SMALLEST_HEAD_DIM = 8
+
+
+def find_proxies(
+    target: TargetArchitecture, *, scale: Scale, params: int, tokenizer: str, seq_len: int
+) -> ProxyFamily:
+    """Every proxy of about ``params`` parameters or fewer, or up to a few times more.
+
+    :param seq_len: the longest that will be trained.
+    :raises TargetError: where none keeps the shape, naming the ratio that breaks.
+    :raises CorpusError: where there is no such tokenizer.
+    """
+    if not scale.is_cpu and not scale.low_params <= params <= scale.high_params:
+        raise TargetError(
+            f"a proxy of {size_text(params)} parameters is outside the {_range_text(scale)} that "
+            "proxies have; ask for a size within, or --tiny for a CPU"
+        )
+    search = _Search(
+        target=target,
+        scale=scale,
+        asked_params=min(max(params, scale.low_params), scale.high_params),
+        tokenizer=tokenizer,
+        vocab_size=vocabulary_of(tokenizer),
+        seq_len=seq_len,
+        shape=Shape.of(target),
+    )
+    return search.with_smaller_heads() if scale.is_cpu else search.family()
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is asked for, and the shape to keep."""
+
+    target: TargetArchitecture
+    scale: Scale
+    asked_params: int
+    tokenizer: str
+    vocab_size: int
+    seq_len: int
+    shape: Shape
+
+    def family(self) -> ProxyFamily:
+        """The proxies of this very shape."""
+        sized = [proxy for proxy in self._by_width() if self._is_in_range(proxy)]
+        if not sized:
+            raise TargetError(self._why_no_size())
+        kept = [proxy for proxy in sized if self._keeps_depth(proxy)]
+        if not kept:
+            raise TargetError(self._why_no_depth(sized))
+        ceiling = self.scale.max_above_asked * self.asked_params
+        near = [proxy for proxy in kept if self._params(proxy) <= ceiling] or kept[:1]
+        found = ProxyFamily(
+            target=self.target,
+            scale=self.scale,
+            asked_params=self.asked_params,
+            tokenizer=self.tokenizer,
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+            shape=self.shape,
+            proxies=tuple(near),
+        )
+        off = self._params(found.default) / self.asked_params
+        if not self.scale.is_cpu and not 1 / NEAR_ASKED <= off <= NEAR_ASKED:
+            raise TargetError(self._why_not_near(kept))
+        return found
+
+    def with_smaller_heads(self) -> ProxyFamily:
+        """With the widest heads that leave a choice of widths, else with any that leave one."""
+        found: list[ProxyFamily] = []
+        refused: list[TargetError] = []
+        for head_dim in self._head_dims():
+            smaller = replace(self, shape=replace(self.shape, head_dim=head_dim))
+            try:
+                family = smaller.family()
+            except TargetError as error:
+                refused.append(error)
+                continue
+            if len(family.proxies) > 1:
+                return family
+            found.append(family)
+        if not found:
+            raise refused[-1]
+        return found[0]
+
+    def _head_dims(self) -> Iterator[int]:
+        """The target's, halved as long as a head has some width and rotary positions stay even."""
+        even = 2 if self.shape.positions == "rotary" else 1
+        head_dim = self.shape.head_dim
+        yield head_dim
+        while head_dim % (2 * even) == 0 and head_dim // 2 >= SMALLEST_HEAD_DIM:
+            head_dim //= 2
+            yield head_dim
+
+    def _by_width(self) -> Iterator[Proxy]:
+        """All that have whole heads and a whole d_ff, up to the largest allowed, the target's own
+        width, and at least one."""
+        unit = width_unit(self.shape)
+        for d_model in range(unit, max(unit, self.target.d_model) + 1, unit):
+            proxy = Proxy.of(self.shape, d_model, self.seq_len)
+            yield proxy
+            if self._params(proxy) > self.scale.high_params:
+                return
+
+    def _params(self, proxy: Proxy) -> int:
+        return ParameterCount.of(proxy, self.vocab_size).total
+
+    def _is_in_range(self, proxy: Proxy) -> bool:
+        return self.scale.low_params <= self._params(proxy) <= self.scale.high_params
+
+    def _keeps_depth(self, proxy: Proxy) -> bool:
+        return abs(depth_error(proxy.depth_ratio, self.shape.depth_ratio)) <= DEPTH_TOLERANCE
+
+    # --- which ratio breaks ---------------------------------------------------------------------
+
+    def _why_no_size(self) -> str:
+        shape = self.shape
+        unit = width_unit(shape)
+        narrowed = shape.head_dim != self.target.head_dim
+        parts = [f"{'even a ' if narrowed else ''}head_dim {shape.head_dim}"]
+        if shape.group > 1:
+            parts.append(f"{shape.group} heads to a KV head")
+        if unit != shape.head_dim * shape.group:
+            parts.append(f"d_ff / d_model = {shape.ffn_ratio}")
+        sizes = ", ".join(self._size_texts(list(self._by_width())[-2:]))
+        smaller_heads = "" if self.scale.is_cpu else "--tiny, which makes the heads smaller, or "
+        return (
+            f"no proxy of {_range_text(self.scale)} parameters keeps the shape of "
+            f"{self.target.name}: {' and '.join(parts)} are kept only by widths that are multiples "
+            f"of {unit} ({sizes}); use {smaller_heads}another --tokenizer or target"
+        )
+
+    def _why_no_depth(self, sized: Sequence[Proxy]) -> str:
+        wanted = self.shape.depth_ratio
+        best = min(sized, key=lambda proxy: abs(depth_error(proxy.depth_ratio, wanted)))
+        return (
+            f"no proxy of {_range_text(self.scale)} parameters keeps the depth of "
+            f"{self.target.name}, n_layer {self.target.n_layer} for d_model "
+            f"{self.target.d_model}, within {DEPTH_TOLERANCE:.0%}: the nearest, d_model "
+            f"{best.d_model}, would need {float(best.d_model * wanted):.2f} layers; use another "
+            "target"
+        )
+
+    def _why_not_near(self, kept: Sequence[Proxy]) -> str:
+        nearest = min(kept, key=lambda p: abs(math.log(self._params(p) / self.asked_params)))
+        return (
+            f"no proxy of about {size_text(self.asked_params)} parameters keeps the shape of "
+            f"{self.target.name}: those that do are {', '.join(self._size_texts(kept))}; ask for "
+            f"--params {size_text(self._params(nearest))} or name another --tokenizer"
+        )
+
+    def _size_texts(self, proxies: Sequence[Proxy]) -> list[str]:
+        return [f"d_model {p.d_model} with {size_text(self._params(p))}" for p in proxies]
+
+
+def _range_text(scale: Scale) -> str:
+    return f"{size_text(scale.low_params)} to {size_text(scale.high_params)}"

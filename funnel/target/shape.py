@@ -1,0 +1,113 @@
+"""What of an architecture does not depend on its size, and so what a proxy must share with its
+target: the width of a head, the heads of queries to one of keys and values, the feed-forward
+block's width and the depth to the model's width, and the kinds of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from autoresearch.words import scalar_text
+from trainer.machine.flops import DecoderShape, block_weights
+
+DEPTH_TOLERANCE = 0.10
+"""How far n_layer / d_model may be off the target's: layers are whole."""
+
+
+class Architecture(DecoderShape, Protocol):
+    """A decoder-only transformer's shape with what its parameters depend on besides, as
+    :class:`~trainer.spec.Config` and :class:`~funnel.target.architecture.TargetArchitecture` have
+        it."""
+
+    @property
+    def norm(self) -> str: ...
+    @property
+    def positions(self) -> str: ...
+    @property
+    def tie_embeddings(self) -> bool: ...
+    @property
+    def seq_len(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """The parameters of a GPT without biases and with one gain a norm, as every backend builds
+    it."""
+
+    embeddings: int
+    """Tables of tokens, of learned positions, and of an untied head."""
+    blocks: int
+    """Everything else: matrices and gains."""
+
+    @property
+    def total(self) -> int:
+        return self.embeddings + self.blocks
+
+    @classmethod
+    def of(cls, shape: Architecture, vocab_size: int) -> ParameterCount:
+        rows = vocab_size * (1 if shape.tie_embeddings else 2)
+        if shape.positions == "learned":
+            rows += shape.seq_len
+        gains = (2 * shape.n_layer + 1) * shape.d_model
+        return cls(
+            embeddings=rows * shape.d_model,
+            blocks=shape.n_layer * block_weights(shape) + gains,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An architecture with its size taken out."""
+
+    head_dim: int
+    group: int
+    """Heads of queries to one of keys and values: 1 is multi-head attention."""
+    ffn_ratio: Fraction
+    """d_ff / d_model."""
+    depth_ratio: Fraction
+    """n_layer / d_model."""
+    activation: str
+    norm: str
+    positions: str
+    tie_embeddings: bool
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> Shape:
+        return cls(
+            head_dim=architecture.d_model // architecture.n_head,
+            group=architecture.n_head // architecture.kv_heads,
+            ffn_ratio=Fraction(architecture.d_ff, architecture.d_model),
+            depth_ratio=Fraction(architecture.n_layer, architecture.d_model),
+            activation=architecture.activation,
+            norm=architecture.norm,
+            positions=architecture.positions,
+            tie_embeddings=architecture.tie_embeddings,
+        )
+
+    def departures(self, target: Shape) -> Iterator[str]:
+        """In words, each thing in which this shape is not the target's."""
+        for what, own, wanted in (
+            ("head_dim", self.head_dim, target.head_dim),
+            ("heads to a KV head", self.group, target.group),
+            ("d_ff / d_model", float(self.ffn_ratio), float(target.ffn_ratio)),
+            ("activation", self.activation, target.activation),
+            ("norm", self.norm, target.norm),
+            ("positions", self.positions, target.positions),
+            ("tie_embeddings", self.tie_embeddings, target.tie_embeddings),
+        ):
+            if own != wanted:
+                yield f"{what} is {scalar_text(own)}, the target's {scalar_text(wanted)}"
+        off = depth_error(self.depth_ratio, target.depth_ratio)
+        if abs(off) > DEPTH_TOLERANCE:
+            yield (
+                f"n_layer / d_model is 1 / {float(1 / self.depth_ratio):.4g}, the target's "
+                f"1 / {float(1 / target.depth_ratio):.4g} ({off:+.0%})"
+            )
+
+
+def depth_error(ratio: Fraction, target: Fraction) -> float:
+    """How far one depth-to-width ratio is off another, as a fraction of that."""
+    return float(ratio / target - 1)

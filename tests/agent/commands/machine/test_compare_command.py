@@ -1,0 +1,128 @@
+"""``autoresearch compare`` on a menu small enough to train in a second."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from agent.commands.machine.compare import compare, print_comparison
+from autoresearch.errors import CorpusError, MachineryError, SpecError
+from tests.support.campaigns import MENU
+from tests.support.envelopes import gb10_base
+from trainer.envelope.comparison import CompareSettings, Comparison, Contender
+from trainer.machine.ceiling import Ceiling, Product
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    menu = tmp_path / "toy.toml"
+    menu.write_text(MENU.format(corpus="stdlib"), encoding="utf-8")
+    app = typer.Typer()
+    app.command()(compare)
+
+    def invoke(*arguments: str) -> Result:
+        environment = {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
+        always = ("--menu", str(menu), "--out", str(tmp_path / "out"), "--allow-unsandboxed")
+        return CliRunner().invoke(app, [*always, *arguments], env=environment)
+
+    return invoke
+
+
+def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
+    result = run("--steps=6", "--warmup=2", "--batch=2", "--json")
+    assert result.exception is None, result.output
+    found = json.loads(result.stdout)
+    (torch,) = found["contenders"]
+    assert (torch["backend"], torch["status"]) == ("torch", "ok")
+    assert torch["peak_reserved_gib"] is None
+    assert torch["utilisation_pct"] > 0
+    assert (found["deltas"], found["defects"]) == ([], [])
+    (left,) = found["left_out"]
+    assert left["backend"] == "megatron"
+    assert "CUDA devices only" in left["why"]
+    assert found["settings"]["config"]["batch_size"] == 2
+    kept = Comparison.model_validate_json((tmp_path / "out" / "comparison.json").read_bytes())
+    assert kept.contenders[0].step_ms == torch["step_ms"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "names"),
+    [
+        (("--steps=5", "--warmup=5"), SpecError, "5 of 5 steps are warm-up"),
+        (("--precision=fp4",), SpecError, "fp4"),
+        (("--device=cuda:77",), MachineryError, "cuda:77"),
+        (("--corpus=nothing",), CorpusError, "nothing"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(
+    tmp_path: Path, run: Run, arguments: tuple[str, ...], kind: type[Exception], names: str
+) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    assert names in str(result.exception)
+    assert not (tmp_path / "out").exists(), "nothing is half-written"
+
+
+@pytest.mark.parametrize("arguments", [("--backends=torch,jax",), ("--steps=0",), ("--batch=0",)])
+def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def published() -> Comparison:
+    """The published comparison of a GB10, whose first column has a defect."""
+    torch = {
+        "backend": "torch",
+        "step_ms": 338.0,
+        "tokens_per_s": 12_119,
+        "peak_allocated_gib": 11.28,
+        "peak_reserved_gib": 12.98,
+        "loss_first": 585.5,
+    }
+    megatron = {
+        "backend": "megatron",
+        "step_ms": 319.5,
+        "tokens_per_s": 12_820,
+        "peak_allocated_gib": 7.94,
+        "peak_reserved_gib": 10.54,
+        "loss_first": 11.0,
+    }
+    return Comparison(
+        settings=CompareSettings(config=gb10_base(), device="cuda"),
+        corpus="random",
+        vocab_size=50257,
+        flops_per_token=2.43e9,
+        ceiling=Ceiling(
+            device="cuda",
+            dtype="bf16",
+            products=(Product(size=8192, tflops=100),),
+            copy_gb_per_s=200,
+        ),
+        contenders=tuple(
+            Contender(status="ok", device_name="NVIDIA GB10", **one) for one in (torch, megatron)
+        ),
+        left_out=(),
+    )
+
+
+def test_the_table_is_laid_out_as_published(tmp_path: Path) -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_comparison(console, published(), tmp_path / "comparison.json")
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "torch megatron megatron / torch" in lines
+    assert "step ms 338.0 319.5 -5.5 %" in lines
+    assert "tokens/s 12,119 12,820 +5.8 %" in lines
+    assert "peak allocated GiB 11.28 7.94 -29.6 %" in lines
+    assert "peak reserved GiB 12.98 10.54 -18.8 %" in lines
+    assert any(
+        line.startswith("torch: the first loss is 585.5, far from ln(50257)") for line in lines
+    )
+    assert not any(line.startswith("megatron: the first loss") for line in lines)

@@ -1,0 +1,134 @@
+"""``autoresearch envelope`` on a menu small enough to sweep in seconds."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from agent.commands.machine.envelope import envelope
+from agent.commands.machine.envelope_tables import print_envelope
+from agent.menu.files import load_menu
+from autoresearch.errors import EnvelopeError, SpecError
+from tests.support.campaigns import MENU
+from tests.support.envelopes import gb10_envelope
+from trainer.envelope import Envelope, FittedMemory, choose_memory, envelope_path
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.toml"
+    path.write_text(MENU.format(corpus="stdlib"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, toy: Path) -> Run:
+    app = typer.Typer()
+    app.command()(envelope)
+
+    def invoke(*arguments: str) -> Result:
+        environment = {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
+        always = ("--menu", str(toy), "--out", str(tmp_path / "out"), "--allow-unsandboxed")
+        return CliRunner().invoke(app, [*always, *arguments], env=environment)
+
+    return invoke
+
+
+def report(result: Result) -> Any:
+    assert result.exception is None, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, run: Run) -> None:
+    asked = ("--batch=2,64", "--seq=16,64", "--precision=fp32,fp8", "--steps=4", "--warmup=1")
+    found = report(run(*asked, "--json"))
+
+    statuses = {(p["precision"], p["status"]) for p in found["points"]}
+    assert statuses == {("fp32", "ok"), ("fp8", "refused")}
+    (line,) = found["fits"]
+    assert line["per_token_mib"] > 0
+    assert found["fits_in_limit"][0]["largest_batch"]["16"] > 64
+    assert any("fp8 cannot be fitted" in note for note in found["notes"])
+    assert found["gains"] == []
+    files = {name: Path(path) for name, path in found["files"].items()}
+    assert all(path.is_file() for path in files.values())
+    assert files["csv"].read_text("utf-8").count("\n") == 9
+    assert Envelope.load(files["envelope"]) == Envelope.load(files["memory_rail"])
+
+    menu = load_menu(str(toy))
+    path = envelope_path(
+        tmp_path / "data" / "envelopes", menu_sha256=menu.sha256, backend="torch", device="cpu"
+    )
+    assert files["memory_rail"] == path
+    rail = choose_memory(path, vocab_size=257, backend="torch", device="cpu").model
+    assert isinstance(rail, FittedMemory)
+    assert 0.05 < rail.predict_gib(menu.baseline) < 1
+
+    points = (tmp_path / "out" / "points.jsonl").read_bytes().splitlines()
+    said = run(*asked)
+    assert said.exception is None, said.output
+    assert "seq 16" in said.stdout
+    assert "peak = " in said.stdout
+    again = (tmp_path / "out" / "points.jsonl").read_bytes().splitlines()
+    assert again[: len(points)] == points
+    added = [json.loads(line)["precision"] for line in again[len(points) :]]
+    assert added == ["fp8"] * 4, "what was measured is not measured again, what was refused is"
+
+    other = run("--batch=2", "--seq=16", "--precision=fp32", "--steps=5", "--warmup=1")
+    assert isinstance(other.exception, EnvelopeError)
+    assert "steps was 4 and is 5" in str(other.exception)
+
+
+def test_without_a_grid_the_menus_own_is_measured(run: Run) -> None:
+    found = report(run("--steps=2", "--warmup=0", "--json"))
+    (only,) = found["points"]
+    assert (only["batch_size"], only["seq_len"], only["precision"]) == (4, 32, "fp32")
+    assert "memory_rail" not in found["files"], "one point is no line"
+    assert any("a line needs 2" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--batch=2,x",), ("--batch=0",), ("--seq=-1",), ("--precision=fp4",), ("--steps=0",)],
+)
+def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "names"),
+    [
+        (("--steps=5", "--warmup=5"), EnvelopeError, "5 of 5 steps are warm-up"),
+        (("--backend=jax", "--batch=2", "--seq=16"), SpecError, "jax"),
+        (("--device=cuda:77",), SpecError, "cuda:77"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(
+    tmp_path: Path, run: Run, arguments: tuple[str, ...], kind: type[Exception], names: str
+) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    assert names in str(result.exception)
+    assert not list((tmp_path / "out").glob("trials/*"))
+
+
+def test_the_tables_are_laid_out_as_published() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    print_envelope(console, gb10_envelope(), {})
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "seq 1024 b2 b4 b8 b16 seq 2048 b2 b4 b8 b16" in lines
+    assert "bf16 11,044 12,641 12,819 13,626 bf16 12,422 12,729 13,036 13,036" in lines
+    gains = "fp8 gain +8.1 % +6.5 % +7.5 % +4.7 % fp8 gain +3.6 % +3.7 % +4.6 % +2.6 %"
+    assert gains in lines
+    assert "fp8 5.60 8.03 13.49 24.33 fp8 8.05 13.52 24.34 46.06" in lines
+    assert any(line.startswith("bf16 peak = 2.12 GiB + 1.471 MiB a token") for line in lines)

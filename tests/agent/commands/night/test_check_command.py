@@ -1,0 +1,134 @@
+import io
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agent.commands.night.check import MAX_LINE_BYTES, check, read_replies
+from agent.menu.files import load_menu
+from autoresearch.errors import AutoresearchError, MenuError
+
+GOOD = '{"changes": {"lr": 0.002}, "reason": "x"}'
+BAD = '{"changes": {"lr": 2}, "reason": "x"}'
+
+app = typer.Typer()
+app.command()(check)
+
+
+def lines(*replies: str) -> str:
+    return "".join(json.dumps(reply) + "\n" for reply in replies)
+
+
+def run(stdin: str | bytes, *options: str) -> list[str]:
+    result = CliRunner().invoke(app, ["--menu", "cpu-tiny", *options], stdin)
+    assert result.exception is None, result.output
+    return result.stdout.splitlines()
+
+
+def test_a_verdict_a_line() -> None:
+    allowed, refused, prose = run(lines(GOOD, BAD, "Sure!"))
+
+    assert allowed == "allowed"
+    assert refused.startswith("refused by range: lr = 2 is not a number from 0.0001 to 0.03")
+    assert prose.startswith("refused by schema: ")
+
+
+def test_json_carries_the_proposal_and_the_hash() -> None:
+    allowed, refused, prose = (json.loads(line) for line in run(lines(GOOD, BAD, ""), "--json"))
+    menu = load_menu("cpu-tiny")
+    proposal = {"changes": {"lr": 0.002}, "reason": "x"}
+
+    assert allowed == {
+        "allowed": True,
+        "rail": None,
+        "why": "",
+        "proposal": proposal,
+        "config_hash": menu.apply(menu.baseline, {"lr": 0.002}).config_hash,
+    }
+    assert (refused["allowed"], refused["rail"], refused["config_hash"]) == (False, "range", None)
+    assert refused["proposal"]["changes"] == {"lr": 2}
+    assert (prose["rail"], prose["proposal"]) == ("schema", None)
+
+
+def test_each_line_is_judged_by_itself() -> None:
+    assert run(lines(GOOD, GOOD)) == ["allowed", "allowed"]
+
+
+def test_max_changes_is_an_option() -> None:
+    raw = lines('{"changes": {"lr": 0.002, "beta1": 0.8}, "reason": "x"}')
+
+    assert run(raw) == ["allowed"]
+    assert run(raw, "--max-changes", "1")[0].startswith("refused by menu: 2 knobs")
+
+
+def test_whatever_a_reply_holds_is_one_line_of_output() -> None:
+    nasty = ["a\nb", "\ud800", "\x1b[2J", '{"changes": {"a\\nb": 1}, "reason": ""}', " " * 10**7]
+
+    printed = run(lines(*nasty))
+
+    assert len(printed) == len(nasty)
+    assert all(line.isascii() and line.startswith("refused by ") for line in printed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["not json", GOOD, "3", "null", "[]", "", '"unfinished', "[" * 100_000, '"a" "b"'],
+)
+def test_a_line_that_is_no_json_string_ends_it_after_the_verdicts_before(line: str) -> None:
+    result = CliRunner().invoke(app, ["--menu", "cpu-tiny"], f"{lines(GOOD)}{line}\n{lines(GOOD)}")
+
+    assert result.stdout.splitlines() == ["allowed"]
+    assert isinstance(result.exception, AutoresearchError)
+    assert "line 2 of the input is not a JSON string" in str(result.exception)
+    assert len(str(result.exception)) < 300
+
+
+def test_bytes_that_are_no_text_are_an_input_error() -> None:
+    with pytest.raises(AutoresearchError, match="line 1 of the input"):
+        list(read_replies(io.BytesIO(b'"\xff"\n')))
+
+
+def test_a_line_without_end_is_cut_short() -> None:
+    with pytest.raises(AutoresearchError, match="line 1 of the input is longer than 64 MiB"):
+        list(read_replies(io.BytesIO(b" " * (MAX_LINE_BYTES + 1))))
+
+
+def test_the_last_line_needs_no_newline_and_no_line_is_needed() -> None:
+    assert run(lines(GOOD).rstrip("\n")) == ["allowed"]
+    assert run("") == []
+
+
+def test_an_unknown_menu_is_told() -> None:
+    result = CliRunner().invoke(app, ["--menu", "nope"], "")
+
+    assert isinstance(result.exception, MenuError)
+
+
+PROGRAM = "import typer; from agent.commands.night.check import check; typer.run(check)"
+
+
+def test_a_verdict_comes_before_the_next_line_is_written() -> None:
+    command = [sys.executable, "-c", PROGRAM, "--menu", "cpu-tiny"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines(GOOD))
+        assert process.stdout.readline() == "allowed\n"
+        began = time.perf_counter()
+        process.stdin.write(lines("x" * 10_000_000))
+        assert process.stdout.readline().startswith("refused by schema: the reply is 10,000,000")
+        assert time.perf_counter() - began < 10
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_it_says_that_memory_is_not_looked_at() -> None:
+    result = CliRunner().invoke(app, ["--menu", "cpu-tiny"], lines(GOOD))
+    assert result.stdout == "allowed\n"
+    assert "the memory rail is off" in result.stderr

@@ -1,0 +1,482 @@
+import json
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.menu.files import load_menu, parse_menu
+from agent.menu.rails import Checked, Rails
+from autoresearch.errors import MenuError
+from trainer.spec import Budget, Config
+from trajectory.rows import Proposal
+
+MENU = load_menu("cpu-tiny")
+SPARK = load_menu("spark-354m")
+BASELINE = MENU.baseline
+RAILS = Rails(MENU, budget=MENU.campaign.budget)
+GOOD = '{"changes": {"lr": 0.002}, "reason": "a larger step"}'
+
+
+def reply(changes: object, reason: object = "why not") -> str:
+    return json.dumps({"changes": changes, "reason": reason})
+
+
+def check(raw: str) -> Checked:
+    return RAILS.check(raw, BASELINE)
+
+
+def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Checked:
+    checked = rails.check(raw, rails.menu.baseline)
+    verdict = checked.verdict
+    assert (verdict.allowed, verdict.rail, checked.config) == (False, rail, None), verdict
+    assert verdict.why.isascii() or "…" in verdict.why
+    assert verdict.why
+    assert "\n" not in verdict.why
+    for clause in clauses:
+        assert clause in verdict.why
+    return checked
+
+
+# --- allowed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        GOOD,
+        f"  \n{GOOD}\n\n",
+        f"```json\n{GOOD}\n```",
+        f"```\n{GOOD}\n```",
+        f"<think>Let me see: {{}} ``` and more\n</think>\n{GOOD}",
+        f"<think></think>{GOOD}",
+        f"\n<think>hm</think>\n```json\n{GOOD}\n```\n",
+        '{"reason": "a larger step", "changes": {"lr": 2e-3}}',
+    ],
+)
+def test_an_object_is_found_whatever_models_wrap_around_it(raw: str) -> None:
+    checked = check(raw)
+
+    assert checked.verdict.allowed, checked.verdict.why
+    assert checked.verdict.rail is None
+    assert checked.proposal == Proposal(changes={"lr": 0.002}, reason="a larger step")
+    assert checked.config == MENU.apply(BASELINE, {"lr": 0.002})
+
+
+def test_a_proposal_edits_the_reference_and_not_the_baseline() -> None:
+    reference = MENU.apply(BASELINE, {"n_layer": 3})
+    checked = RAILS.check(GOOD, reference)
+
+    assert checked.config == MENU.apply(reference, {"lr": 0.002})
+
+
+def test_an_int_is_taken_for_a_float() -> None:
+    checked = check(reply({"grad_clip": 2}))
+
+    assert checked.config is not None
+    assert checked.config.config_hash == MENU.apply(BASELINE, {"grad_clip": 2.0}).config_hash
+
+
+def test_a_reason_may_be_500_characters_and_no_more() -> None:
+    assert check(reply({"lr": 0.002}, "é" * 500)).verdict.allowed
+    assert check(reply({"lr": 0.002}, "")).verdict.allowed
+    refused_by("schema", reply({"lr": 0.002}, "é" * 501), "501 characters", "500")
+
+
+# --- schema -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "clause"),
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        (" " * 10_000_000, "10,000,000 characters"),
+        ("<think>a</think>", "empty"),
+        ("<think>never ends", "never ends"),
+        (f"<think>{GOOD}", "never ends"),
+        (f"<think>a</think><think>b</think>{GOOD}", "nothing else"),
+        (f"{GOOD}<think>late</think>", "nothing else"),
+        (f"a</think>{GOOD}", "nothing else"),
+        (f"```json\n<think>a</think>\n{GOOD}\n```", "nothing else"),
+        (f"Sure!\n```json\n{GOOD}\n```", "nothing else"),
+        (f"```json\n{GOOD}\n```\nHope this helps", "nothing else"),
+        (f"```json\n{GOOD}\n```\n```json\n{GOOD}\n```", "nothing else"),
+        (f"```\n```json\n{GOOD}\n```\n```", "nothing else"),
+        (f"```json\n{GOOD}", "nothing else"),
+        (f"Here you are: {GOOD}", "nothing else"),
+        (f"{GOOD} {GOOD}", "Extra data"),
+        (f"{GOOD},", "Extra data"),
+        (f"\ufeff{GOOD}", "nothing else"),
+        ("Try a larger learning rate.", "nothing else"),
+        ("{'changes': {'lr': 0.002}, 'reason': 'x'}", "nothing else"),
+        ('{"changes": {"lr": 0.002,}, "reason": "x"}', "nothing else"),
+        ('{"changes": {"lr": 0.002}, "reason": "x"', "nothing else"),
+        ('{"changes": {"lr": 0.002}, "reason": "x\ny"}', "nothing else"),
+        ('{"changes": {"lr": 0x10}, "reason": "x"}', "nothing else"),
+        ('{"changes": {"lr": .5}, "reason": "x"}', "nothing else"),
+        ("null", "is null"),
+        ("3", "is 3"),
+        ('"changes"', 'is "changes"'),
+        (f"[{GOOD}]", "is [{"),
+        ("{}", "no changes"),
+        ('{"reason": "x"}', "no changes"),
+        ('{"changes": {"lr": 0.002}}', "no reason"),
+        ('{"changes": {"lr": 0.002}, "reason": "x", "seed": 3}', 'extra key "seed"'),
+        ('{"changes": {"lr": 0.002}, "Reason": "x"}', 'extra key "Reason"'),
+        ('{"changes": {"lr": 0.1}, "reason": "x", "changes": {"lr": 0.002}}', '"changes" twice'),
+        ('{"changes": {"lr": 0.1, "lr": 0.002}, "reason": "x"}', '"lr" twice'),
+        ('{"changes": {"lr": 0.1, "l\\u0072": 0.002}, "reason": "x"}', '"lr" twice'),
+        (reply({}), "changes is empty"),
+        (reply([]), "changes is empty"),
+        (reply([["lr", 0.002]]), 'changes lists ["lr"'),
+        (reply("lr=0.002"), 'changes is "lr=0.002"'),
+        (reply(None), "changes is null"),
+        (reply({"lr": None}), '"lr" to null'),
+        (reply({"lr": [0.002]}), '"lr" to [0.002]'),
+        (reply({"lr": {"value": 0.002}}), '"lr" to {'),
+        (reply({"lr": 0.002}, None), "reason is null"),
+        (reply({"lr": 0.002}, 3), "reason is 3"),
+        (reply({"lr": 0.002}, ["x"]), "reason is ["),
+        (reply({"lr": 0.002}, "\x1b[2J"), "U+001B"),
+        (reply({"lr": 0.002}, "a\x00b"), "U+0000"),
+        (reply({"lr": 0.002}, "a\x85b"), "U+0085"),
+        ('{"changes": {"lr": NaN}, "reason": "x"}', "NaN, which is not JSON"),
+        ('{"changes": {"lr": Infinity}, "reason": "x"}', "Infinity, which"),
+        ('{"changes": {"lr": -Infinity}, "reason": "x"}', "-Infinity, which"),
+        ('{"changes": {"lr": 0.002}, "reason": "\\ud800"}', "surrogate"),
+        ('{"changes": {"\\ud800": 0.002}, "reason": "x"}', "surrogate"),
+        ('{"changes": {"lr": "\\udfff"}, "reason": "x"}', "surrogate"),
+        ("\ud800" + GOOD, "nothing else"),
+        ("[" * 99_000, "nests too deeply"),
+        ('{"a":' * 19_000, "nests too deeply"),
+        ("[" * 50_000 + "]" * 50_000, "nests too deeply"),
+        ('{"changes": {"lr": ' + "9" * 5000 + '}, "reason": "x"}', "thousands of digits"),
+    ],
+)
+def test_what_is_not_exactly_one_proposal_is_refused_by_schema(raw: str, clause: str) -> None:
+    checked = refused_by("schema", raw, clause)
+
+    assert checked.proposal is None
+
+
+def test_refused_nests_do_not_wear_the_rails_out() -> None:
+    for _ in range(50):
+        refused_by("schema", "[" * 99_000)
+    assert check(GOOD).verdict.allowed
+
+
+# --- menu, range --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "clauses"),
+    [
+        ({"lr_warmpu": 5}, ['"lr_warmpu"', "did you mean lr_warmup?"]),
+        ({"LR": 0.002}, ['"LR"', "choose from n_layer"]),
+        ({"": 1}, ['""']),
+        ({"val_bpb": 0}, ['"val_bpb"']),
+        ({"precision": "fp32"}, ["precision is fixed at", "bf16"]),
+        ({"seed": 3}, ['"seed"']),
+        ({"__class__": 3}, ['"__class__"']),
+        ({"\x1b[2J": 3}, ["\\u001b[2J"]),
+        ({"lr": 0.002, "beta1": 0.8, "beta2": 0.9, "d_ff": 256}, ["4 knobs", "at most 3"]),
+        ({"lr": 0.002, "nope": 3}, ['"nope"']),
+        ({"x" * 50_000: 3}, ["xxx"]),
+    ],
+)
+def test_only_a_few_of_the_menus_knobs_may_be_turned(
+    changes: dict[str, object], clauses: list[str]
+) -> None:
+    checked = refused_by("menu", reply(changes), *clauses)
+
+    assert len(checked.verdict.why) < 400
+
+
+def test_max_changes_is_the_campaigns_to_choose() -> None:
+    one = Rails(MENU, budget=MENU.campaign.budget, max_changes=1)
+
+    refused_by("menu", reply({"lr": 0.002, "beta1": 0.8}), "at most 1", rails=one)
+    assert check(reply({"lr": 0.002, "beta1": 0.8, "beta2": 0.9})).verdict.allowed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        '{"n_layer": 7}',
+        '{"n_layer": 1}',
+        '{"n_layer": 4.5}',
+        '{"n_layer": 3.0}',
+        '{"n_layer": 3e0}',
+        '{"n_layer": "3"}',
+        '{"n_layer": true}',
+        '{"d_model": 100}',
+        '{"batch_size": 5}',
+        '{"batch_size": 4.0}',
+        '{"lr": "3e-4"}',
+        '{"lr": true}',
+        '{"lr": 0}',
+        '{"lr": -0.001}',
+        '{"lr": 1e999}',
+        '{"lr": -1e999}',
+        '{"weight_decay": -1e-300}',
+        '{"activation": "relu"}',
+        '{"activation": "GELU"}',
+        '{"activation": 0}',
+        '{"tie_embeddings": 1}',
+        '{"tie_embeddings": "true"}',
+        '{"n_layer": ' + "9" * 4000 + "}",
+        '{"lr": ' + "9" * 4000 + "}",
+        '{"lr": 0.002, "n_layer": 7}',
+    ],
+)
+def test_a_value_outside_its_domain_is_refused_by_range(changes: str) -> None:
+    checked = refused_by("range", f'{{"changes": {changes}, "reason": "x"}}', "choose a value")
+
+    assert len(checked.verdict.why) < 300
+    if checked.proposal is not None:
+        assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
+
+
+def test_what_json_cannot_carry_is_not_recorded_as_a_proposal() -> None:
+    infinite = refused_by("range", '{"changes": {"lr": 1e999}, "reason": "x"}', "Infinity")
+    too_large = refused_by("range", reply({"lr": 10**4000}))
+
+    assert infinite.proposal is None
+    assert too_large.proposal is None
+    assert refused_by("range", reply({"lr": 10**15})).proposal is not None
+
+
+# --- cross, memory, novelty -----------------------------------------------------------------------
+
+
+def test_a_constraint_of_the_menu_is_a_rail() -> None:
+    refused_by(
+        "cross", reply({"batch_size": 16}), "batch_size = 16, seq_len = 128", "change batch_size"
+    )
+    assert check(reply({"batch_size": 16, "seq_len": 64})).verdict.allowed
+
+
+def test_the_trainers_own_checks_are_a_rail() -> None:
+    toml = MENU.toml.replace("choices = [2, 4, 8]", "choices = [2, 4, 6]")
+    rails = Rails(parse_menu(toml, "odd"), budget=MENU.campaign.budget)
+
+    refused_by("cross", reply({"n_head": 6}), "d_model 128", "n_head 6", "change", rails=rails)
+    assert rails.check(reply({"n_head": 6, "d_model": 192}), BASELINE).verdict.allowed
+
+
+def test_a_constraint_on_steps_follows_the_campaigns_budget() -> None:
+    short = Rails(SPARK, budget=Budget(amount=30))
+    clock = Rails(SPARK, budget=Budget(unit="seconds", amount=30))
+    raw = reply({"lr_warmup": 26})
+
+    refused_by("cross", raw, "budget_steps = 30", "lr_warmup = 26", rails=short)
+    assert clock.check(raw, SPARK.baseline).verdict.allowed
+
+
+def test_a_budget_under_which_nothing_could_pass_is_refused_at_once() -> None:
+    with pytest.raises(MenuError, match=r"spark-354m cannot be run for 9 steps: .*budget_steps"):
+        Rails(SPARK, budget=Budget(amount=9))
+
+
+@dataclass(frozen=True)
+class PerToken:
+    """A device of 8 GiB on which a step takes so much per token, where that is known."""
+
+    gib_per_token: float | None
+    limit_gib: float = 8.0
+
+    def predict_gib(self, config: Config) -> float | None:
+        return self.gib_per_token and self.gib_per_token * config.tokens_per_step
+
+
+def test_what_will_not_fit_is_refused_by_memory() -> None:
+    tight = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(1 / 2048))
+    unknown = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(None))
+    large, fitting = reply({"seq_len": 2048}), reply({"lr": 1e-3})
+
+    refused_by("memory", large, "16.00 GiB of the 8.00 GiB", "smaller", rails=tight)
+    assert tight.check(fitting, SPARK.baseline).verdict.allowed
+    assert unknown.check(large, SPARK.baseline).verdict.allowed
+
+
+def test_a_config_already_tried_is_refused_unless_a_replicate_is_asked_for() -> None:
+    config = check(GOOD).config
+    assert config is not None
+    tried = {config.config_hash}
+
+    again = RAILS.check(GOOD, BASELINE, tried)
+    replicate = RAILS.check(GOOD, BASELINE, tried, replicate=True)
+
+    assert again.verdict.rail == "novelty"
+    assert config.config_hash[:12] in again.verdict.why
+    assert again.config is None
+    assert replicate.config == config
+
+
+def test_the_same_config_by_another_edit_is_not_new() -> None:
+    tried = {MENU.apply(BASELINE, {"lr": 0.002, "n_layer": 3}).config_hash}
+    reference = MENU.apply(BASELINE, {"n_layer": 3})
+
+    assert RAILS.check(GOOD, reference, tried).verdict.rail == "novelty"
+    assert RAILS.check(GOOD, BASELINE, tried).verdict.allowed
+
+
+def test_a_negative_zero_is_no_new_config() -> None:
+    tried = {MENU.apply(BASELINE, {"weight_decay": 0}).config_hash}
+    raw = '{"changes": {"weight_decay": -0.0}, "reason": "x"}'
+
+    assert RAILS.check(raw, BASELINE, tried).verdict.rail == "novelty"
+
+
+def test_a_proposal_that_changes_nothing_is_not_new() -> None:
+    refused_by("novelty", reply({"lr": BASELINE.lr}), "changes nothing")
+    refused_by("novelty", reply({"grad_clip": 1, "norm": "layernorm"}), "changes nothing")
+    assert RAILS.check(reply({"lr": BASELINE.lr}), BASELINE, replicate=True).verdict.allowed
+
+
+def test_restated_values_are_no_changes_and_are_named_apart() -> None:
+    said = {"lr": 0.002, "beta1": BASELINE.beta1, "n_layer": 4, "norm": "layernorm", "grad_clip": 1}
+    checked = check(reply(said))
+
+    assert checked.verdict.allowed, "five knobs are named, and one is turned"
+    assert checked.config == MENU.apply(BASELINE, {"lr": 0.002})
+    assert checked.proposal is not None
+    assert checked.proposal.changes == {"lr": 0.002}
+    assert checked.proposal.restated == {k: v for k, v in said.items() if k != "lr"}
+
+
+def test_what_is_restated_is_the_references_and_not_the_menus_default() -> None:
+    reference = MENU.apply(BASELINE, {"lr": 0.002})
+    back = RAILS.check(reply({"lr": BASELINE.lr}), reference)
+    assert back.verdict.allowed
+    same = RAILS.check(reply({"lr": 0.002}), reference)
+    assert same.verdict.rail == "novelty"
+    assert same.proposal is not None
+    assert (same.proposal.changes, same.proposal.restated) == ({}, {"lr": 0.002})
+
+
+@pytest.mark.parametrize("value", [4.0, "4", True], ids=str)
+def test_a_value_of_another_type_restates_nothing(value: object) -> None:
+    refused_by("range", reply({"n_layer": value, "lr": 0.002}), "n_layer")
+
+
+def test_a_restated_constant_is_refused_like_any_other() -> None:
+    refused_by("menu", reply({"precision": "bf16", "lr": 0.002}), "precision")
+
+
+def test_a_list_of_changes_is_read_as_an_object_is() -> None:
+    pairs = [{"knob": "lr", "value": 0.002}, {"value": "rmsnorm", "knob": "norm"}]
+    checked = check(json.dumps({"reason": "x", "changes": pairs}))
+
+    assert checked.config == MENU.apply(BASELINE, {"lr": 0.002, "norm": "rmsnorm"})
+    assert checked.proposal is not None
+    assert checked.proposal.changes == {"lr": 0.002, "norm": "rmsnorm"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([], "changes is empty"),
+        ([{"knob": "lr", "value": 0.002}, {"knob": "lr", "value": 0.003}], '"lr" twice'),
+        ([{"knob": "lr"}], "give each change as"),
+        ([{"knob": "lr", "value": 0.002, "why": "x"}], "give each change as"),
+        ([{"knob": 3, "value": 0.002}], "give each change as"),
+        (["lr"], "give each change as"),
+        ([{"knob": "lr", "value": [0.002]}], "give one number, string or boolean"),
+        ([{"knob": "lr", "value": None}], "give one number, string or boolean"),
+    ],
+)
+def test_a_list_that_is_none_of_changes_is_refused(changes: object, why: str) -> None:
+    refused_by("schema", json.dumps({"reason": "x", "changes": changes}), why)
+
+
+def test_the_first_refusal_wins() -> None:
+    everything = {"nope": 1, "n_layer": 99, "batch_size": 32, "lr": BASELINE.lr}
+    raw = reply(everything)
+
+    refused_by("schema", raw[:-1])
+    refused_by("menu", raw, "nope")
+    del everything["nope"]
+    refused_by("range", reply(everything), "n_layer = 99")
+    del everything["n_layer"]
+    refused_by("cross", reply(everything), "batch_size = 32")
+    del everything["batch_size"]
+    refused_by("novelty", reply(everything))
+
+
+# --- attacks --------------------------------------------------------------------------------------
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(2, 300),
+    st.floats(),
+    st.floats(0, 1),
+    st.text(max_size=5),
+    st.sampled_from(["gelu", "swiglu", "rmsnorm", "rotary", 64, 128, 4, 8, 1e-3, 0.9]),
+)
+KEYS = st.one_of(st.sampled_from([*MENU.knobs, *MENU.constants, "changes", "reason"]), st.text())
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=10,
+)
+KNOBS = st.sampled_from(list(MENU.knobs))
+PROPOSALS = st.fixed_dictionaries(
+    {
+        "changes": st.dictionaries(KNOBS, SCALARS, max_size=4)
+        | st.lists(st.fixed_dictionaries({"knob": KNOBS, "value": SCALARS}), max_size=4)
+    },
+    optional={"reason": st.text(max_size=20)},
+)
+VALID = st.lists(
+    st.sampled_from(list(MENU.knobs.values())), min_size=1, max_size=3, unique_by=lambda k: k.name
+).flatmap(
+    lambda knobs: st.randoms(use_true_random=False).map(
+        lambda rng: {"changes": {k.name: k.draw(rng) for k in knobs}, "reason": "drawn"}
+    )
+)
+FRAMES = ["<think>", "</think>", "```json\n", "\n```", "{", "}", "[", '"', ":", ",", " ", "\n"]
+ODDITIES = ["1e999", "NaN", "-0.0", '"changes"', '"reason"', '"lr"', "\\ud800", "\ud800", "\x00"]
+SHREDS = st.lists(st.sampled_from([*FRAMES, *ODDITIES, GOOD]), max_size=12).map("".join)
+RAW = st.one_of(
+    st.text(),
+    st.text(st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF)),
+    SHREDS,
+    DOCUMENTS.map(json.dumps),
+    PROPOSALS.map(json.dumps),
+    VALID.map(json.dumps),
+)
+
+
+@given(raw=RAW)
+def test_no_reply_raises_and_what_is_allowed_is_inside_the_menu(raw: str) -> None:
+    checked = check(raw)
+
+    # Whatever the verdict, it can be written down and read back.
+    assert type(checked.verdict).model_validate_json(checked.verdict.model_dump_json())
+    if checked.proposal is not None:
+        assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
+    assert (checked.config is not None) is checked.verdict.allowed
+    if checked.config is None:
+        assert checked.verdict.rail is not None
+        assert checked.verdict.why
+        return
+    assert checked.proposal is not None
+    values = MENU.knob_values(checked.config)
+    assert [MENU.knobs[name].why_not(value) for name, value in values.items()] == [None] * 16
+    assert {n: getattr(checked.config, n) for n in MENU.constants} == dict(MENU.constants)
+    assert MENU.broken_constraint(checked.config, MENU.campaign.budget) is None
+    turned = {n for n, value in MENU.knob_values(BASELINE).items() if values[n] != value}
+    assert turned
+    assert turned == set(checked.proposal.changes)
+    assert len(turned) <= 3
+
+
+@given(document=VALID)
+def test_what_the_menu_draws_is_refused_only_by_cross_or_novelty(
+    document: dict[str, object],
+) -> None:
+    assert check(json.dumps(document)).verdict.rail in (None, "cross", "novelty")

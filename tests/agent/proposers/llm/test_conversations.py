@@ -1,0 +1,66 @@
+"""What was said to a model, kept and found again by the hash in the journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.proposers.base import ProposerError
+from agent.proposers.llm.completions import Message
+from agent.proposers.llm.conversations import Conversations, messages_sha256
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
+from autoresearch.errors import MachineryError
+from tests.support.memories import RAILS, memory_of, raw
+from tests.support.openai_server import OpenAIServer, refuses, says
+from trainer.spec import Budget
+
+PROMPT = (Message("system", "s"), Message("user", "ü"))
+QUICK = Patience(timeout_s=2, deadline_s=2, probation_s=1, wait=lambda _: 0.01)
+
+
+def test_what_is_kept_is_found_by_its_prompt(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path / "prompts")
+    more = (*PROMPT, Message("assistant", "no"), Message("user", "again"))
+    kept.keep(PROMPT, more)
+    assert kept.read(messages_sha256(PROMPT)) == list(more)
+    assert kept.read("0" * 64) is None
+    assert [path.suffix for path in (tmp_path / "prompts").iterdir()] == [".json"]
+
+
+def test_a_file_that_was_changed_is_not_taken_for_what_was_said(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    sha256 = messages_sha256(PROMPT)
+    for content in ('[{"content": "other", "role": "user"}]', "{torn", "[]"):
+        (tmp_path / f"{sha256}.json").write_text(content)
+        assert kept.read(sha256) is None
+
+
+def test_a_turn_is_kept_whole_with_its_repairs_whatever_comes_of_it(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    replies = [says(raw({"lr": 3})), says(raw({"lr": 0.00413}))]
+    with OpenAIServer(replies) as server:
+        endpoint = Endpoint(server.url, "tiny", patience=QUICK)
+        proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()), kept)
+        record = proposer.propose(memory_of(5)).record
+    assert record.prompt_sha256 is not None
+    sent = kept.read(record.prompt_sha256)
+    assert sent is not None
+    assert [message.role for message in sent] == ["system", "user", "assistant", "user"]
+    assert messages_sha256(sent[:2]) == record.prompt_sha256
+    with OpenAIServer([refuses(401)]) as server:
+        endpoint = Endpoint(server.url, "tiny", patience=QUICK)
+        proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()), kept)
+        with pytest.raises(ProposerError) as raised:
+            proposer.propose(memory_of(6))
+    assert raised.value.prompt_sha256 is not None
+    assert len(kept.read(raised.value.prompt_sha256) or ()) == 2
+
+
+def test_a_disk_that_refuses_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(MachineryError):
+        Conversations(tmp_path / "file").keep(PROMPT, PROMPT)

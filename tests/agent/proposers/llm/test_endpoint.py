@@ -1,0 +1,293 @@
+"""The endpoint against a real server that does what real servers do."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.proposers.llm.endpoint import Endpoint, EndpointError
+from agent.proposers.llm.patience import Patience, retry_after_s
+from agent.proposers.llm.wire import MAX_BODY_BYTES
+from autoresearch.errors import SettingsError
+from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, SHORT, endpoint_at
+from tests.support.openai_server import (
+    OpenAIServer,
+    Turn,
+    drops_mid_body,
+    hangs,
+    refuses,
+    says,
+    schema_of,
+    sends,
+    sends_json,
+    white_space,
+)
+
+
+def unused_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def test_an_answer_comes_with_its_mode_and_its_cost() -> None:
+    with OpenAIServer([says(ANSWER)]) as server:
+        reply = endpoint_at(server).ask(CHAT, SCHEMA)
+    assert (reply.text, reply.error) == (ANSWER, None)
+    assert (reply.mode, reply.finish_reason) == ("json_schema", "stop")
+    assert (reply.prompt_tokens, reply.completion_tokens) == (101, 7)
+    assert reply.latency_s > 0
+
+
+def test_the_request_holds_the_chat_the_schema_a_cap_and_the_key() -> None:
+    with OpenAIServer([says(ANSWER)]) as server:
+        endpoint_at(server, max_tokens=77).ask(CHAT, SCHEMA)
+    (body,) = server.chats
+    assert body["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "propose"},
+    ]
+    assert schema_of(body) == SCHEMA
+    assert (body["model"], body["max_tokens"]) == ("tiny", 77)
+    assert set(server.authorizations) == {f"Bearer {KEY}"}
+
+
+# --- which model, which mode --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [None, ""])
+def test_a_model_that_is_not_named_is_the_first_listed_and_asked_for_once(
+    model: str | None,
+) -> None:
+    with OpenAIServer([says(ANSWER)], models=("first", "second")) as server:
+        endpoint = endpoint_at(server, model=model)
+        assert endpoint.known_model is None
+        endpoint.ask(CHAT, SCHEMA)
+        endpoint.ask(CHAT, SCHEMA)
+        assert endpoint.model == "first"
+        assert server.models_asked == 1
+
+
+def test_a_named_model_is_not_looked_up() -> None:
+    with OpenAIServer([says(ANSWER)]) as server:
+        endpoint_at(server, model="mine").ask(CHAT, SCHEMA)
+    assert server.models_asked == 0
+    assert server.chats[0]["model"] == "mine"
+
+
+def test_a_server_without_models_is_an_error_that_names_the_setting() -> None:
+    with (
+        OpenAIServer([says(ANSWER)], models=()) as server,
+        pytest.raises(EndpointError, match="AUTORESEARCH_LLM_MODEL"),
+    ):
+        endpoint_at(server).ask(CHAT, SCHEMA)
+
+
+def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out() -> None:
+    script = [
+        refuses(400, "use max_completion_tokens", param="max_tokens"),
+        refuses(400, "only the default", param="temperature"),
+        says(ANSWER),
+    ]
+    with OpenAIServer(script) as server:
+        endpoint = endpoint_at(server, max_tokens=77)
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+    last = server.chats[-1]
+    assert last["max_completion_tokens"] == 77
+    assert "max_tokens" not in last
+    assert "temperature" not in last
+
+
+# --- what is tried again ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refuses(429, "slow down", Retry_After="0"),
+        refuses(500),
+        refuses(503),
+        drops_mid_body(),
+        hangs(2),
+    ],
+    ids=["429", "500", "503", "dropped", "hang"],
+)
+def test_what_may_pass_is_tried_again(fault: Turn) -> None:
+    with OpenAIServer([fault, says(ANSWER)]) as server:
+        reply = endpoint_at(server, patience=SHORT).ask(CHAT, SCHEMA)
+    assert (reply.text, reply.error) == (ANSWER, None)
+    assert len(server.chats) == 2
+
+
+def test_retry_after_is_waited_for() -> None:
+    patience = Patience(timeout_s=5, deadline_s=10, wait=lambda _: 0.0)
+    with OpenAIServer([refuses(429, Retry_After="0.3"), says(ANSWER)]) as server:
+        endpoint = endpoint_at(server, model="tiny", patience=patience)
+        endpoint.schema_mode  # noqa: B018 - probed outside the stopwatch
+        began = time.monotonic()
+        endpoint.ask(CHAT, SCHEMA)
+        waited_s = time.monotonic() - began
+    assert 0.3 <= waited_s < 3
+
+
+def test_a_retry_after_past_the_deadline_is_not_waited_for() -> None:
+    with OpenAIServer([refuses(429, Retry_After="3600")]) as server:
+        began = time.monotonic()
+        with pytest.raises(EndpointError, match="HTTP 429"):
+            endpoint_at(server).ask(CHAT, SCHEMA)
+        assert time.monotonic() - began < 2
+    assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("", None), ("soon", None)],
+)
+def test_retry_after_in_seconds(header: str, seconds: float | None) -> None:
+    assert retry_after_s(header) == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (retry_after_s("Wed, 21 Oct 2215 07:28:00 GMT") or 0) > 1e9
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409])
+def test_other_refusals_are_final(status: int) -> None:
+    with OpenAIServer([refuses(status)]) as server:
+        endpoint = endpoint_at(server)
+        with pytest.raises(EndpointError, match=f"HTTP {status}"):
+            endpoint.ask(CHAT, SCHEMA)
+    assert len(server.chats) == 1
+
+
+def test_what_never_passes_ends_at_the_deadline() -> None:
+    patience = Patience(timeout_s=5, deadline_s=0.5, wait=lambda _: 0.05)
+    with OpenAIServer([refuses(502)]) as server:
+        began = time.monotonic()
+        # On a busy machine the last try may be the one that the deadline cuts short.
+        with pytest.raises(EndpointError, match=r"HTTP 502|did not answer within"):
+            endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
+        assert 0.3 < time.monotonic() - began < 3
+    assert len(server.chats) > 3
+
+
+def test_nobody_there() -> None:
+    endpoint = Endpoint(f"http://127.0.0.1:{unused_port()}/v1", "m", KEY, patience=SHORT)
+    with pytest.raises(EndpointError, match=r"cannot be reached .*refused.*check that it is"):
+        endpoint.ask(CHAT, SCHEMA)
+    began = time.monotonic()
+    with pytest.raises(EndpointError):
+        endpoint.ask(CHAT, SCHEMA)
+    assert time.monotonic() - began < SHORT.deadline_s
+
+
+# --- replies that are no answers ----------------------------------------------------------------
+
+CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
+@pytest.mark.parametrize(
+    ("turn", "error", "text"),
+    [
+        (says('{"a": ', finish_reason="length"), "cut off", '{"a": '),
+        (says(""), "empty", ""),
+        (says(" \n\t "), "empty", ""),
+        (says(None), "empty", ""),
+        (says(None, tool_calls=CALL, finish_reason="tool_calls"), "tool call", ""),
+        (sends(b'{"choices": [{"mess'), "not a chat completion", '{"choices": [{"mess'),
+        (sends(b"<html>gateway</html>"), "not a chat completion", "<html>gateway</html>"),
+        (sends_json({"choices": []}), "not a chat completion", '{"choices": []}'),
+        (sends(b"[1, 2]"), "not a chat completion", "[1, 2]"),
+        (sends(b"\xff\xfe"), "not a chat completion", "\ufffd\ufffd"),
+        (sends(b""), "not a chat completion", ""),
+    ],
+)
+def test_a_reply_that_is_no_answer_says_why_and_is_not_tried_again(
+    turn: Turn, error: str, text: str
+) -> None:
+    with OpenAIServer([turn]) as server:
+        reply = endpoint_at(server).ask(CHAT, SCHEMA)
+    assert reply.error is not None
+    assert error in reply.error
+    assert reply.text.strip() == text.strip()
+    assert len(server.chats) == 1
+
+
+def test_an_answer_among_the_thoughts_is_found() -> None:
+    with OpenAIServer([says("", reasoning_content=ANSWER)]) as server:
+        reply = endpoint_at(server).ask(CHAT, SCHEMA)
+    assert (reply.text, reply.error) == (ANSWER, None)
+
+
+def test_thoughts_beside_an_answer_are_ignored() -> None:
+    with OpenAIServer([says(ANSWER, reasoning_content="hm", tool_calls=CALL)]) as server:
+        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
+
+
+def test_ten_megabytes_of_white_space_are_not_read() -> None:
+    size = 10 << 20
+    patience = Patience(timeout_s=20, deadline_s=20)
+    with OpenAIServer([white_space(size)]) as server:
+        reply = endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
+        assert reply.error == f"the reply is longer than {MAX_BODY_BYTES:,} bytes"
+        assert len(server.chats) == 1
+        assert server.bytes_sent < size
+
+
+def test_a_compressed_reply_is_refused_unread() -> None:
+    with OpenAIServer([sends(b"\x1f\x8b", headers={"Content-Encoding": "gzip"})]) as server:
+        reply = endpoint_at(server).ask(CHAT, SCHEMA)
+    assert reply.error is not None
+    assert "compressed" in reply.error
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+def test_the_key_is_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    script = [says(f"my key is {KEY}"), refuses(401, f"Incorrect API key provided: {KEY}")]
+    with OpenAIServer(script) as server:
+        endpoint = endpoint_at(server)
+        assert endpoint.ask(CHAT, SCHEMA).text == "my key is [secret]"
+        with pytest.raises(EndpointError, match="AUTORESEARCH_LLM_API_KEY") as raised:
+            endpoint.ask(CHAT, SCHEMA)
+    for text in (str(raised.value), repr(raised.value), repr(endpoint), caplog.text):
+        assert KEY not in text
+
+
+def test_credentials_in_the_url_are_sent_and_not_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "modes.json"
+    with OpenAIServer([says(ANSWER), refuses(500)]) as server:
+        url = server.url.replace("http://", "http://me:hunter22@")
+        endpoint = Endpoint(f"{url}?token=abc", "tiny", patience=SHORT, modes_path=path)
+        endpoint.ask(CHAT, SCHEMA)
+        with pytest.raises(EndpointError) as raised:
+            endpoint.ask(CHAT, SCHEMA)
+    assert set(server.authorizations) == {"Basic bWU6aHVudGVyMjI="}
+    for text in (str(raised.value), repr(endpoint), path.read_text()):
+        assert "hunter22" not in text
+        assert "token=abc" not in text
+    assert "hunter22" not in caplog.text
+
+
+def test_without_a_key_none_of_the_environments_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
+    with OpenAIServer([says(ANSWER)]) as server:
+        Endpoint(server.url, "tiny", None, patience=QUICK).ask(CHAT, SCHEMA)
+    assert set(server.authorizations) == {"Bearer none"}
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://[::1"])
+def test_a_base_url_that_is_none(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"AUTORESEARCH_LLM_BASE_URL.*http://localhost:8000/v1"):
+        Endpoint(url, "m")

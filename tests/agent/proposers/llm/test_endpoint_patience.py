@@ -1,0 +1,86 @@
+"""How long a silent server is waited for, and how it gets back its good name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent.proposers.llm.endpoint import Endpoint, EndpointError
+from tests.support.endpoints import ANSWER, CHAT, LOOKING, SCHEMA, SHORT, endpoint_at
+from tests.support.openai_server import (
+    OpenAIServer,
+    Turn,
+    drips,
+    drops_mid_body,
+    hangs,
+    refuses,
+    says,
+    slowly,
+)
+
+
+@pytest.mark.parametrize("silence", [hangs(30), drips(30)], ids=["hang", "drip"])
+def test_silence_ends_at_the_deadline_and_then_costs_only_probation(silence: Turn) -> None:
+    with OpenAIServer([silence]) as server:
+        endpoint = endpoint_at(server, patience=SHORT)
+        endpoint.schema_mode  # noqa: B018 - probed while it still answers
+        server.looked_at = silence
+        first_s, second_s = (silent_for_s(endpoint, within) for within in ("2.5", "0.5"))
+        assert 2.0 < first_s < 8
+        assert second_s < first_s
+        # One answer restores it: a fault is tried again.
+        server.script = [says(ANSWER)]
+        assert endpoint.ask(CHAT, SCHEMA).error is None
+        server.script = [refuses(503), says(ANSWER)]
+        assert endpoint.ask(CHAT, SCHEMA).error is None
+
+
+def silent_for_s(endpoint: Endpoint, within_s: str) -> float:
+    began = time.monotonic()
+    with pytest.raises(EndpointError, match=rf"did not answer within {within_s} s"):
+        endpoint.ask(CHAT, SCHEMA)
+    return time.monotonic() - began
+
+
+def test_a_server_that_looks_well_is_not_on_probation() -> None:
+    """Its model was loading, say: it needs longer than probation and is given it."""
+    with OpenAIServer([hangs(30)]) as server:
+        endpoint = endpoint_at(server, model="tiny", patience=LOOKING)
+        endpoint.schema_mode  # noqa: B018
+        silent_for_s(endpoint, "2.5")
+        server.script = [slowly(says(ANSWER), 2 * SHORT.probation_s - 0.1)]
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+        assert server.models_asked == 2, "/models and /health/ready"
+
+
+@pytest.mark.parametrize(
+    "ill", [refuses(503), refuses(500), drops_mid_body()], ids=["503", "500", "dropped"]
+)
+def test_a_server_that_does_not_look_well_has_its_probation(ill: Turn) -> None:
+    with OpenAIServer([hangs(30)]) as server:
+        endpoint = endpoint_at(server, model="tiny", patience=SHORT)
+        endpoint.schema_mode  # noqa: B018
+        silent_for_s(endpoint, "2.5")
+        server.looked_at = ill
+        silent_for_s(endpoint, "0.5")
+
+
+def test_a_server_that_only_looks_well_gets_one_try_a_turn() -> None:
+    with OpenAIServer([hangs(30)]) as server:
+        endpoint = endpoint_at(server, patience=LOOKING)
+        endpoint.schema_mode  # noqa: B018
+        for within in ("2.5", "2.5", "1.5", "1.5"):
+            silent_for_s(endpoint, within)
+
+
+def test_probation_is_as_long_as_the_slowest_answer_needs() -> None:
+    """The server answers one question at a time, the look at it too."""
+    needs_s = 0.8  # more than probation, less than a request may take
+    with OpenAIServer([slowly(says(ANSWER), needs_s), hangs(30)]) as server:
+        endpoint = endpoint_at(server, patience=SHORT)
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+        silent_for_s(endpoint, "2.5")
+        server.looked_at = hangs(30)
+        server.script = [slowly(says(ANSWER), needs_s)]
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER

@@ -1,0 +1,254 @@
+"""The model's turn, against a real server: rails, repairs, records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.proposers.base import ProposerError
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
+from agent.proposers.llm.reply_form import proposal_schema
+from agent.proposers.llm.tokens import estimate_tokens
+from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw, remember
+from tests.support.openai_server import (
+    OpenAIServer,
+    Turn,
+    refuses,
+    says,
+    schema_of,
+    sends,
+    sends_json,
+)
+from trainer.spec import Budget
+
+QUICK = Patience(timeout_s=5, deadline_s=5, probation_s=1, wait=lambda _: 0.01)
+GOOD = raw({"lr": 0.004}, "a higher rate")
+
+
+def llm_at(server: OpenAIServer, **options: Any) -> LlmProposer:
+    endpoint = Endpoint(server.url, "tiny", "key-0123456789", patience=QUICK)
+    return LlmProposer(endpoint, RAILS, Prompter(Budget(), **options))
+
+
+def test_an_allowed_reply_is_offered_with_its_record() -> None:
+    with OpenAIServer([says(GOOD)]) as server:
+        offer = llm_at(server).propose(fresh_memory())
+    record = offer.record
+    assert offer.raw == GOOD
+    assert (record.kind, record.model, record.overrode, record.fallback) == (
+        "llm",
+        "tiny",
+        None,
+        None,
+    )
+    (attempt,) = record.attempts
+    assert attempt.raw == GOOD
+    assert attempt.verdict is not None
+    assert attempt.verdict.allowed
+    assert (attempt.mode, attempt.finish_reason) == ("json_schema", "stop")
+    assert (attempt.prompt_tokens, attempt.completion_tokens) == (101, 7)
+    assert record.latency_s >= attempt.latency_s > 0
+
+
+def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
+    memory = memory_of(20)
+    with OpenAIServer([says(GOOD)]) as server:
+        offer = llm_at(server).propose(memory)
+    prompt = Prompter(Budget()).prompt(memory)
+    (body,) = server.chats
+    assert [turn["content"] for turn in body["messages"]] == [
+        message.content for message in prompt.messages
+    ]
+    assert offer.record.prompt_sha256 == prompt.sha256
+    assert schema_of(body) == proposal_schema(RAILS.menu, RAILS.max_changes)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"```json\n{GOOD}\n```",
+        f"<think>rates are low: {{}}</think>\n{GOOD}",
+        f"  {GOOD}\n",
+    ],
+    ids=["fence", "think", "space"],
+)
+def test_wrappings_that_models_add_are_accepted(reply: str) -> None:
+    with OpenAIServer([says(reply)]) as server:
+        offer = llm_at(server).propose(fresh_memory())
+    assert offer.raw == reply
+    assert len(offer.record.attempts) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "rail"),
+    [
+        ("I would raise the learning rate.", "schema"),
+        (f"Here you are: {GOOD}", "schema"),
+        ('{"changes": {"lr": 0.0', "schema"),
+        (raw({"learning_rate": 0.1}), "menu"),
+        (raw({"lr": 99}), "range"),
+        (raw({"batch_size": 32, "seq_len": 256}), "cross"),
+        (raw({"lr": 0.001}), "novelty"),
+    ],
+)
+def test_a_refused_reply_is_repaired_by_showing_it_and_the_verdict(bad: str, rail: str) -> None:
+    with OpenAIServer([says(bad), says(GOOD)]) as server:
+        offer = llm_at(server).propose(fresh_memory())
+    refused, allowed = offer.record.attempts
+    assert refused.raw == bad
+    assert refused.verdict is not None
+    assert refused.verdict.rail == rail
+    assert allowed.verdict is not None
+    assert allowed.verdict.allowed
+    first, second = server.chats
+    *before, shown, asked = second["messages"]
+    assert before == first["messages"]
+    assert shown == {"role": "assistant", "content": bad}
+    assert refused.verdict.why in asked["content"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "error"),
+    [
+        (says(GOOD, finish_reason="length"), "cut off"),
+        (says(""), "empty"),
+        (sends(b"not json"), "not a chat completion"),
+        (says(None, tool_calls=[{"id": "1"}]), "tool call"),
+    ],
+)
+def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn, error: str) -> None:
+    with OpenAIServer([turn, says(GOOD)]) as server:
+        offer = llm_at(server).propose(fresh_memory())
+    unusable, allowed = offer.record.attempts
+    assert unusable.verdict is None
+    assert unusable.error is not None
+    assert error in unusable.error
+    assert allowed.error is None
+    assert unusable.error in server.chats[1]["messages"][-1]["content"]
+
+
+def test_three_refusals_end_the_turn_with_every_attempt_kept() -> None:
+    with OpenAIServer([says(raw({"lr": 99}))]) as server:
+        with pytest.raises(ProposerError, match=r"none of 3 replies of tiny .*lr = 99") as raised:
+            llm_at(server).propose(fresh_memory())
+        assert len(server.chats) == 3
+    rails = [attempt.verdict and attempt.verdict.rail for attempt in raised.value.attempts]
+    assert rails == ["range", "range", "range"]
+    assert raised.value.model == "tiny"
+    assert raised.value.prompt_sha256 == Prompter(Budget()).prompt(fresh_memory()).sha256
+
+
+def test_a_dead_endpoint_ends_the_turn_with_what_was_said_before() -> None:
+    with (
+        OpenAIServer([says("prose"), refuses(401)]) as server,
+        pytest.raises(ProposerError, match="HTTP 401") as raised,
+    ):
+        llm_at(server).propose(fresh_memory())
+    said, nothing = raised.value.attempts
+    assert said.raw == "prose"
+    assert (nothing.raw, nothing.verdict) == ("", None)
+    assert nothing.error is not None
+    assert "HTTP 401" in nothing.error
+
+
+def test_a_config_already_tried_is_refused() -> None:
+    memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
+    with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
+        offer = llm_at(server).propose(memory)
+    assert offer.record.attempts[0].verdict is not None
+    assert offer.record.attempts[0].verdict.rail == "novelty"
+    assert json.loads(offer.raw)["changes"] == {"lr": 0.005}
+
+
+def test_a_long_reply_is_kept_cut_and_shown_short() -> None:
+    with OpenAIServer([says("x" * 50_000), says(GOOD)]) as server:
+        offer = llm_at(server).propose(fresh_memory())
+    long = offer.record.attempts[0]
+    assert (len(long.raw), long.truncated) == (KEPT_CHARACTERS, True)
+    assert not offer.record.attempts[1].truncated
+    assert len(server.chats[1]["messages"][-2]["content"]) < 1000
+
+
+def test_a_suggestion_is_shown_and_recorded() -> None:
+    suggestion = {"norm": "rmsnorm"}
+    with OpenAIServer([says(GOOD)]) as server:
+        offer = llm_at(server).propose(fresh_memory(), suggestion)
+    assert offer.record.overrode == suggestion
+    assert '[{"knob": "norm", "value": "rmsnorm"}]' in server.chats[0]["messages"][-1]["content"]
+
+
+def test_the_users_directions_reach_the_model() -> None:
+    with OpenAIServer([says(GOOD)]) as server:
+        llm_at(server, program="Prefer rotary positions.").propose(fresh_memory())
+    assert "Prefer rotary positions." in server.chats[0]["messages"][0]["content"]
+
+
+# --- as long as the server's context ------------------------------------------------------------
+
+
+def too_long(context: int) -> Turn:
+    """As llama.cpp's server says it."""
+    return sends_json(
+        {"error": {"code": 400, "message": "request exceeds the context", "n_ctx": context}}, 400
+    )
+
+
+def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
+    memory = memory_of(60)
+    tells = {"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}
+    with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
+        assert llm_at(server).propose(memory).raw == GOOD
+    first, repair = server.chats
+    assert first["max_tokens"] == repair["max_tokens"] == 256
+    prompt = Prompter(Budget()).prompt(memory, context=2048)
+    assert [turn["content"] for turn in first["messages"]] == [m.content for m in prompt.messages]
+    whole = "".join(turn["content"] for turn in repair["messages"])
+    assert estimate_tokens(whole) + 256 <= 2048, "the first repair fits as well"
+
+
+def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length() -> None:
+    memory = memory_of(60)
+    with OpenAIServer([too_long(2048), says(GOOD), says(GOOD)]) as server:
+        llm = llm_at(server)
+        offer = llm.propose(memory)
+        llm.propose(memory)
+    assert len(offer.record.attempts) == 1
+    long, short, next_turn = (chat["messages"] for chat in server.chats)
+    assert sum(len(turn["content"]) for turn in short) < sum(len(t["content"]) for t in long)
+    assert short == next_turn, "from then on it is known"
+    assert offer.record.prompt_sha256 == Prompter(Budget()).prompt(memory, context=2048).sha256
+
+
+def test_a_server_that_refuses_even_that_ends_the_turn() -> None:
+    with OpenAIServer([too_long(2048)]) as server:
+        with pytest.raises(ProposerError, match=r"HTTP 400.*--prompt-tokens") as raised:
+            llm_at(server).propose(memory_of(60))
+        assert len(server.chats) == 2
+    (attempt,) = raised.value.attempts
+    assert attempt.error is not None
+
+
+def test_a_server_too_short_for_the_menu_ends_the_turn_in_one_sentence() -> None:
+    with (
+        OpenAIServer([says(GOOD)], tells={"max_model_len": 512}) as server,
+        pytest.raises(ProposerError, match=r"context of 512 tokens.*--prompt-tokens"),
+    ):
+        llm_at(server).propose(fresh_memory())
+
+
+def test_what_a_reply_restates_costs_it_nothing() -> None:
+    """As the smallest models do: all of the reference, and one change."""
+    memory = fresh_memory()
+    everything = MENU.knob_values(memory.reference) | {"lr": 0.004}
+    with OpenAIServer([says(raw(everything))]) as server:
+        offer = llm_at(server).propose(memory)
+    assert len(offer.record.attempts) == 1
+    checked = RAILS.check(offer.raw, memory.reference)
+    assert checked.proposal is not None
+    assert checked.proposal.changes == {"lr": 0.004}
+    assert len(checked.proposal.restated) == len(MENU.knobs) - 1

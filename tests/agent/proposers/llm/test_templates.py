@@ -1,0 +1,113 @@
+"""A person's own prompt templates: sandboxed, bounded, and every mistake a sentence."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.proposers.base import ProposerError
+from agent.proposers.llm.templates import Template, load_templates
+from autoresearch.errors import AutoresearchError, SettingsError
+
+NAME = "repair.md.j2"
+KNOWN = {NAME: {"why", "max_changes", "items"}}
+VALUES = {"why": "it was not JSON", "max_changes": 3, "items": [1, 2]}
+
+
+def loaded(folder: Path, text: str) -> Template:
+    (folder / NAME).write_text(text)
+    return load_templates(folder, KNOWN)[NAME]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "''.__class__.__mro__[1].__subclasses__()",
+        "why.__class__.__init__.__globals__",
+        "cycler.__init__.__globals__.os.environ",
+        "self.__init__.__globals__",
+        "lipsum.__globals__['os'].popen('id').read()",
+        "why | attr('__class__')",
+        "'{0.__class__}'.format(why)",
+        "items.append(3)",
+        "[].append(why)",
+    ],
+)
+def test_a_template_reaches_no_python(tmp_path: Path, expression: str) -> None:
+    with pytest.raises(AutoresearchError, match=r"prompt template .*repair.md.j2.* mend it"):
+        print(loaded(tmp_path, "{{ " + expression + " }}").render(VALUES))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 9 ** 9 ** 9 }}",
+        "{{ 'x' * 10 ** 12 }}",
+        "{{ 10 ** 12 * 'x' }}",
+        "{{ [0] * 10 ** 12 }}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ 1 / 0 }}",
+        "{{ why + 1 }}",
+        "{{ why ** 2 }}",
+        "{{ max_changes.nothing.at_all }}",
+        "{{ items[7] + 1 }}",
+        "{% include 'other' %}",
+        "{% extends why %}",
+        "{% import 'os' as os %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ why | nothing }}",
+        "{{ why | value(1, 2, 3) }}",
+        "{% for %}",
+        "{{ nothing }}",
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{% if why %}" * 200 + "{% endif %}" * 200,
+    ],
+)
+def test_whatever_a_template_does_wrong_is_one_sentence(tmp_path: Path, text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(AutoresearchError) as caught:
+        loaded(tmp_path, text).render(VALUES)
+    said = str(caught.value)
+    assert said.isprintable()
+    assert len(said) < 500 + len(str(tmp_path))
+    assert time.process_time() - began < 10
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.text(st.sampled_from("{}%#|()[]'\" .ab1+-*/~wyhitemsfornd\n"), max_size=60))
+def test_any_text_is_a_template_or_one_sentence(tmp_path: Path, text: str) -> None:
+    try:
+        rendered = loaded(tmp_path, text).render(VALUES)
+    except (SettingsError, ProposerError) as error:
+        assert str(error).isprintable()
+    else:
+        assert rendered.endswith("\n")
+
+
+def test_an_ordinary_template_is_rendered(tmp_path: Path) -> None:
+    text = "{% for item in items %}{{ '-' * 3 }} {{ item ** 2 }}\n{% endfor %}{{ 0.0012 | value }}"
+    assert loaded(tmp_path, text).render(VALUES) == "--- 1\n--- 4\n0.0012\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "no regular file but a device or a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "no regular file but a device or a pipe"),
+        (lambda path: path.write_bytes(b"\xff"), "invalid start byte"),
+        (lambda path: path.write_text("x" * (2 << 20)), "larger than 1 MiB"),
+        (lambda path: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_what_is_no_template_is_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], object], why: str
+) -> None:
+    make(tmp_path / NAME)
+    with pytest.raises(SettingsError, match=f"{NAME} cannot be used .*{why}.*; mend it"):
+        load_templates(tmp_path, KNOWN)

@@ -1,0 +1,41 @@
+"""The settings a campaign is resumed with are those it was begun with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import load_menu
+from agent.search.campaign_settings import new_settings, resumed_settings
+from tests.support.rows import campaign_row
+
+
+@pytest.mark.parametrize(("z_keep", "max_runs", "bar"), [(1.3, 4, 0.35), (3.5, 4, -0.75)])
+def test_rules_that_implied_the_first_pair_s_bar_go_on_doing_so(
+    z_keep: float, max_runs: int, bar: float, tmp_path: Path
+) -> None:
+    """In 0.2.0 it followed from the other rules, and campaign.toml did not name it."""
+    chosen = {"z_keep": z_keep, "max_runs": max_runs}
+    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", chosen)
+    lines = begun.to_toml().splitlines(keepends=True)
+    older = "".join(line for line in lines if not line.startswith(("first_drop", "z_drop")))
+    (tmp_path / "campaign.toml").write_text(older)
+    assert resumed_settings(tmp_path, campaign_row(), {}).first_drop == pytest.approx(bar)
+
+
+def test_a_bar_of_its_own_stays(tmp_path: Path) -> None:
+    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"z_keep": 3.5, "first_drop": 0.2})
+    (tmp_path / "campaign.toml").write_text(begun.to_toml())
+    assert resumed_settings(tmp_path, campaign_row(), {}).first_drop == 0.2
+
+
+@pytest.mark.parametrize(("said", "bar"), [(0.2, 0.2), (None, 1 - 3.5 / 2)])
+def test_a_lost_campaign_toml_takes_no_bar_with_it(
+    said: float | None, bar: float, tmp_path: Path
+) -> None:
+    """The first row says it; one older than that says the rules that implied it."""
+    menu = load_menu("cpu-tiny").toml
+    rules = {"z_keep": 3.5, "max_runs": 4, "first_drop": said}
+    row = campaign_row().model_copy(update={"menu_toml": menu} | rules)
+    assert resumed_settings(tmp_path, row, {}).first_drop == pytest.approx(bar)

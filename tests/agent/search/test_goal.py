@@ -1,0 +1,61 @@
+"""A campaign ends at the first of what was asked for, earlier sittings counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from agent.search.goal import DEFAULT_ITERATIONS, Goal, Work
+from autoresearch.errors import SettingsError
+from tests.support.configs import config
+from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
+from trajectory.rows import Row
+
+
+def journal() -> Iterator[Row]:
+    """Two baseline runs and one iteration of two trials."""
+    yield campaign_row()
+    yield baseline_row(1, 4.2, 0)
+    yield baseline_row(2, 4.3, 1)
+    other = config(lr=2e-3)
+    yield iteration_row(1, other, tuple(trial(n, other, n, ok(4.1)) for n in (3, 4)))
+
+
+def test_work_is_counted_from_the_journal() -> None:
+    work = Work.of(journal())
+    wall_s = next(row.wall_s for row in journal() if row.kind == "iteration")
+    assert (work.iterations, work.trials) == (1, 4)
+    assert work.hours == pytest.approx((2 * 3.65 + wall_s) / 3600)
+
+
+@pytest.mark.parametrize(
+    ("goal", "says"),
+    [
+        (Goal(iterations=1), "the goal of 1 iteration is reached"),
+        (Goal(iterations=9, trials=4), "the goal of 4 trials is reached (4 trials)"),
+        (Goal(hours=0.001), "the goal of 0.001 h is reached"),
+        (Goal(iterations=2, trials=5, hours=1), None),
+        (Goal(), None),
+    ],
+)
+def test_what_is_reached_is_named(goal: Goal, says: str | None) -> None:
+    reached = goal.reached(Work.of(journal()))
+    assert reached == says if says is None else says in (reached or "")
+
+
+@pytest.mark.parametrize("hours", [math.nan, math.inf])
+def test_hours_that_never_end_are_refused(hours: float) -> None:
+    with pytest.raises(SettingsError, match="no length of time"):
+        Goal.asked(None, None, hours)
+
+
+def test_the_baseline_alone_is_a_goal() -> None:
+    assert Goal(iterations=0).reached(Work()) == "the baseline is measured"
+
+
+def test_a_hundred_iterations_where_nothing_is_asked_for() -> None:
+    assert Goal.asked(None, None, None) == Goal(iterations=DEFAULT_ITERATIONS)
+    assert Goal.asked(None, 300, None) == Goal(trials=300)
+    assert str(Goal.asked(5, None, 8)) == "5 iterations or 8 h of work"

@@ -1,0 +1,62 @@
+"""The screen says when trials have become slow, once, and is silent otherwise."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agent.search.pace import Pace
+from agent.workbench.display import PlainDisplay, Progress
+from tests.support.configs import config
+from tests.support.rows import failed, ok, trial
+from trajectory.rows import TrialRecord
+
+
+def record(step_ms: float, lr: float = 1e-3, **changes: Any) -> TrialRecord:
+    return trial(1, config(lr=lr), 0, ok(4.2, step_ms=step_ms, **changes))
+
+
+def test_slow_trials_of_one_config_are_told_of_once() -> None:
+    pace = Pace()
+    assert [pace.ended(record(ms)) for ms in (40, 45, 100, 130)] == [None] * 4
+    told = pace.ended(record(200))
+    assert told is not None
+    assert told.startswith("trials take 5.0 times what they took (200 ms a step, 40 before): ")
+    assert "--threads 1" in told
+    assert "load" in told
+    assert pace.ended(record(300)) is None
+    assert pace.ended(record(50)) is None
+    assert pace.ended(record(300)) is None
+    assert pace.ended(record(300)) is not None, "slow again"
+
+
+def test_another_config_may_take_longer_by_its_size() -> None:
+    pace = Pace()
+    pace.ended(record(40, params=1_000_000))
+    for number in range(5):
+        larger = record(40 * 20, lr=1e-4 * (1 + number), params=10_000_000)
+        assert pace.ended(larger) is None, "twice as slow for its size"
+    told = [pace.ended(record(400, lr=2e-3 + n * 1e-4, params=1_000_000)) for n in range(2)]
+    assert told[0] is None
+    assert told[1] is not None
+
+
+def test_a_failure_says_nothing_of_speed() -> None:
+    pace = Pace()
+    for _ in range(5):
+        assert pace.ended(trial(1, config(), 0, failed())) is None
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_it_is_on_the_screen(tmp_path: Path, slow: bool) -> None:
+    said = StringIO()
+    campaign: Any = SimpleNamespace()
+    display = PlainDisplay(Console(file=said, width=300), Progress(campaign, 10))
+    for step_ms in (40, 400 if slow else 41, 400 if slow else 42):
+        display.trial_ended(record(step_ms))
+    assert ("times what they took" in said.getvalue()) is slow

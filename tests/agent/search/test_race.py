@@ -1,0 +1,102 @@
+"""Every decision says by which rules it was made, also where nothing could be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agent.judge import Rules
+from agent.search.race import Race
+from tests.support.configs import config
+from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
+from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise
+from trajectory.rows import Decision, Role, TrialRecord
+
+RULES = Rules(z_keep=1.7, z_drop=0.9, max_runs=3)
+REFERENCE, CANDIDATE = config(), config(lr=2e-3)
+Score = Callable[[Config, int], TrialOk | TrialFailed]
+
+
+class Scored:
+    """Runs trials by looking their results up."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self._number = 100
+        self.curves: dict[str, list[CurvePoint]] = {}
+
+    def curve(self, trial_id: str) -> list[CurvePoint]:
+        return self.curves.get(trial_id, [])
+
+    def run(self, of: Config, seed: int, role: Role, prune: PruneRule | None = None) -> TrialRecord:
+        self._number += 1
+        return trial(self._number, of, seed, self._score(of, seed), role)
+
+
+def decide(score: Score) -> Decision:
+    evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
+    race = Race(
+        runner=Scored(score),
+        evidence=evidence,
+        noise=Noise(sigma=0.05, dof=4, sigma_d=0.05),
+        rules=RULES,
+        reference=REFERENCE,
+        candidate=CANDIDATE,
+        first_seed=0,
+        prune=None,
+    )
+    return race.run().decision
+
+
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (lambda of, seed: failed() if of == CANDIDATE else ok(4.2), "failed on seed 0"),
+        (lambda of, seed: failed(), "failed on every seed"),
+        (lambda of, seed: ok(4.0 if of == CANDIDATE else 4.2), "better"),
+        (lambda of, seed: ok(4.4 if of == CANDIDATE else 4.2), "not better"),
+    ],
+)
+def test_the_rules_are_in_every_decision(score: Score, says: str) -> None:
+    decision = decide(score)
+    assert says in decision.explanation
+    assert (decision.z_keep, decision.z_drop, decision.max_runs) == (1.7, 0.9, 3)
+    assert decision.reference_hash == REFERENCE.config_hash
+
+
+def point(loss: float) -> CurvePoint:
+    return CurvePoint(step=1, tokens=64, loss=loss, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ours", "runs", "says"),
+    [(5.25, 1, "no effect: the same curve"), (5.2500001, 2, "not better"), (None, 2, "not better")],
+)
+def test_a_change_without_effect_ends_after_one_run(
+    ours: float | None, runs: int, says: str
+) -> None:
+    """The same score alone proves nothing: the curves must be there, and equal to the last bit."""
+    rows = [campaign_row(), *(baseline_row(n + 1, 4.2, n) for n in range(4))]
+    evidence = Evidence(rows)
+    runner = Scored(lambda of, seed: ok(4.2))
+    runner.curves = {"t000001": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
+    outcome = Race(
+        runner=runner,
+        evidence=evidence,
+        noise=Noise(sigma=0.05, dof=4, sigma_d=0.05),
+        rules=RULES,
+        reference=REFERENCE,
+        candidate=CANDIDATE,
+        first_seed=0,
+        prune=None,
+    ).run()
+    assert len(outcome.trials) == runs
+    assert says in outcome.decision.explanation
+    assert outcome.decision.no_effect is (runs == 1)
+    if runs == 1:
+        row = iteration_row(1, CANDIDATE, outcome.trials, decision=outcome.decision)
+        evidence.add(row)
+        assert evidence.configs[CANDIDATE.config_hash].same_as == REFERENCE.config_hash

@@ -1,0 +1,100 @@
+"""A trial's directory is accounted for exactly when some row names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.search.stopping import StopRequest
+from agent.search.trials import TrialRunner
+from tests.support.configs import config
+from tests.support.trials import trial_ok, trial_spec
+from trainer.isolation.supervisor import Finished
+from trainer.isolation.trial_files import TrialFiles
+from trainer.spec import Budget, Config, CurvePoint, TrialSpec
+from trajectory.rows import Role, TrialRecord
+
+LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
+
+
+class Instant:
+    """An executor whose trials are over at once, as real ones leave their directories."""
+
+    def run(
+        self,
+        spec: TrialSpec,
+        trial_dir: Path,
+        *,
+        on_point: Callable[[CurvePoint], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> Finished:
+        TrialFiles(spec, trial_dir).close()
+        (trial_dir / "result.json").write_text(trial_ok(spec).model_dump_json())
+        return Finished(trial_ok(spec), 1.0)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+
+def short(of: Config, seed: int) -> TrialSpec:
+    return trial_spec(trial_id="", config=of, seed=seed)
+
+
+def runner(directory: Path, accounted: set[str]) -> TrialRunner:
+    return TrialRunner(directory, short, Instant(), accounted, StopRequest(), Silent())
+
+
+@pytest.fixture
+def trials(tmp_path: Path) -> Path:
+    """Three finished short trials on seeds 0 to 2, a finished long one, one cut short."""
+    made = runner(tmp_path / "trials", set())
+    for seed in range(3):
+        made.run(config(), seed, "candidate")
+    executor = Instant()
+    executor.run(
+        short(config(), 0).model_copy(update={"trial_id": "t000004", **LONG}),
+        tmp_path / "trials" / "t000004",
+    )
+    (tmp_path / "trials" / "t000005").mkdir()
+    (tmp_path / "trials" / "t000005" / "spec.json").write_text("{")
+    return tmp_path / "trials"
+
+
+def test_what_no_row_names_is_left_over_however_its_number_stands(trials: Path) -> None:
+    """A row about a later trial, of a baseline added on resumption say, hides no earlier one."""
+    again = runner(trials, {"t000001", "t000003"})
+    found = again.leftovers
+    assert {name for name, _ in found.finished.values()} == {"t000002", "t000004"}
+    assert found.unfinished == ["t000005"]
+
+
+def test_what_rows_name_is_not_left_over(trials: Path) -> None:
+    again = runner(trials, {f"t{number:06d}" for number in range(1, 6)})
+    assert (again.leftovers.finished, again.leftovers.unfinished) == ({}, [])
+
+
+def test_a_finished_one_is_taken_up_where_its_spec_is_asked_for(trials: Path) -> None:
+    again = runner(trials, {"t000001", "t000003", "t000005"})
+    assert again.run(config(), 1, "candidate").trial_id == "t000002"
+    assert again.run(config(), 1, "candidate").trial_id == "t000006"
+    assert again.taken_up == {"t000002"}
+
+
+def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:
+    again = runner(trials, {"t000005"})
+    given_up = again.leftovers.give_up(lambda spec: spec.budget == Budget())
+    assert sorted(given_up) == ["t000001", "t000002", "t000003"]
+    assert [name for name, _ in again.leftovers.finished.values()] == ["t000004"]
+    assert again.leftovers.give_up(lambda spec: spec.budget == Budget()) == []
+
+
+def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
+    assert runner(trials, set()).run(config(), 9, "candidate").trial_id == "t000006"
+    assert runner(trials, {"t1000000"}).run(config(), 8, "candidate").trial_id == "t1000001"

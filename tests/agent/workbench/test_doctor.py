@@ -1,0 +1,143 @@
+"""What the doctor says of Megatron-Core, of compiling and of the endpoint."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent.settings.environment import Environment
+from agent.workbench.doctor import Check, compilation, endpoint, examine, megatron
+from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
+from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+from trainer.backends.versions import Trio
+
+
+@pytest.mark.parametrize(
+    ("trio", "state", "found"),
+    [
+        (Trio("2.13.0", None, None), "note", "not installed"),
+        (Trio("2.13.0", "0.16.1", None), "good", "megatron-core 0.16.1, no transformer-engine"),
+        (Trio("2.13.0", "0.16.1", "2.11.0"), "good", "transformer-engine 2.11.0"),
+        (Trio("2.13.0", "0.17.0", "2.9.0"), "note", "does not work with transformer-engine 2.9.0"),
+        (Trio("2.13.0", "0.15.0", None), "note", "is older than any"),
+    ],
+)
+def test_the_trio_is_judged_by_what_is_installed(trio: Trio, state: str, found: str) -> None:
+    check = megatron(trio)
+    assert check.state == state
+    assert found in check.found
+
+
+def test_a_missing_compiler_is_named() -> None:
+    assert compilation(None).state == "good"
+    check = compilation("Triton")
+    assert check.state == "note", "trials run without it"
+    assert "needs Triton" in check.found
+
+
+def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:
+    names = [check.name for check in examine(Environment(data_dir=tmp_path), tmp_path)]
+    assert names.index("device") < names.index("megatron") < names.index("sandbox")
+    assert ("compiler" in names) == torch.cuda.is_available()
+
+
+def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, dict[str, Any]]:
+    """Run the command where the stand-in for libcuda is found; its exit code and device check."""
+    environ = {**machine.environ(**told), "AUTORESEARCH_DATA_DIR": str(tmp_path / "data")}
+    command = [sys.executable, "-c", "from agent.cli import main; main()", "doctor", "--json"]
+    ended = subprocess.run(
+        [*command, "--runs", str(tmp_path)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = json.loads(ended.stdout)["checks"]
+    return ended.returncode, next(check for check in checks if check["name"] == "device")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask")
+@pytest.mark.parametrize(
+    ("ends", "state", "found"),
+    [
+        ("304", "bad", "cuInit returned 304 (CUDA_ERROR_OPERATING_SYSTEM): the system refused"),
+        ("100", "note", "cuInit returned 100 (CUDA_ERROR_NO_DEVICE): the driver sees no GPU"),
+        ("segv", "bad", "CUDA did not start on cuda (killed by SIGSEGV)"),
+        ("0", "note", "is a build without CUDA; install one"),
+    ],
+)
+def test_the_doctor_starts_cuda_in_the_sandbox(
+    ends: str, state: str, found: str, tmp_path: Path
+) -> None:
+    """A torch without CUDA, as here, is the last thing to stand in the way."""
+    (tmp_path / "library").mkdir()
+    machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
+    code, check = doctor_on(machine, tmp_path, ends=ends)
+    assert (check["state"], code) == (state, 1 if state == "bad" else 0)
+    assert found in check["found"]
+
+
+# --- the endpoint -------------------------------------------------------------------------------
+
+PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": 0.004}]}'
+
+
+def asked_of(url: str, **settings: Any) -> Check:
+    return endpoint(Environment(llm_base_url=url, **settings))
+
+
+def test_an_endpoint_is_asked_for_one_completion_in_its_mode() -> None:
+    tells = {"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}
+    with OpenAIServer([says(PROPOSAL)], honours=["json_object.schema"], tells=tells) as server:
+        check = asked_of(server.url)
+    assert check.state == "good"
+    for said in (
+        "serves tiny",
+        "mode json_object.schema",
+        "context 4,096 tokens",
+        " s (",
+        "tokens/s",
+    ):
+        assert said in check.found
+    (chat,) = server.chats
+    assert chat["response_format"]["schema"]["required"] == ["reason", "changes"]
+
+
+def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    check = asked_of(f"http://127.0.0.1:{port}/v1", llm_model="mine")
+    assert check.state == "note"
+    assert "cannot be reached" in check.found
+
+
+@pytest.mark.parametrize(
+    ("turn", "found"),
+    [
+        (refuses(400, "no such model"), "no such model"),
+        (says("I would raise it."), "not one JSON object"),
+        (says('{"reason": "x', finish_reason="length"), "cut off"),
+        (hangs(30), "did not answer within 1 s"),
+    ],
+)
+def test_an_endpoint_that_does_not_propose_is_noted(turn: Turn, found: str) -> None:
+    with OpenAIServer([turn]) as server:
+        check = asked_of(server.url, llm_model="tiny", llm_timeout_s=1)
+    assert check.state == "note"
+    assert found in check.found
+
+
+def test_a_context_too_short_is_noted() -> None:
+    with OpenAIServer([says(PROPOSAL)], tells={"max_model_len": 1024}) as server:
+        check = asked_of(server.url)
+    assert check.state == "note"
+    assert "context 1,024 tokens" in check.found
+    assert "start it with 2,048 or more" in check.found

@@ -1,0 +1,74 @@
+"""A file that somebody named is read whole, or refused at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import load_menu
+from agent.proposers.choice import _text as read_program
+from agent.settings.campaign import CampaignSettings
+from autoresearch.errors import (
+    AutoresearchError,
+    CorpusError,
+    EnvelopeError,
+    HandoffError,
+    MenuError,
+    SettingsError,
+    TargetError,
+)
+from autoresearch.given_file import read_given
+from funnel.forecast.band import read_forecast
+from funnel.forecast.cloud_log import TokenCount, read_cloud_log
+from funnel.target.plain_recipe import recipe_config
+from trainer.envelope import Envelope
+
+READERS = [
+    (read_program, SettingsError),
+    (lambda path: load_menu(str(path)), MenuError),
+    (CampaignSettings.from_toml, SettingsError),
+    (recipe_config, TargetError),
+    (read_forecast, HandoffError),
+    (Envelope.load, EnvelopeError),
+    (lambda path: read_cloud_log(path, TokenCount(1, 1)), HandoffError),
+]
+
+
+def test_a_file_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    (tmp_path / "link").symlink_to("file")
+    assert read_given(tmp_path / "link", 1000) == b"x" * 1000
+    with pytest.raises(OSError, match="larger than 0 MiB"):
+        read_given(tmp_path / "file", 999)
+
+
+@pytest.mark.parametrize(("read", "error"), READERS)
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+def test_what_has_no_end_is_refused_at_once(
+    tmp_path: Path, read: object, error: type[AutoresearchError], kind: str
+) -> None:
+    path = tmp_path / "given.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert callable(read)
+    with pytest.raises(error) as caught:
+        read(path)
+    assert path.name in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600 << 10  # KiB
+
+
+def test_a_tokenizer_that_has_no_end_is_refused(tmp_path: Path) -> None:
+    from trainer.corpus.tokenization import FileRecipe
+
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(CorpusError, match="no regular file but a device or a pipe"):
+        FileRecipe(tmp_path / "tokenizer.json")

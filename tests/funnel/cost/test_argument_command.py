@@ -1,0 +1,143 @@
+"""What the command prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.launch.cost import app
+from autoresearch.errors import AutoresearchError
+from tests.funnel.cost.test_argument import write_campaign
+from tests.support.campaigns import Toy
+
+
+def run(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, arguments, env=environment)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, arguments, env=environment)
+    assert isinstance(result.exception, AutoresearchError), result.output
+    assert result.stdout == ""
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def test_the_environment_and_set_give_rates_and_set_wins() -> None:
+    other_name = {"H100_HOURLY_USD": "4", "AUTORESEARCH_USD_PER_KWH": "0.5"}
+    rates = json.loads(run("--json", "--set", "h100_hourly_usd=3", **other_name))["rates"]
+    assert rates["h100_hourly_usd"] == 3
+    assert rates["kwh_usd"] == 0.5, "one price of electricity under both its names"
+    assert json.loads(run("--json", KWH_USD="0.25", **other_name))["rates"]["kwh_usd"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("KWH_USD", "abc"),
+        ("KWH_USD", "-1"),
+        ("H100_HOURLY_USD", "nan"),
+        ("H200_HOURLY_USD", "inf"),
+        ("SPARK_LIFE_YEARS", "0"),
+        ("SPARK_CAPEX_USD", "-5"),
+        ("ITER_SECONDS", ""),
+        ("CAMPAIGN_ITERS", "2.5"),
+        ("FINAL_NODE_HOURS", "-1"),
+        ("WRONG_PICK_RATE", "1.5"),
+    ],
+)
+def test_a_bad_rate_is_one_sentence_that_names_it(variable: str, value: str) -> None:
+    for command in (("--json",), ("cluster",), ("--set", f"{variable}={value}")):
+        environment = {} if "--set" in command else {variable: value}
+        said = refusal(*command, **environment)
+        assert said.startswith(f"{variable} ")
+        assert repr(value) in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("--set", "KWH=1"), "KWH"),
+        (("--set", "KWH_USD"), "--set KWH_USD has no value"),
+        (("--campaign", "nowhere"), "nowhere"),
+        (("cluster", "--gpus", "0"), "gpus"),
+        (("cluster", "--unit-tflops", "-1"), "unit_tflops"),
+        (("cluster", "--scaling", "2"), "scaling"),
+        (("cluster", "--scaling", "1e-320"), "scaling"),
+        (("cluster", "--unit-tflops", "1e-320"), "unit_tflops"),
+        (("cluster", "--gpus", "9" * 400), "gpus"),
+        (("timeline", "--phase", f"{'9' * 400}:1"), "cannot be read"),
+        (("timeline", "--phase", "8192:0.5"), "add up to 0.5"),
+        (("timeline", "--target", "nothing"), "nothing"),
+        (("timeline", "--params", "-1"), "--params"),
+    ],
+)
+def test_nonsense_is_refused_by_name(arguments: tuple[str, ...], names: str) -> None:
+    assert names in refusal(*arguments)
+
+
+def test_options_before_a_subcommand_are_not_swallowed() -> None:
+    assert CliRunner().invoke(app, ["--json", "cluster"]).exit_code == 2
+
+
+def test_a_person_reads_value_and_formula_on_one_line() -> None:
+    lines = run().splitlines()
+    (savings,) = [line for line in lines if "expected savings" in line]
+    assert "$1,678.99" in savings
+    assert "p × F − S" in savings
+    assert any("WRONG_PICK_RATE" in line for line in lines[lines.index("assumed") :])
+
+
+def test_a_campaign_stands_beside_the_cloud(tmp_path: Path) -> None:
+    said = run("--campaign", str(write_campaign(tmp_path / "c", metered=False)))
+    assert "2 iterations 7.4 s, baseline 7.3 s, long runs (1) 20.0 s" in said
+    assert "no energy was metered" in said
+    assert "a node of 8 H100" in said
+
+
+def test_the_monthly_and_the_phase_table_in_text_and_json() -> None:
+    monthly = json.loads(run("cluster", "--json"))
+    assert monthly["monthly_usd"]["rented_usd"] == 14610
+    assert monthly["pays_within_life"] is False
+    assert "break-even month" in run("cluster")
+    arguments = ("--phase", "8192:0.9", "--phase", "65536:0.1", "--units", "16")
+    phases = json.loads(run("timeline", "--json", *arguments))
+    assert [plan["seq_len"] for plan in phases["phases"]] == [8192, 65536]
+    assert phases["days"] == pytest.approx(sum(plan["days"] for plan in phases["phases"]))
+    text = run("timeline", *arguments)
+    assert "65,536" in text
+    assert "sharded over" in text
+
+
+def test_the_installed_command(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    assert "$1,678.99" in toy.run("cost").stdout
+    toy.environment["WRONG_PICK_RATE"] = "half"
+    done = toy.run("cost")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "error: WRONG_PICK_RATE is 'half', and should be a valid number\n"
+
+
+def test_published_keys_are_kept_where_they_mean_the_same() -> None:
+    def keys(*more: str) -> str:
+        return run("--json", *more)
+
+    assert '"h100_8gpu_node_target_scale_60x"' in keys()
+    assert '"8xh100_one_week"' in keys()
+    other = keys("--set", "TARGET_SCALE=30", "--set", "FINAL_NODE_HOURS=100")
+    assert "target_scale_60x" not in other
+    assert '"h100_8gpu_node_target_scale"' in other
+    assert '"8xh100_100_hours"' in other
+
+
+def test_a_gpu_without_a_rate_is_compared_at_the_price_that_is_given() -> None:
+    told = json.loads(run("cluster", "--gpu", "b200", "--hourly-usd", "5", "--gpus", "2", "--json"))
+    assert told["monthly_usd"]["rented_usd"] == pytest.approx(2 * 5 * 730.5)
+    assert "--hourly-usd" in refusal("cluster", "--gpu", "b200")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autoresearch.errors import HandoffError
+from funnel.forecast.fall import FallBand, fit_fall
+from tests.support.configs import config
+from tests.support.stressed import curve, law
+
+OF = config()
+TRUE = law()
+SEEN = np.geomspace(60, 480, 8) * OF.tokens_per_step
+BEYOND = np.geomspace(4, 64, 5) * 500 * OF.tokens_per_step
+
+
+def band(seed: int, *, runs: int = 2, level_sd: float = 0.01, noise: float = 0.1) -> FallBand:
+    curves = [
+        curve(OF, TRUE, seed=10 * seed + run, level_sd=level_sd, noise=noise) for run in range(runs)
+    ]
+    return fit_fall(curves, warmup=OF.lr_warmup, run_sd=level_sd, seed=0)
+
+
+def share_inside(of: FallBand, tokens: np.ndarray) -> float:
+    low, _, high = of.quantiles(tokens)
+    truth = np.array([TRUE(t) for t in tokens])
+    return float(((low <= truth) & (truth <= high)).mean())
+
+
+def test_the_band_holds_the_truth_about_as_often_as_it_says() -> None:
+    bands = [band(seed) for seed in range(40)]
+    assert np.mean([share_inside(b, SEEN) for b in bands]) > 0.9
+    assert np.mean([share_inside(b, BEYOND) for b in bands]) > 0.9
+
+
+def test_the_band_is_not_so_wide_that_it_says_nothing() -> None:
+    low, _, high = band(0).quantiles(SEEN)
+    assert (high / low < 1.1).all()
+
+
+def test_doubt_grows_beyond_what_was_seen_and_never_upwards() -> None:
+    found = band(1)
+    low, _, high = found.quantiles(BEYOND)
+    seen_low, _, seen_high = found.quantiles(np.array([float(found.fall.to_tokens)]))
+    assert (np.diff(np.log(high / low)) > 0).all()
+    assert (high <= seen_high[0] * (1 + 1e-9)).all()
+    assert (low < seen_low[0]).all()
+
+
+def test_more_noise_is_a_wider_band() -> None:
+    def width(noise: float) -> float:
+        low, _, high = band(2, noise=noise, level_sd=0.001).quantiles(SEEN)
+        return float(np.log(high / low).mean())
+
+    assert width(0.3) > 2 * width(0.03)
+
+
+def test_one_run_will_do_and_the_same_seed_gives_the_same_band() -> None:
+    one, again = band(3, runs=1), band(3, runs=1)
+    assert one.fall == again.fall
+    assert np.array_equal(one.quantiles(SEEN), again.quantiles(SEEN))
+    assert one.fall.runs == 1
+
+
+def test_warm_up_and_the_end_of_the_cosine_are_left_out() -> None:
+    fall = band(4).fall
+    assert fall.from_tokens == (max(2 * OF.lr_warmup, 50) + 1) * OF.tokens_per_step
+    # A cosine from 1 to 0.1 passes four fifths before a third of the way.
+    assert 250 < fall.to_tokens / OF.tokens_per_step < 350
+
+
+def test_what_annealing_gains_is_not_taken_for_the_recipes_progress() -> None:
+    """A tenth of a nat by the schedule's end, in proportion to how far the rate has fallen: down to
+    half of the peak's rate the bands hold the truth beyond the curve in half of the cases."""
+    inside = []
+    for seed in range(12):
+        curves = [
+            curve(OF, TRUE, seed=10 * seed + run, level_sd=0.01, noise=0.1) for run in range(2)
+        ]
+        peak = max(point.lr for point in curves[0])
+        annealed = [
+            [
+                point.model_copy(update={"loss": point.loss - 0.1 * (1 - point.lr / peak)})
+                if point.step > OF.lr_warmup
+                else point
+                for point in one
+            ]
+            for one in curves
+        ]
+        found = fit_fall(annealed, warmup=OF.lr_warmup, run_sd=0.01, seed=0)
+        inside.append(share_inside(found, BEYOND))
+    assert np.mean(inside) > 0.9
+
+
+def test_a_curve_too_short_for_a_law_is_refused() -> None:
+    with pytest.raises(HandoffError, match="autoresearch stress --steps 1000"):
+        fit_fall([curve(OF, TRUE, steps=25)], warmup=10, run_sd=0.01, seed=0)

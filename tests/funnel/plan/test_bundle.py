@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import HandoffError, MachineryError
+from funnel.plan.bundle import MANIFEST, write_bundle
+from tests.support.places import ROOT
+
+FILES = {"README.md": b"one\n", "run.sh": b"#!/bin/sh\n"}
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_it_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "handoff"
+    write_bundle(out, FILES)
+    assert names(out) == {*FILES, MANIFEST}
+    assert names(out.parent) == {"handoff"}
+    assert os.access(out / "run.sh", os.X_OK)
+    assert not os.access(out / "README.md", os.X_OK)
+    assert out.stat().st_mode & 0o077 == (tmp_path / "deep").stat().st_mode & 0o077
+
+
+def test_its_own_is_replaced_and_what_was_in_it_alone_is_gone(tmp_path: Path) -> None:
+    out = tmp_path / "handoff"
+    write_bundle(out, FILES)
+    write_bundle(out, {"README.md": b"two\n"})
+    assert names(out) == {"README.md", MANIFEST}
+    assert (out / "README.md").read_bytes() == b"two\n"
+    assert names(tmp_path) == {"handoff"}
+
+
+def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "handoff").mkdir()
+    write_bundle(tmp_path / "handoff", FILES)
+    assert (tmp_path / "handoff" / "README.md").exists()
+
+
+@pytest.mark.parametrize("harm", ["changed", "added", "removed", "manifest", "foreign", "file"])
+def test_what_somebody_made_is_not_replaced(tmp_path: Path, harm: str) -> None:
+    out = tmp_path / "handoff"
+    if harm == "file":
+        out.write_text("mine")
+    elif harm == "foreign":
+        out.mkdir()
+        (out / "thesis.tex").write_text("mine")
+    else:
+        write_bundle(out, FILES)
+        {
+            "changed": lambda: (out / "run.sh").write_text("export DATA_PATH=mine"),
+            "added": lambda: (out / "notes.md").write_text("mine"),
+            "removed": (out / "README.md").unlink,
+            "manifest": lambda: (out / MANIFEST).write_text("{}"),
+        }[harm]()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(HandoffError, match="name another directory with --out"):
+        write_bundle(out, {"README.md": b"two\n"})
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_place_that_cannot_be_looked_at_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(HandoffError, match="it cannot be read: File name too long"):
+        write_bundle(tmp_path / ("x" * 300), FILES)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "real", FILES)
+    (tmp_path / "handoff").symlink_to("real")
+    with pytest.raises(HandoffError, match="in the way"):
+        write_bundle(tmp_path / "handoff", FILES)
+
+
+def test_a_disk_that_refuses_leaves_the_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "handoff"
+    write_bundle(out, FILES)
+    with pytest.raises(MachineryError, match="--out"):
+        write_bundle(out, {"a/b": b"no such directory"})
+    assert (out / "README.md").read_bytes() == b"one\n"
+    assert names(tmp_path) == {"handoff"}
+
+
+KILLED_AT_EVENT = """
+import os, signal, sys
+from pathlib import Path
+from agent.funnel.bundle import write_bundle
+
+out, last = Path(sys.argv[1]), int(sys.argv[2])
+seen = 0
+
+def die(event, arguments):
+    # What Python tells its auditors before it does it: opening, renaming, removing, calling C.
+    global seen
+    seen += 1
+    if seen == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(die)
+write_bundle(out, {"README.md": b"two\\n", "more.md": b"more\\n"})
+os._exit(0)
+"""
+
+
+def test_killed_at_any_moment_it_leaves_the_old_one_or_the_new_one_whole(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "handoff", FILES)
+    old = contents(tmp_path / "handoff")
+    left = []
+    for event in range(1, 1000):
+        out = tmp_path / str(event) / "handoff"
+        write_bundle(out, FILES)
+        code = killed_at(event, out)
+        left.append(contents(out))
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        write_bundle(out, FILES)
+    new = left[-1]
+    assert set(new) == {"README.md", "more.md", MANIFEST}
+    assert left[0] == old
+    assert all(found in (old, new) for found in left)
+    assert new in left[:-1], "some kills come after the exchange"
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def killed_at(event: int, out: Path) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_EVENT, str(out), str(event)],
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode

@@ -1,0 +1,173 @@
+"""``autoresearch handoff`` and ``autoresearch verify`` as a person runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from funnel.forecast.band import make_forecast
+from tests.funnel.forecast.test_band import BAND, sides
+from tests.support.campaigns import COMMAND, Toy
+from tests.support.configs import config
+from tests.support.stressed import stressed_campaign
+
+BYTES = 4.4
+NATS = math.log(2) * BYTES
+
+
+def run(home: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *arguments],
+        cwd=home,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a launch plan lies in ``handoff``."""
+    home = tmp_path_factory.mktemp("home")
+    done = run(home, "handoff", "--target", "llama-7b", "--campaign", stressed, "--json")
+    assert done.returncode == 0, done.stderr
+    (home / "plan.out").write_text(done.stdout)
+    return home
+
+
+def write_log(home: Path, name: str, *, since: float = 2.0, noise: float = 0.02) -> Path:
+    """The cloud's first day along the middle of the band; from the share ``since`` of it on the
+    loss rises."""
+    rng = random.Random(1)
+    with (home / "handoff" / "forecast.csv").open() as file:
+        points = list(csv.DictReader(file))
+    path = home / name
+    with path.open("w") as log:
+        log.write("iteration,lm loss\n")
+        for number, point in enumerate(points):
+            for repeat in range(5):
+                bpb = float(point["middle_bpb"]) * (1 + rng.gauss(0, noise))
+                share = number / len(points)
+                bpb += 20 * max(0.0, share - since)
+                log.write(f"{int(point['step']) + repeat},{bpb * NATS}\n")
+    return path
+
+
+def test_the_plan_is_written_and_told_in_json(home: Path) -> None:
+    plan = json.loads((home / "plan.out").read_text())
+    assert plan["out"] == "handoff"
+    assert {path.name for path in (home / "handoff").iterdir()} == {*plan["files"], "manifest.json"}
+    assert plan["layout"]["total_gb"] < plan["layout"]["limit_gb"]
+    assert plan["compute"]["cost_usd"] == pytest.approx(
+        plan["compute"]["gpu_hours"] * plan["compute"]["gpu_hourly_usd"]
+    )
+
+
+def test_rates_come_from_the_environment(stressed: Path, tmp_path: Path) -> None:
+    arguments = ("handoff", "--target", "llama-7b", "--campaign", stressed, "--json")
+    done = run(tmp_path, *arguments, H100_HOURLY_USD="5")
+    assert json.loads(done.stdout)["compute"]["gpu_hourly_usd"] == 5
+
+
+def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
+    fits = run(home, "verify", "--log", write_log(home, "fits.csv"), "--bytes-per-token", "4.4")
+    assert fits.returncode == 3, fits.stdout + fits.stderr
+    assert "\ntoo wide to tell: nothing departs" in fits.stdout
+    bad = write_log(home, "bad.csv", since=0.5)
+    broken = run(home, "verify", "--log", bad, "--bytes-per-token", "4.4")
+    assert broken.returncode == 1
+    assert "broken: the loss has been more than 10% above its own lowest since" in broken.stdout
+    told = run(home, "verify", "--log", bad, "--bytes-per-token", "4.4", "--json")
+    assert told.returncode == 1
+    assert json.loads(told.stdout)["departure"]["side"] == "rising"
+
+
+def test_a_log_within_a_band_that_tells_is_the_one_that_exits_0(tmp_path: Path) -> None:
+    forecast = make_forecast(BAND, sides())
+    (tmp_path / "forecast.json").write_text(forecast.model_dump_json())
+    with (tmp_path / "bpb.csv").open("w") as log:
+        log.write("tokens,bpb\n")
+        log.writelines(f"{point.tokens},{point.middle_bpb}\n" for point in forecast.points)
+    done = run(tmp_path, "verify", "--handoff", "forecast.json", "--log", "bpb.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nwithin 5% of the forecast" in done.stdout
+
+
+def test_what_a_wide_band_cannot_do_is_said_before_the_booking(home: Path) -> None:
+    plan = json.loads((home / "plan.out").read_text())
+    (day,) = (check for check in plan["preflight"] if check["command"] == "./preflight.sh day")
+    assert "verify exits 3 and not 1" in day["passes"]
+    assert any("too wide to confirm anything" in risk for risk in plan["risks"])
+    assert "here it never exits 0" in (home / "handoff" / "README.md").read_text()
+
+
+def test_too_early_has_an_exit_code_of_its_own(home: Path) -> None:
+    (home / "early.csv").write_text("step,loss\n1,11.7\n2,11.5\n")
+    done = run(home, "verify", "--log", "early.csv", "--bytes-per-token", "4.4")
+    assert done.returncode == 3
+    assert "too early to tell" in done.stdout
+
+
+def refused(done: subprocess.CompletedProcess[str], said: str) -> None:
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_plan_that_cannot_be_made_is_one_sentence_and_nothing_is_written(
+    stressed: Path, tmp_path: Path
+) -> None:
+    base = ("handoff", "--campaign", stressed)
+    refused(run(tmp_path, *base, "--target", "llama-70b"), "does not fit")
+    refused(run(tmp_path, *base, "--target", "llama-7b", "--gpu", "a100"), "a100")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_cannot_be_read_is_one_sentence(home: Path) -> None:
+    refused(run(home, "verify", "--log", write_log(home, "fits.csv")), "--bytes-per-token")
+    (home / "bad-lines.csv").write_text("step,loss\n1,x\n")
+    refused(run(home, "verify", "--log", "bad-lines.csv"), "1 line that cannot")
+
+
+def test_a_plan_somebody_worked_on_is_not_replaced(
+    stressed: Path, home: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(home / "handoff", tmp_path / "handoff")
+    with (tmp_path / "handoff" / "launch_megatron.sh").open("a") as script:
+        script.write("# mine\n")
+    done = run(tmp_path, "handoff", "--target", "llama-7b", "--campaign", stressed)
+    refused(done, "launch_megatron.sh in it was changed")
+
+
+def test_a_campaign_without_a_stress_test_is_told_what_to_run(tmp_path: Path) -> None:
+    journal = stressed_campaign(tmp_path, [config(lr=2e-3)]) / "trajectory.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:4]))
+    done = run(tmp_path, "handoff", "--target", "llama-7b", "--campaign", tmp_path)
+    refused(done, "run: autoresearch stress --campaign")
+    assert not (tmp_path / "handoff").exists()
+
+
+@pytest.mark.slow
+def test_from_a_real_search_to_a_verdict_on_the_cloud(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    assert toy.loop(3).returncode == 0
+    campaign = f"--campaign={toy.campaign}"
+    assert toy.run("stress", "--top=2", "--steps=200", "--seeds=2", campaign).returncode == 0
+    done = toy.run("handoff", "--target=llama-1b", "--bytes-per-token=4.4", campaign)
+    assert done.returncode == 0, done.stderr
+    fits = toy.run("verify", f"--log={write_log(tmp_path, 'fits.csv')}")
+    assert fits.returncode == 3, fits.stdout + fits.stderr
+    bad = toy.run("verify", f"--log={write_log(tmp_path, 'bad.csv', since=0.3)}")
+    assert bad.returncode == 1

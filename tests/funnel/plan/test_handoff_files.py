@@ -1,0 +1,556 @@
+"""The written scripts, run by a real bash with stand-ins for what only a rented node has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.settings.rates import Rates
+from funnel.cost.gpus import GPUS
+from funnel.plan.bundle import write_bundle
+from funnel.plan.dossier import Dossier, read_dossier
+from funnel.plan.handoff import Handoff, Wishes, make_handoff
+from funnel.plan.handoff_files import handoff_files
+from funnel.plan.layout import Cluster
+from funnel.target.architecture import load_target
+from funnel.target.plain_recipe import recipe_config
+from tests.funnel.plan.test_megatron_flags import known_options, options
+from tests.support.configs import config
+from tests.support.stressed import stressed_campaign
+from trajectory.longruns import RankingTest
+from trajectory.statistics.fidelity import fidelity
+
+WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
+
+
+def plan_of(campaign: Path, target: str = "llama-7b", nodes: int = 1, **changes: Any) -> Handoff:
+    cluster = Cluster(nodes=nodes, gpus=8, gpu=GPUS["h100"])
+    wishes = WISHES.model_copy(update=changes)
+    return make_handoff(read_dossier(campaign), load_target(target), cluster, wishes, Rates())
+
+
+@pytest.fixture(scope="module")
+def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plan") / "handoff"
+    write_bundle(out, handoff_files(plan_of(stressed), out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def two_nodes(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plan") / "handoff"
+    write_bundle(out, handoff_files(plan_of(stressed, "llama-70b", nodes=8), out))
+    return out
+
+
+class Node:
+    """A rented node with stand-ins for torchrun, nvidia-smi and the like in its PATH."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.bin = home / "bin"
+        self.bin.mkdir()
+        self.environment = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "MEGATRON_DIR": str(home / "Megatron-LM"),
+            "DATA_PATH": "0.3 /data/a 0.7 /data/b",
+            "TOKENIZER_MODEL": "/data/tok en",
+            "CHECKPOINT_DIR": str(home / "checkpoints"),
+        }
+        self.package_info = home / "Megatron-LM/megatron/core/package_info.py"
+        self.package_info.parent.mkdir(parents=True)
+        self.package_info.write_text('MAJOR = 0\nMINOR = 19\nPATCH = 1\nPRE_RELEASE = ""\n')
+        self.stand_in("torchrun", f'printf "%s\\n" "$@" > {home}/words; env > {home}/env')
+
+    @property
+    def pretrain(self) -> str:
+        return f"{self.environment['MEGATRON_DIR']}/pretrain_gpt.py"
+
+    def stand_in(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+
+    def run(self, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(script), *arguments],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def words(self) -> list[str]:
+        return (self.home / "words").read_text().splitlines()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def scripts(of: Path) -> list[Path]:
+    return sorted(of.glob("*.sh"))
+
+
+def test_every_script_is_whole(bundle: Path, two_nodes: Path) -> None:
+    found = scripts(bundle) + scripts(two_nodes)
+    assert len(found) == 2 * (2 + 4)
+    for script in found:
+        subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
+        assert "{{" not in script.read_text()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_shellcheck_has_nothing_to_say(bundle: Path, two_nodes: Path) -> None:
+    for script in scripts(bundle) + scripts(two_nodes):
+        subprocess.run(["shellcheck", str(script)], check=True, timeout=60)
+
+
+def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
+    bundle: Path, node: Node
+) -> None:
+    done = node.run(bundle / "launch_megatron.sh", "--exit-interval", "7")
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    place = words.index(node.pretrain)
+    assert words[:place][words.index("--nproc-per-node") + 1] == "8"
+    own = dict(options(words[place + 1 :]))
+    known = known_options()
+    assert set(own) <= set(known)
+    assert own["--data-path"] == ["0.3", "/data/a", "0.7", "/data/b"]
+    assert own["--tokenizer-model"] == ["/data/tok en"]
+    assert own["--save"] == own["--load"] == [str(node.home / "checkpoints")]
+    assert own["--exit-interval"] == ["7"]
+    assert own["--global-batch-size"] == ["128"]
+    assert "--bf16" in own
+    assert (node.home / "cloud.log").exists()
+
+
+def test_the_one_line_says_what_the_script_says(bundle: Path, node: Node) -> None:
+    node.run(bundle / "launch_megatron.sh")
+    words = node.words()
+    from_script = dict(options(words[words.index(node.pretrain) + 1 :]))
+    done = node.run(bundle / "torchrun_line.sh")
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    assert dict(options(words[words.index(node.pretrain) + 1 :])) == from_script
+
+
+@pytest.mark.parametrize("name", ["MEGATRON_DIR", "DATA_PATH", "TOKENIZER_MODEL", "CHECKPOINT_DIR"])
+def test_what_the_user_must_fill_in_is_asked_for_by_name(
+    bundle: Path, node: Node, name: str
+) -> None:
+    del node.environment[name]
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode != 0
+    assert f"set {name}" in done.stderr
+    assert not (node.home / "words").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "will_do"), [((0, 18), False), ((0, 19), True), ((0, 20), True), ((1, 0), True)]
+)
+def test_a_megatron_lm_that_resumes_at_other_rates_is_refused_before_anything_starts(
+    bundle: Path, node: Node, version: tuple[int, int], will_do: bool
+) -> None:
+    node.package_info.write_text("MAJOR = {}\nMINOR = {}\nPATCH = 2\n".format(*version))
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode == (0 if will_do else 2)
+    assert ("take Megatron-LM core_v0.19.0 or later" in done.stderr) != will_do
+    assert (node.home / "words").exists() == will_do
+
+
+def test_what_is_no_megatron_lm_is_refused(bundle: Path, node: Node) -> None:
+    node.package_info.unlink()
+    done = node.run(bundle / "launch_megatron.sh")
+    assert done.returncode == 2
+    assert f"MEGATRON_DIR is {node.environment['MEGATRON_DIR']}" in done.stderr
+    assert "awk" not in done.stderr
+
+
+def test_several_nodes_want_a_rank_and_an_address(two_nodes: Path, node: Node) -> None:
+    assert "NODE_RANK" in node.run(two_nodes / "launch_megatron.sh").stderr
+    node.environment |= {"NODE_RANK": "3", "MASTER_ADDR": "10.0.0.1"}
+    assert node.run(two_nodes / "launch_megatron.sh").returncode == 0
+    words = node.words()
+    assert words[words.index("--node-rank") + 1] == "3"
+    assert words[words.index("--nnodes") + 1] == "8"
+
+
+def test_without_saving_there_are_no_checkpoints_and_fp8_can_be_asked_for(
+    bundle: Path, node: Node
+) -> None:
+    node.environment |= {"SAVE": "0", "PRECISION": "fp8"}
+    del node.environment["CHECKPOINT_DIR"]
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0
+    assert "--save" not in node.words()
+    assert "--fp8-format" in node.words()
+    node.environment["PRECISION"] = "fp4"
+    assert node.run(bundle / "launch_megatron.sh").returncode == 2
+
+
+def test_a_launch_that_fails_is_not_hidden_by_its_log(bundle: Path, node: Node) -> None:
+    node.stand_in("torchrun", "echo boom; exit 9")
+    assert node.run(bundle / "launch_megatron.sh").returncode == 9
+    assert "boom" in (node.home / "cloud.log").read_text()
+
+
+LOSSES = """
+for i in $(seq 1 30); do
+    printf ' [2026] iteration %8d/  100 | consumed samples: %d | lm loss: %s |\\n' $i $i "$LOSS"
+done
+"""
+
+
+def test_fp8_is_compared_with_bf16(bundle: Path, node: Node) -> None:
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *--fp8-format* ]] && LOSS=5.02' + LOSSES)
+    done = node.run(bundle / "preflight.sh", "fp8")
+    assert done.returncode == 0, done.stderr
+    assert "0.40 % apart, allowed 1.00 %" in done.stdout
+    node.stand_in("torchrun", 'LOSS=5.0; [[ "$*" == *--fp8-format* ]] && LOSS=5.2' + LOSSES)
+    assert node.run(bundle / "preflight.sh", "fp8").returncode == 1
+    node.stand_in("torchrun", "true")
+    assert "has no losses" in node.run(bundle / "preflight.sh", "fp8").stderr
+
+
+def test_of_several_nodes_the_last_one_judges(two_nodes: Path, node: Node) -> None:
+    """It alone has the losses: the others did their part, and have nothing to fail by."""
+    node.stand_in("torchrun", "true")
+    node.stand_in("autoresearch", f"touch {node.home}/verified")
+    node.environment |= {"NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}
+    for check in ("fp8", "layout", "day"):
+        done = node.run(two_nodes / "preflight.sh", check)
+        assert done.returncode == 0, done.stderr
+        assert "node 7 has the losses" in done.stdout
+        assert "passed" not in done.stdout
+    assert not (node.home / "verified").exists()
+    node.environment["NODE_RANK"] = "7"
+    assert "has no losses" in node.run(two_nodes / "preflight.sh", "fp8").stderr
+    assert node.run(two_nodes / "preflight.sh", "day").returncode == 0
+    assert (node.home / "verified").exists()
+
+
+def test_two_layouts_are_compared(bundle: Path, node: Node) -> None:
+    body = 'LOSS=5.0; [[ "$*" == *"tensor-model-parallel-size 4"* ]] && LOSS=5.5' + LOSSES
+    node.stand_in("torchrun", body)
+    assert node.run(bundle / "preflight.sh", "layout").returncode == 1
+    node.stand_in("torchrun", "LOSS=5.0" + LOSSES)
+    assert node.run(bundle / "preflight.sh", "layout").returncode == 0
+
+
+def smi(links: str, memory_mib: int = 81559, gpus: int = 8) -> str:
+    header = "\\t".join(["", *(f"GPU{i}" for i in range(gpus))])
+    rows = [
+        "\\t".join([f"GPU{i}", *("X" if i == j else links for j in range(gpus)), "0-31"])
+        for i in range(gpus)
+    ]
+    table = "\\n".join([header, *rows, "", "Legend:", "  X = Self"])
+    return f"""case "$*" in
+    *topo*) printf '{table}\\n' ;;
+    *index*) seq 1 {gpus} ;;
+    *memory*) for i in $(seq 1 {gpus}); do echo {memory_mib}; done ;;
+esac"""
+
+
+def test_topology_wants_nvlink_memory_and_all_gpus(bundle: Path, node: Node) -> None:
+    node.stand_in("nvidia-smi", smi("NV18"))
+    done = node.run(bundle / "preflight.sh", "topology")
+    assert done.returncode == 0, done.stderr
+    for worse, said in (
+        (smi("SYS"), "28 pairs"),
+        (smi("NV18", memory_mib=40_960), "8 GPUs have less"),
+        (smi("NV18", gpus=4), "4 GPUs, planned were 8"),
+    ):
+        node.stand_in("nvidia-smi", worse)
+        done = node.run(bundle / "preflight.sh", "topology")
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
+def test_bandwidth_is_compared_with_nvlinks(bundle: Path, node: Node) -> None:
+    node.stand_in("all_reduce_perf", 'echo "# Avg bus bandwidth    : 442.1"')
+    assert node.run(bundle / "preflight.sh", "nccl").returncode == 0
+    node.stand_in("all_reduce_perf", 'echo "# Avg bus bandwidth    : 42.1"')
+    assert node.run(bundle / "preflight.sh", "nccl").returncode == 1
+
+
+def test_a_day_is_a_launch_and_a_verification(bundle: Path, node: Node) -> None:
+    node.stand_in("autoresearch", f'echo "$@" > {node.home}/verified; exit 1')
+    node.environment["BYTES_PER_TOKEN"] = "4.4"
+    assert node.run(bundle / "preflight.sh", "day").returncode == 1
+    assert node.words()[-2:] == ["--exit-duration-in-mins", "1440"]
+    verified = (node.home / "verified").read_text()
+    assert verified.startswith(f"verify --handoff {bundle}")
+    assert "--bytes-per-token 4.4" in verified
+    assert node.run(bundle / "preflight.sh", "nonsense").returncode == 2
+
+
+def test_recipes_are_there_for_every_finalist_and_a_restart(bundle: Path) -> None:
+    plan = json.loads((bundle / "plan.json").read_text())
+    roles = [recipe["role"] for recipe in plan["recipes"]]
+    assert roles == ["winner", "runner-up", "restart", "restart"]
+    for recipe in plan["recipes"]:
+        assert (bundle / recipe["file"]).exists()
+        assert (bundle / recipe["script"]).exists()
+    winner, half = (
+        json.loads((bundle / name).read_text())
+        for name in ("recipe.json", "recipe-restart-half-lr.json")
+    )
+    lr = winner["projection"]["config"]["lr"]
+    assert half["projection"]["config"]["lr"] == pytest.approx(lr / 2)
+    assert half["proxy_bpb"] is None
+    assert recipe_config(bundle / "recipe.json").n_layer == 32
+
+
+def restarting(node: Node) -> list[str]:
+    """The flags of a launch that goes on from step 4512 of another run."""
+    other = node.home / "winner"
+    (other / "iter_0004512").mkdir(parents=True, exist_ok=True)
+    node.environment |= {"FROM_DIR": str(other), "FROM_STEP": "4512"}
+    return ["--load", str(other), "--ckpt-step", "4512"]
+
+
+def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sake(
+    bundle: Path, node: Node
+) -> None:
+    node.run(bundle / "launch_megatron.sh")
+    words = node.words()
+    winners = dict(options(words[words.index(node.pretrain) + 1 :]))
+    winners.pop("--load")
+    node.environment["CHECKPOINT_DIR"] = str(node.home / "gentler")
+    script = bundle / "launch_megatron_restart_half_lr.sh"
+    assert "set FROM_DIR" in node.run(script).stderr
+    load = restarting(node)
+    done = node.run(script)
+    assert done.returncode == 0, done.stderr
+    words = node.words()
+    place = words.index(str(bundle / "pretrain_gpt_half_lr.py"))
+    flags = dict(options(words[place + 1 :]))
+    assert [flags.pop("--load"), flags.pop("--ckpt-step")] == [load[1:2], load[3:]]
+    assert flags | {"--save": winners["--save"]} == winners
+    # Once it has checkpoints of its own, it goes on from them.
+    (node.home / "gentler/latest_checkpointed_iteration.txt").write_text("4700")
+    assert node.run(script).returncode == 0
+    own = dict(options(node.words()[place + 1 :]))
+    assert own["--load"] == own["--save"] == [str(node.home / "gentler")]
+    assert "--ckpt-step" not in own
+
+
+def test_the_step_may_be_written_as_the_checkpoint_is_named(bundle: Path, node: Node) -> None:
+    load = restarting(node)
+    node.environment["FROM_STEP"] = "0004512"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert done.returncode == 0, done.stderr
+    assert load[3] in node.words()
+
+
+def test_a_step_that_is_no_number_is_refused(bundle: Path, node: Node) -> None:
+    restarting(node)
+    node.environment["FROM_STEP"] = "last"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "FROM_STEP is last" in done.stderr
+
+
+def test_each_recipe_logs_into_a_file_of_its_own(bundle: Path, node: Node) -> None:
+    restarting(node)
+    for script in sorted(bundle.glob("launch_megatron*.sh")):
+        node.environment["CHECKPOINT_DIR"] = str(node.home / script.stem)
+        done = node.run(script)
+        assert done.returncode == 0, done.stderr
+    logs = {path.name for path in node.home.glob("*.log")}
+    assert logs >= {"cloud.log", "cloud_runner_up.log", "cloud_restart_half_lr.log"}
+    assert len(logs) == len(list(bundle.glob("launch_megatron*.sh")))
+
+
+def test_a_restart_from_a_checkpoint_that_is_gone_is_refused(bundle: Path, node: Node) -> None:
+    restarting(node)
+    node.environment["FROM_STEP"] = "4513"
+    done = node.run(bundle / "launch_megatron_restart_half_lr.sh")
+    assert done.returncode == 2
+    assert "iter_0004513" in done.stderr
+    assert not (node.home / "words").exists()
+
+
+def test_half_the_rate_is_half_of_what_the_schedule_says(bundle: Path, node: Node) -> None:
+    core = node.home / "Megatron-LM/megatron/core"
+    (core / "__init__.py").touch()
+    (core / "optimizer_param_scheduler.py").write_text(
+        "class OptimizerParamScheduler:\n    def get_lr(self, group): return group * 3\n"
+    )
+    (node.home / "Megatron-LM/pretrain_gpt.py").write_text(
+        "import sys\n"
+        "from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler\n"
+        "print(__name__, OptimizerParamScheduler().get_lr(2), sys.argv[1:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(bundle / "pretrain_gpt_half_lr.py"), "--lr", "6"],
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "__main__ 3.0 ['--lr', '6']\n", done.stderr
+
+
+def test_one_recipe_does_not_go_on_from_anothers_checkpoints(bundle: Path, node: Node) -> None:
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0
+    assert node.run(bundle / "launch_megatron.sh").returncode == 0, "from its own it does"
+    (node.home / "words").unlink()
+    restarting(node)
+    for other in ("runner_up", "restart_1", "restart_half_lr"):
+        done = node.run(bundle / f"launch_megatron_{other}.sh")
+        assert done.returncode == 2
+        assert "which has checkpoints of launch_megatron.sh" in done.stderr
+        assert not (node.home / "words").exists()
+
+
+def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
+    text = (bundle / "README.md").read_text()
+    for said in (
+        "3 iterations, 4 distinct configs in 5 short runs",
+        "2.2120 ± 0.0100",
+        "Rank fidelity: not measured",
+        "TP 2 × PP 1 × DP 4",
+        "less than two standard errors",
+        "| 1. Memory topology | `./preflight.sh topology` |",
+        "--bytes-per-token N",
+    ):
+        assert said in text
+    for name in ("forecast.png", "stress.png"):
+        assert f"({name})" in text
+        assert (bundle / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_the_long_runs_do_not_show_is_a_risk(stressed: Path, tmp_path: Path) -> None:
+    alone = plan_of(stressed_campaign(tmp_path, [config(lr=2e-3)], seeds=1))
+    risks = " ".join(alone.risks)
+    assert "there is no runner-up" in risks
+    assert "the noise of long runs is unknown" in risks
+    assert "was not measured" in risks
+    assert "not shown to be better" not in risks, "no long run of the baseline to compare with"
+    assert "no runner-up" not in " ".join(plan_of(stressed).risks)
+
+
+@pytest.mark.parametrize(
+    ("delta", "stderr", "is_doubted"),
+    [(-0.10, 0.02, False), (-0.10, 0.06, True), (0.01, None, True), (-0.10, None, False)],
+)
+def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
+    stressed: Path, delta: float, stderr: float | None, is_doubted: bool
+) -> None:
+    dossier = read_dossier(stressed)
+    best = dossier.candidates[0]
+    standing = best.standing.model_copy(
+        update={"delta_vs_baseline": delta, "delta_stderr": stderr, "pairs": 2}
+    )
+    first = best.model_copy(update={"standing": standing})
+    risks = risks_of(replace(dossier, candidates=(first, *dossier.candidates[1:])))
+    assert ("not shown to be better" in risks) == is_doubted
+
+
+@pytest.mark.parametrize(
+    ("long", "said"),
+    [
+        ([1.0, 2.0], "was not measured"),
+        ([3.0, 1.0, 2.0, 5.0, 4.0], "cannot be told from chance"),
+        ([float(n) for n in range(12)], None),
+    ],
+)
+def test_a_ranking_that_may_be_chance_is_a_risk(
+    stressed: Path, long: list[float], said: str | None
+) -> None:
+    found = fidelity([float(n) for n in range(len(long))], long)
+    test = RankingTest(steps=1000, n=len(long), nonfinite=0, left_out=0, fidelity=found)
+    risks = risks_of(replace(read_dossier(stressed), ranking_test=test))
+    for words in ("was not measured", "cannot be told from chance"):
+        assert (words in risks) == (words == said)
+
+
+def test_a_warm_up_that_fills_much_of_the_schedule_is_a_risk(
+    stressed: Path, tmp_path: Path
+) -> None:
+    """Ten steps of warm-up: 1 % of a thousand steps, 5 % of two hundred."""
+    assert "the warm-up is" not in " ".join(plan_of(stressed).risks)
+    plan = plan_of(stressed_campaign(tmp_path, [config(lr=2e-3)], steps=200))
+    (risk,) = (risk for risk in plan.risks if risk.startswith("the warm-up is"))
+    schedule = plan.winner.schedule
+    assert "5.0% of the schedule, because 10 of the long runs' 200 steps were" in risk
+    assert schedule.warmup_steps == round(0.05 * schedule.steps)
+    assert f": {schedule.warmup_steps:,} steps, 8.03B tokens" in risk
+    assert "the first day's 4.72B tokens end before the full learning rate is reached" in risk
+    rented = plan_of(tmp_path, nodes=8)
+    assert any("the warm-up is" in risk and "first day" not in risk for risk in rented.risks)
+
+
+def test_what_the_run_does_besides_training_is_a_risk(stressed: Path) -> None:
+    """8.03 B parameters of 14 bytes in 1 % of an hour; 20 batches in 1000, forward only."""
+    risks = " ".join(plan_of(stressed).risks)
+    assert "evaluation adds 0.7%" in risks
+    assert "112 GB are saved every 1 h, 1% of the time where storage takes 3.1 GB/s" in risks
+    assert "where DATA_PATH has fewer than 161B tokens Megatron-LM repeats them" in risks
+
+
+def test_sequences_longer_than_any_proxys_are_a_risk(stressed: Path, tmp_path: Path) -> None:
+    said = "the proxies trained on sequences of 128 tokens, and the target's have 8,192"
+    assert said in " ".join(plan_of(stressed).risks)
+    as_long = plan_of(stressed_campaign(tmp_path, [config(seq_len=8192)]))
+    assert "the proxies trained on sequences" not in " ".join(as_long.risks)
+
+
+def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
+    stressed: Path, tmp_path: Path
+) -> None:
+    """0.02² × 4096 / 2 nats; the proxy's logits have a deviation of 0.5."""
+    campaign = stressed_campaign(
+        tmp_path, [config(d_model=1024, n_head=8, tie_embeddings=False, positions="rotary")]
+    )
+    (risk,) = [
+        risk
+        for risk in plan_of(campaign, lr_rule="sqrt_width").risks
+        if risk.startswith("Megatron-LM starts the head")
+    ]
+    assert "about 0.82 nats above that of equal chances, where the proxy's was 0.12" in risk
+    assert "starts the head" not in " ".join(plan_of(campaign).risks)
+
+
+def risks_of(dossier: Dossier) -> str:
+    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
+    return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
+
+
+def test_on_a_single_gpu_nothing_is_compared_with_itself(stressed: Path, tmp_path: Path) -> None:
+    plan = make_handoff(
+        read_dossier(stressed),
+        load_target("llama-1b"),
+        Cluster(nodes=1, gpus=1, gpu=GPUS["h100"]),
+        WISHES,
+        Rates(),
+    )
+    assert "./preflight.sh layout" not in [check.command for check in plan.checks]
+    write_bundle(tmp_path / "handoff", handoff_files(plan, tmp_path / "handoff"))
+    script = tmp_path / "handoff" / "preflight.sh"
+    done = subprocess.run([script, "layout"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no other layout fits" in done.stderr
+    # One GPU holds no two ranks of NCCL.
+    assert "--device cpu --ranks 2" in script.read_text()
+
+
+def test_the_same_campaign_gives_the_same_files(stressed: Path, bundle: Path) -> None:
+    again = handoff_files(plan_of(stressed), bundle)
+    for name, content in again.items():
+        assert (bundle / name).read_bytes() == content, name

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from funnel.plan import megatron_flags
+from funnel.plan.booking import Checkpoints, make_schedule
+from funnel.plan.layout import Layout
+from funnel.plan.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
+from funnel.plan.projection import LrRule, Projection, project
+from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from tests.funnel.plan.test_layout import gpt3_like
+from tests.support.configs import config
+from tests.support.places import ROOT
+from trainer.backends import torch_gpt
+from trainer.backends.kernels.sizes import ADAM_EPS
+
+OPTIONS = ROOT / "support" / "megatron_options.tsv"
+CHECKPOINTS = Checkpoints(
+    size_gb=1, every_steps=10, every_hours=1, kept_every_steps=240, kept=3, total_gb=3
+)
+
+
+def known_options(lr_rule: LrRule = "mup") -> dict[str, tuple[str, list[str]]]:
+    """What the real parsers take, by name: how many values, and which. A plan by another rule than
+    ``mup`` is to do with the oldest release."""
+    lines = OPTIONS.read_text("utf-8").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("#"))
+    return {
+        name: (takes, choices.split(",") if choices else [])
+        for name, takes, choices, *since in rows
+        if lr_rule == "mup" or not since
+    }
+
+
+def words_of(
+    target: TargetArchitecture,
+    *,
+    lr_rule: LrRule = "mup",
+    layout: Layout | None = None,
+    **changes: Any,
+) -> list[str]:
+    projection = project(config(**changes), target, horizon_steps=1000, lr_rule=lr_rule)
+    layout = layout or Layout(tensor=2, pipeline=2, data=2, micro_batch=1, global_batch=16)
+    schedule = make_schedule(projection, layout, batch_carried=16)
+    groups = megatron_flags.megatron_flags(projection, layout, schedule)
+    flags = [flag for group in groups for flag in group.flags]
+    numerics = precision_flags(launch_precision(projection))
+    return flag_words([*flags, *numerics, *save_flags(CHECKPOINTS)])
+
+
+def options(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    name, values = words[0], list[str]()
+    for word in words[1:]:
+        if word.startswith("--"):
+            yield name, values
+            name, values = word, []
+        else:
+            values.append(word)
+    yield name, values
+
+
+def value(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+TARGETS = [load_target(name) for name in shipped_targets()] + [gpt3_like()]
+LAYOUTS = [
+    Layout(tensor=1, pipeline=1, data=8, micro_batch=2, global_batch=16),
+    Layout(tensor=4, pipeline=2, data=1, micro_batch=1, global_batch=4, recompute="full"),
+]
+
+
+@pytest.mark.parametrize("lr_rule", ["mup", "sqrt_width"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_flag_is_one_that_megatron_lm_has(
+    target: TargetArchitecture, layout: Layout, precision: str, lr_rule: LrRule
+) -> None:
+    known = known_options(lr_rule)
+    words = words_of(target, lr_rule=lr_rule, layout=layout, precision=precision)
+    seen = list(options(words))
+    assert len({name for name, _ in seen}) == len(seen)
+    for name, values in seen:
+        takes, choices = known[name]
+        assert len(values) == {"0": 0, "1": 1}[takes], name
+        assert not choices or set(values) <= set(choices), (name, values)
+
+
+def test_a_llama_is_told_apart_from_a_gpt() -> None:
+    llama, gpt = words_of(load_target("llama-7b")), words_of(gpt3_like())
+    for switch in ("--swiglu", "--group-query-attention", "--untie-embeddings-and-output-weights"):
+        assert switch in llama
+        assert switch not in gpt
+    assert value(llama, "--normalization") == "RMSNorm"
+    assert value(gpt, "--normalization") == "LayerNorm"
+    assert value(llama, "--position-embedding-type") == "rope"
+    assert "--rotary-base" not in gpt
+    # Megatron-Core raises where GELU is fused with a bias that is not there.
+    assert "--no-bias-gelu-fusion" in gpt
+    assert "--no-bias-gelu-fusion" not in llama
+    assert value(llama, "--ffn-hidden-size") == "14336"
+    assert value(llama, "--num-query-groups") == "8"
+
+
+@pytest.mark.parametrize(("lr_rule", "lr"), [("mup", 2e-3), ("sqrt_width", 2e-3 / 32**0.5)])
+def test_the_recipe_is_in_the_flags(lr_rule: LrRule, lr: float) -> None:
+    words = words_of(
+        load_target("llama-7b"), lr_rule=lr_rule, lr=2e-3, lr_min_ratio=0.25, beta1=0.91,
+        beta2=0.97, grad_clip=0.5, weight_decay=0.2, lr_warmup=20,
+    )  # fmt: skip
+    assert float(value(words, "--lr")) == pytest.approx(lr)
+    assert float(value(words, "--min-lr")) == pytest.approx(0.25 * lr)
+    assert float(value(words, "--adam-beta1")) == 0.91
+    assert float(value(words, "--adam-beta2")) == 0.97
+    assert float(value(words, "--clip-grad")) == 0.5
+    assert float(value(words, "--weight-decay")) == 0.2
+    steps = int(value(words, "--train-iters"))
+    assert value(words, "--lr-decay-iters") == str(steps)
+    assert int(value(words, "--lr-warmup-iters")) == round(0.02 * steps)
+    assert float(value(words, "--adam-eps")) == ADAM_EPS
+
+
+def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:
+    assert megatron_flags.INIT_STD == torch_gpt.INIT_STD
+    assert megatron_flags.MAX_LOGIT_STD == torch_gpt.MAX_LOGIT_STD
+    assert megatron_flags.MAX_TIED_LOGIT_STD == torch_gpt.MAX_TIED_LOGIT_STD
+    assert megatron_flags.ROTARY_BASE == torch_gpt.ROTARY_BASE
+    tied = 0.18 / math.sqrt(128)
+    for rule in ("mup", "sqrt_width"):
+        words = words_of(load_target("llama-7b"), lr_rule=rule)
+        assert float(value(words, "--init-method-std")) == torch_gpt.INIT_STD
+        assert float(value(words, "--embedding-init-method-std")) == pytest.approx(tied, rel=1e-6)
+
+
+def test_the_maximal_update_rule_is_left_to_megatron_lm_with_the_proxy_as_its_base() -> None:
+    words = words_of(load_target("llama-7b"), d_model=256, n_head=4)
+    assert "--use-mup" in words
+    assert value(words, "--mup-base-hidden-size") == "256"
+    assert value(words, "--mup-base-head-dim") == "64"
+    assert "--use-mup" not in words_of(load_target("llama-7b"), lr_rule="sqrt_width")
+
+
+def test_precision_and_layout() -> None:
+    target = load_target("llama-7b")
+    bf16, fp8 = words_of(target), words_of(target, precision="fp8")
+    assert "--bf16" in bf16
+    assert "--fp8-format" not in bf16
+    assert value(fp8, "--fp8-format") == "hybrid"
+    assert value(fp8, "--fp8-amax-history-len") == "16"
+    assert "--sequence-parallel" in bf16
+    single, full = (words_of(target, layout=layout) for layout in LAYOUTS)
+    assert "--sequence-parallel" not in single
+    assert value(full, "--recompute-granularity") == "full"
+    assert "--recompute-granularity" not in single
+
+
+def test_nothing_is_asked_for_that_megatron_lm_switches_off_again() -> None:
+    words = words_of(load_target("llama-7b"))
+    assert "--async-save" not in words or "--use-persistent-ckpt-worker" in words
+
+
+def test_fp32_proxies_stand_for_a_bf16_run() -> None:
+    projection: Projection = project(
+        config(precision="fp32"), load_target("llama-7b"), horizon_steps=1000
+    )
+    assert launch_precision(projection) == "bf16"

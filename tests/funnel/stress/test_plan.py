@@ -1,0 +1,82 @@
+"""Who gets long runs, on which seeds, in which order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from autoresearch.errors import CampaignError
+from funnel.stress.plan import StressPlan, fresh_seeds
+from tests.support.rows import Simulator
+from trajectory import ranking
+from trajectory.evidence import Evidence
+from trajectory.ranking import Ranked
+
+
+@pytest.fixture(scope="module")
+def ranked() -> list[Ranked]:
+    return ranking.top(Evidence(Simulator(1).rows(24)), 1000)
+
+
+def plan(
+    ranked: list[Ranked], top: int = 3, spread: int = 0, baseline: str | None = ""
+) -> StressPlan:
+    if baseline == "":
+        baseline = next(entry.config_hash for entry in ranked if entry.iter == 0)
+    return StressPlan.of(
+        ranked, top=top, spread=spread, baseline_hash=baseline, steps=1000, seeds=(900, 901)
+    )
+
+
+def test_the_best_and_the_baseline(ranked: list[Ranked]) -> None:
+    entrants = plan(ranked).entrants
+    assert [(e.rank, e.purpose) for e in entrants[:3]] == [(i, "candidate") for i in (1, 2, 3)]
+    assert [e.config_hash for e in entrants[:3]] == [r.config_hash for r in ranked[:3]]
+    (baseline,) = entrants[3:]
+    assert baseline.purpose == "baseline"
+    assert ranked[baseline.rank - 1].iter == 0
+    assert len(plan(ranked, baseline=None).entrants) == 3
+
+
+def test_a_baseline_among_the_best_is_a_candidate(ranked: list[Ranked]) -> None:
+    best = plan(ranked, baseline=ranked[1].config_hash)
+    assert [e.purpose for e in best.entrants] == ["candidate"] * 3
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6, 9])
+def test_the_spread_is_even_and_holds_both_ends(ranked: list[Ranked], count: int) -> None:
+    found = plan(ranked, spread=count)
+    ranks = [r.config_hash for r in ranked]
+    places = [ranks.index(name) for name in found.spread]
+    assert len(places) == count
+    assert (places[0], places[-1]) == (0, len(ranked) - 1)
+    gaps = [b - a for a, b in pairwise(places)]
+    assert max(gaps) - min(gaps) <= 1
+    assert len({e.config_hash for e in found.entrants}) == len(found.entrants)
+
+
+def test_a_spread_of_more_than_there_are_is_all_there_are(ranked: list[Ranked]) -> None:
+    found = plan(ranked, top=1, spread=1000)
+    assert len(found.entrants) == len(found.spread) == len(ranked)
+
+
+def test_all_configs_run_on_one_seed_before_the_next(ranked: list[Ranked]) -> None:
+    found = plan(ranked, spread=4)
+    runs = list(found.runs())
+    assert [seed for _, seed in runs] == [900] * (len(runs) // 2) + [901] * (len(runs) // 2)
+    purposes = [entrant.purpose for entrant in found.entrants]
+    order = ("candidate", "baseline", "spread")
+    assert purposes == sorted(purposes, key=order.index)
+
+
+def test_nothing_measured_is_refused() -> None:
+    with pytest.raises(CampaignError, match="run autoresearch loop first"):
+        plan([], baseline=None)
+
+
+def test_seeds_are_ones_that_no_short_run_used() -> None:
+    assert fresh_seeds(0, {0, 1, 2}, 2) == [900, 901]
+    assert fresh_seeds(7, {7900, 7902}, 3) == [7901, 7903, 7904]
+    with pytest.raises(CampaignError, match="100 seeds for long runs and 101"):
+        fresh_seeds(0, set(), 101)

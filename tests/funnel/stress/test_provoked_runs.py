@@ -1,0 +1,81 @@
+"""The verdicts on small runs that really fail, because they were told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.configs import config
+from tests.support.corpora import VOCAB_SIZE, byte_stream
+from tests.support.curves import judged
+from tests.support.texts import make_texts
+from trainer.backends import choose_backend
+from trainer.spec import Budget, CurvePoint, TrialFailed
+from trainer.training.data import Batches
+from trainer.training.schedule import Schedule
+from trainer.training.train import TrialStopped, train
+from trajectory.rows import StressVerdict
+
+pytestmark = pytest.mark.slow
+
+STEPS = 300
+CPU = torch.device("cpu")
+UNCLIPPED = 1e9
+
+
+def run(seed: int = 1, **changes: Any) -> tuple[StressVerdict, list[CurvePoint]]:
+    """A full schedule on words."""
+    small = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 32}
+    recipe = config(**{**small, "precision": "fp32", "lr": 3e-3, **changes})
+    torch.manual_seed(seed)
+    model = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
+    text = byte_stream([text.encode() for text in make_texts(200, size=2000)])
+    batches = Batches(
+        text, seed=seed, batch_size=recipe.batch_size, seq_len=recipe.seq_len, device=CPU
+    )
+    curve: list[CurvePoint] = []
+    failed = None
+    try:
+        schedule = Schedule(recipe, Budget(amount=STEPS), None)
+        train(model, batches, schedule, log_every=1, prune=None, report=curve.append)
+    except TrialStopped as stopped:
+        failed = TrialFailed(status=stopped.status, message=str(stopped), steps=stopped.steps)
+    return judged(curve, failed, steps=STEPS, warmup=recipe.lr_warmup), curve
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_sound_recipe_survives(seed: int) -> None:
+    verdict, _ = run(seed)
+    assert verdict.outcome == "survives"
+
+
+@pytest.mark.parametrize(("lr", "lr_warmup"), [(10.0, 0), (3.0, 100)])
+def test_a_learning_rate_that_is_far_too_high_diverges(lr: float, lr_warmup: int) -> None:
+    verdict, curve = run(lr=lr, lr_warmup=lr_warmup, lr_min_ratio=1.0, grad_clip=UNCLIPPED)
+    assert verdict.outcome == "diverges"
+    assert min(point.loss for point in curve) < curve[-1].loss - 1.0
+
+
+def test_a_learning_rate_that_leaves_all_bounds_is_nonfinite() -> None:
+    verdict, curve = run(lr=30.0, lr_warmup=100, grad_clip=UNCLIPPED)
+    assert verdict.outcome == "nonfinite"
+    assert verdict.step == curve[-1].step + 1 < STEPS
+
+
+def test_betas_that_forget_the_gradients_size_spike() -> None:
+    """With beta1 above the root of beta2 the momentum outlives what it is divided by, and steps
+    grow without bound when gradients shrink. Clipped and cooled down, some runs recover."""
+    betas = {"beta1": 0.97, "beta2": 0.55, "lr": 1e-3, "lr_warmup": 20}
+    runs = [run(seed, **betas, grad_clip=50.0, lr_min_ratio=0.0) for seed in (1, 2, 3)]
+    assert all(verdict.outcome in {"spikes", "diverges"} for verdict, _ in runs)
+    recovered = [(verdict, curve) for verdict, curve in runs if verdict.outcome == "spikes"]
+    assert recovered
+    for verdict, curve in recovered:
+        assert verdict.step is not None
+        loss = np.array([point.loss for point in curve])
+        before = float(np.median(loss[verdict.step - 20 : verdict.step - 1]))
+        assert loss[verdict.step - 1 : verdict.step + 30].max() > before + 0.3
+        assert float(np.median(loss[-10:])) < before + 0.1

@@ -1,0 +1,147 @@
+"""Target architectures: what is shipped is what it says, and what is not is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoresearch.errors import TargetError
+from funnel.target.architecture import load_target, parse_target, shipped_targets
+from funnel.target.shape import ParameterCount
+from tests.support.configs import config
+from tests.support.places import ROOT
+from trainer.memory.estimate import parameter_count
+from trainer.spec import Config
+
+TOML = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
+
+
+def refusal(old: str, new: str) -> str:
+    assert old in TOML
+    with pytest.raises(TargetError) as caught:
+        parse_target(TOML.replace(old, new, 1), "own.toml")
+    message = str(caught.value)
+    assert message.startswith("target own.toml ")
+    assert "\n" not in message
+    return message
+
+
+def test_three_sizes_are_shipped_under_their_own_names() -> None:
+    assert shipped_targets() == ["llama-1b", "llama-70b", "llama-7b"]
+    assert [load_target(name).name for name in shipped_targets()] == shipped_targets()
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "blocks"),
+    [
+        # Meta's Llama 3.2 1B, Llama 3 8B and Llama 3 70B, as their checkpoints have them.
+        ("llama-1b", 1_235_814_400, 973_146_112),
+        ("llama-7b", 8_030_261_248, 6_979_588_096),
+        ("llama-70b", 70_553_706_496, 68_452_360_192),
+    ],
+)
+def test_the_shipped_shapes_have_the_published_parameters(
+    name: str, total: int, blocks: int
+) -> None:
+    target = load_target(name)
+
+    assert (target.total_params, target.parameter_count.blocks) == (total, blocks)
+    assert target.tokens == 20 * total
+
+
+def test_an_own_token_budget_is_kept() -> None:
+    target = parse_target(f"{TOML}\ntoken_budget = 2_000_000_000_000\n", "own.toml")
+
+    assert target.tokens == 2 * 10**12
+
+
+def test_the_published_7b_shape_is_seven_billion_without_its_tables() -> None:
+    target = load_target("llama-7b")
+
+    assert (target.d_model, target.n_layer, target.n_head, target.head_dim) == (4096, 32, 32, 128)
+    assert (target.ffn_ratio, target.d_ff, target.activation) == (3.5, 14336, "swiglu")
+    assert (target.seq_len, target.vocab_size) == (8192, 128256)
+    assert abs(target.parameter_count.blocks / 7e9 - 1) < 0.003
+
+
+def test_a_count_that_is_not_the_shapes_is_refused_with_both_numbers() -> None:
+    message = refusal("n_kv_head = 8", "n_kv_head = 32")
+
+    assert "7,784,894,464" in message
+    assert "7,000,000,000" in message
+    assert "11.2% apart where 3% is allowed" in message
+
+
+@pytest.mark.parametrize("params", [6_790_000_000, 7_190_000_000])
+def test_three_percent_either_way_are_allowed(params: int) -> None:
+    parse_target(TOML.replace("7_000_000_000", str(params)), "own.toml")
+
+
+@pytest.mark.parametrize("params", [6_770_000_000, 7_200_000_000])
+def test_more_than_three_percent_are_not(params: int) -> None:
+    assert "3% is allowed" in refusal("7_000_000_000", str(params))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "clauses"),
+    [
+        ("seq_len", "seqlen", ['unknown key "seqlen"', "mean seq_len?"]),
+        ("head_dim = 128", "head_dim = 64", ["64 × n_head 32 is 2048, not d_model 4096"]),
+        ("n_kv_head = 8", "n_kv_head = 5", ["not a multiple of n_kv_head 5"]),
+        ("ffn_ratio = 3.5", "ffn_ratio = 3.3", ["13516.8, not a whole d_ff"]),
+        ("ffn_ratio = 3.5", "ffn_ratio = -1.0", ["ffn_ratio"]),
+        ("ffn_ratio = 3.5", "ffn_ratio = 1e305", ["ffn_ratio"]),
+        ("vocab_size = 128256", f"vocab_size = {'9' * 400}", ["vocab_size"]),
+        ("seq_len = 8192", f"token_budget = {'9' * 300}\nseq_len = 8192", ["token_budget"]),
+        ("ffn_ratio = 3.5\n", "", ["ffn_ratio: Field required"]),
+        ("n_layer = 32", "n_layer = 0", ["n_layer", "got 0"]),
+        ("n_layer = 32", "n_layer = 32.0", ["n_layer", "32.0"]),
+        ("n_layer = 32", 'n_layer = "32"', ["n_layer", "'32'"]),
+        ('"swiglu"', '"relu"', ["activation", "relu"]),
+        ("tie_embeddings = false", "tie_embeddings = 0", ["tie_embeddings"]),
+        ('name = "llama-7b"', 'name = "a b"', ["name", "a b"]),
+        ("head_dim = 128", "head_dim = ", ["TOML", "line"]),
+    ],
+)
+def test_a_bad_target_is_refused_in_one_sentence(old: str, new: str, clauses: list[str]) -> None:
+    message = refusal(old, new)
+
+    for clause in clauses:
+        assert clause in message
+
+
+def test_odd_heads_cannot_rotate() -> None:
+    toml = TOML.replace("head_dim = 128", "head_dim = 1").replace("n_head = 32", "n_head = 4096", 1)
+
+    with pytest.raises(TargetError, match="even head_dim, not 1"):
+        parse_target(toml, "own.toml")
+
+
+def test_a_missing_target_is_named_with_the_near_one(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r'no target "lama-7b" \(did you mean llama-7b\?\)'):
+        load_target("lama-7b")
+    own = tmp_path / "own.toml"
+    own.write_text(TOML, encoding="utf-8")
+    assert load_target(str(own)) == load_target("llama-7b")
+
+
+SHAPES = st.builds(
+    config,
+    n_layer=st.integers(1, 4),
+    n_head=st.just(8),
+    n_kv_head=st.sampled_from([None, 1, 2, 4, 8]),
+    d_model=st.sampled_from([64, 128]),
+    d_ff=st.integers(8, 300),
+    activation=st.sampled_from(["gelu", "swiglu"]),
+    positions=st.sampled_from(["learned", "rotary"]),
+    tie_embeddings=st.booleans(),
+    seq_len=st.integers(8, 64),
+)
+
+
+@given(shape=SHAPES, vocab_size=st.integers(2, 5000))
+def test_parameters_are_those_the_trainer_counts(shape: Config, vocab_size: int) -> None:
+    assert ParameterCount.of(shape, vocab_size).total == parameter_count(shape, vocab_size)

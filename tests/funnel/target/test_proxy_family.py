@@ -1,0 +1,265 @@
+"""Proxies keep their target's shape, and so does every config of the menu written for them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.menu.files import parse_menu
+from agent.menu.proxy_menu import ProxyMenu
+from autoresearch.errors import SpecError, TargetError
+from funnel.target.architecture import (
+    TargetArchitecture,
+    load_target,
+    parse_target,
+    shipped_targets,
+)
+from funnel.target.menu_text import longest_seq_len, menu_text
+from funnel.target.proxy_family import CPU, GPU, ProxyFamily, Scale
+from funnel.target.proxy_search import find_proxies
+from funnel.target.shape import ParameterCount, Shape
+from tests.support.places import ROOT
+
+TOML = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
+
+
+def family_of(
+    target: TargetArchitecture,
+    scale: Scale = GPU,
+    params: int | None = None,
+    tokenizer: str | None = None,
+) -> ProxyFamily:
+    return find_proxies(
+        target,
+        scale=scale,
+        params=params or scale.default_params,
+        tokenizer=tokenizer or scale.tokenizer,
+        seq_len=longest_seq_len(scale),
+    )
+
+
+def target_like(**changes: object) -> TargetArchitecture:
+    """llama-7b with other numbers, declared as what they come to."""
+    base = load_target("llama-7b").model_dump() | changes
+    shape = TargetArchitecture.model_construct(**base)
+    return TargetArchitecture.model_validate(
+        base | {"params": shape.total_params, "params_counted": "total"}
+    )
+
+
+def menu_of(family: ProxyFamily) -> ProxyMenu:
+    return parse_menu(menu_text(family), "generated")
+
+
+def test_the_proxies_of_the_7b_target() -> None:
+    family = family_of(load_target("llama-7b"))
+
+    assert [(p.d_model, p.n_layer, p.n_head, p.kv_heads, p.d_ff) for p in family.proxies] == [
+        (512, 4, 4, 1, 1792),
+        (1024, 8, 8, 2, 3584),
+    ]
+    # By hand, at d_model 1024: a block has 1024 × (2 × 1024 + 2 × 256) for attention,
+    # 3 × 1024 × 3584 for SwiGLU and 2 × 1024 of gains; then a gain and two tables.
+    block = 1024 * (2 * 1024 + 2 * 256) + 3 * 1024 * 3584 + 2 * 1024
+    assert family.params(family.default) == 8 * block + 1024 + 2 * 50257 * 1024
+    assert family.default.d_model == 1024
+    assert family.given_up() == ()
+
+
+@pytest.mark.parametrize("name", shipped_targets())
+@pytest.mark.parametrize("scale", [GPU, CPU])
+def test_every_config_of_a_menu_has_the_targets_shape_and_a_size_within(
+    name: str, scale: Scale
+) -> None:
+    target = load_target(name)
+    family = family_of(target, scale)
+    menu = menu_of(family)
+    wanted = Shape.of(target)
+    rng = Random(0)
+
+    seen = set()
+    for _ in range(200):
+        changes = {knob.name: knob.draw(rng) for knob in menu.knobs.values()}
+        config = menu.apply(menu.baseline, changes)
+        seen.add(config.d_model)
+        departures = list(Shape.of(config).departures(wanted))
+        assert departures == list(family.given_up())
+        params = ParameterCount.of(config, family.vocab_size).total
+        assert scale.low_params <= params <= scale.high_params
+    assert seen == {proxy.d_model for proxy in family.proxies}
+
+
+@pytest.mark.parametrize("name", shipped_targets())
+def test_only_a_cpu_gives_up_the_heads_width(name: str) -> None:
+    target = load_target(name)
+
+    assert family_of(target, GPU).given_up() == ()
+    assert [clause.split()[0] for clause in family_of(target, CPU).given_up()] == ["head_dim"]
+
+
+def test_multi_head_attention_stays_multi_head() -> None:
+    family = family_of(target_like(n_kv_head=32))
+    menu = menu_of(family)
+
+    assert "n_kv_head" not in menu.tied
+    assert menu.baseline.n_kv_head is None
+    assert [p.d_model for p in family.proxies][:2] == [512, 640]
+
+
+def test_a_depth_that_must_be_rounded_stays_within_a_tenth() -> None:
+    target = target_like(n_layer=30)
+    family = family_of(target)
+    menu = menu_of(family)
+
+    for proxy in family.proxies:
+        config = menu.apply(menu.baseline, {"d_model": proxy.d_model})
+        assert config.n_layer == proxy.n_layer
+        exact = Fraction(30, 4096) * proxy.d_model
+        assert config.n_layer == math.floor(exact + Fraction(1, 2))
+        assert abs(config.n_layer / exact - 1) <= 0.1
+
+
+def test_one_width_makes_a_menu_without_a_width_knob() -> None:
+    menu = menu_of(family_of(load_target("llama-70b")))
+
+    assert "d_model" not in menu.knobs
+    assert menu.tied == {}
+    shape = (menu.baseline.d_model, menu.baseline.n_layer, menu.baseline.n_head)
+    assert shape == (1024, 10, 8)
+    assert menu.baseline.kv_heads == 1
+
+
+def test_the_menu_says_what_it_keeps_and_with_which_vocabulary() -> None:
+    doc = menu_of(family_of(load_target("llama-7b"), CPU)).doc
+
+    assert "4 heads to a KV head, d_ff 7/2 of d_model, n_layer 32 for d_model 4096" in doc
+    assert "with the vocabulary of bpe:1024 (1024 ids)" in doc
+    assert "Not kept: head_dim is 32, the target's 128; the vocabulary is 1024" in doc
+
+
+def test_neither_tokens_nor_width_buy_a_better_score() -> None:
+    menu = menu_of(family_of(load_target("llama-1b")))
+    budget = menu.campaign.budget
+
+    wide = menu.apply(menu.baseline, {"d_model": 1536})
+    assert "d_model ** 3" in (menu.why_broken(wide, budget) or "")
+    thrifty = menu.apply(menu.baseline, {"d_model": 1536, "batch_size": 4})
+    assert menu.why_broken(thrifty, budget) is None
+    narrow = menu.apply(menu.baseline, {"d_model": 768, "seq_len": 2048})
+    assert "batch_size * seq_len <= 16384" in (menu.why_broken(narrow, budget) or "")
+
+
+def test_fp8_is_a_knob_where_asked_for() -> None:
+    family = family_of(load_target("llama-7b"))
+
+    assert menu_of(family).constants["precision"] == "bf16"
+    knob = parse_menu(menu_text(family, fp8=True), "generated").knobs["precision"]
+    assert (knob.choices, knob.default) == (("bf16", "fp8"), "bf16")
+
+
+# --- what breaks ------------------------------------------------------------------------------
+
+
+def refusal(target: TargetArchitecture, scale: Scale = GPU, params: int | None = None) -> str:
+    with pytest.raises(TargetError) as caught:
+        family_of(target, scale, params)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_too_many_heads_to_a_kv_head_are_named() -> None:
+    message = refusal(target_like(n_kv_head=1))
+
+    assert "head_dim 128 and 32 heads to a KV head are kept only by widths" in message
+    assert "multiples of 4096 (d_model 4096 with" in message
+    assert "use --tiny" in message
+
+
+def test_a_feed_forward_ratio_that_needs_wide_models_is_named() -> None:
+    message = refusal(target_like(ffn_ratio=1793 / 512), CPU)
+
+    assert "d_ff / d_model = 1793/512 are kept only by widths that are multiples of 512" in message
+    assert "--tiny" not in message
+
+
+def test_a_depth_that_no_width_keeps_is_named() -> None:
+    message = refusal(target_like(n_layer=1))
+
+    assert "n_layer 1 for d_model 4096, within 10%" in message
+    assert "the nearest, d_model 3072, would need 0.75 layers" in message
+
+
+def test_a_size_between_the_widths_names_those_there_are() -> None:
+    message = refusal(load_target("llama-70b"), params=60_000_000)
+
+    assert "d_model 1024 with 237M; ask for --params 237M" in message
+
+
+@pytest.mark.parametrize("params", [49_000_000, 501_000_000])
+def test_a_size_outside_the_range_is_refused(params: int) -> None:
+    assert "outside the 50M to 500M" in refusal(load_target("llama-7b"), params=params)
+
+
+def test_on_a_cpu_the_size_is_a_wish() -> None:
+    family = family_of(load_target("llama-7b"), CPU, params=200_000_000)
+
+    assert family.proxies == family_of(load_target("llama-7b"), CPU).proxies
+    assert family.default == family.proxies[-1]
+
+
+@given(
+    n_layer=st.integers(1, 90),
+    heads=st.sampled_from([(16, 1), (16, 4), (24, 8), (32, 8), (40, 8), (64, 8), (32, 32)]),
+    head_dim=st.sampled_from([64, 80, 96, 128]),
+    ffn_eighths=st.integers(8, 40),
+    scale=st.sampled_from([GPU, CPU]),
+    params=st.integers(50_000_000, 500_000_000),
+)
+def test_a_family_keeps_the_shape_or_says_why_not(
+    n_layer: int,
+    heads: tuple[int, int],
+    head_dim: int,
+    ffn_eighths: int,
+    scale: Scale,
+    params: int,
+) -> None:
+    target = target_like(
+        n_layer=n_layer,
+        n_head=heads[0],
+        n_kv_head=heads[1],
+        head_dim=head_dim,
+        d_model=heads[0] * head_dim,
+        ffn_ratio=ffn_eighths / 8,
+    )
+    try:
+        family = family_of(target, scale, params, "bytes")
+    except TargetError as error:
+        assert "keeps the" in str(error)
+        return
+    menu = menu_of(family)
+    for proxy in family.proxies:
+        try:
+            width = {"d_model": proxy.d_model} if "d_model" in menu.knobs else {}
+            config = menu.apply(menu.baseline, width)
+        except SpecError as error:
+            pytest.fail(f"{proxy} is not trainable: {error}")
+        departures = list(Shape.of(config).departures(Shape.of(target)))
+        assert departures == list(family.given_up())
+        assert scale is CPU or not departures
+        assert scale.low_params <= family.params(proxy) <= scale.high_params
+
+
+def test_a_target_smaller_than_any_proxy_has_none() -> None:
+    small = target_like(n_layer=2, n_head=4, n_kv_head=1, head_dim=64, d_model=256, vocab_size=1000)
+
+    assert "no proxy of 50M to 500M parameters keeps the shape" in refusal(small)
+
+
+def test_the_shipped_file_is_what_these_tests_start_from() -> None:
+    assert parse_target(TOML, "x") == load_target("llama-7b")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoresearch.errors import AutoresearchError
+from funnel.target.sizes import parse_size, size_text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("200M", 200_000_000),
+        ("1.5b", 1_500_000_000),
+        (" 300k ", 300_000),
+        ("8,030,261,248", 8_030_261_248),
+        ("7_000", 7000),
+        ("2T", 2 * 10**12),
+        ("1", 1),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "200MM", "-1M", "0", "0.1", "1e6", "nan", "٣M", "M"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(AutoresearchError, match="cannot be read; write it like 200M"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (1, "1"),
+        (999, "999"),
+        (1000, "1K"),
+        (999_600, "1M"),
+        (212_345_678, "212M"),
+        (8_030_261_248, "8.03B"),
+        (1_411_074_129_920, "1.41T"),
+    ],
+)
+def test_three_digits_are_written(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+@given(st.integers(1, 10**15))
+def test_what_is_written_is_read_back_to_three_digits(size: int) -> None:
+    assert parse_size(size_text(size)) == pytest.approx(size, rel=0.005)

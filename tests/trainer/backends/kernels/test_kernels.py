@@ -1,0 +1,133 @@
+"""The kernels: what they compute against fp64, interpreted, compiled without a GPU, and on one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tests.support.kernels import Call, assert_same, calls
+from tests.support.places import ROOT
+from trainer.backends.kernels import operations, usable_on, written_out
+from trainer.backends.kernels.sizes import padded
+
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="Triton has no wheel for this machine"
+)
+
+
+def in_another_process(tmp_path: Path, *arguments: str, **environ: str) -> str:
+    """What a Python command prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@needs_triton
+@pytest.mark.timeout(600)
+def test_triton_kernels_interpreted_compute_what_is_written_out(tmp_path: Path) -> None:
+    pytest_options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=")
+    file = "tests/trainer/backends/kernels/interpreted.py"
+    said = in_another_process(
+        tmp_path, "-m", "pytest", *pytest_options, "--import-mode=importlib", file,
+        TRITON_INTERPRET="1",
+    )  # fmt: skip
+    assert f"{len(list(calls())) + 6} passed" in said
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_triton_kernels_compile_for_an_h200_and_a_gb10_without_either(tmp_path: Path) -> None:
+    said = in_another_process(tmp_path, "-m", "tests.trainer.backends.kernels.cubins", "90", "121")
+    lines = [line.split() for line in said.splitlines()]
+    compiled = {(target, kernel) for target, _, kernel, *_ in lines}
+    kernels = {"_norm", "_norm_backward", "_activate", "_activate_backward", "_adamw", "_cast"}
+    kernels |= {"_loss_and_gradient", "_exact_nll", "_largest"}
+    assert compiled == {(target, name) for target in ("sm_90", "sm_121") for name in kernels}
+    assert all(int(size) > 1000 for _, size, *_ in lines)
+    # A form for each dtype and flag, and none for a shape.
+    assert len(lines) == 2 * len({tuple(line[2:]) for line in lines})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("call", list(calls()), ids=lambda call: call.name)
+def test_a_gpu_computes_what_is_written_out(call: Call) -> None:
+    assert_same(call.of(operations, "cuda"), call.of(written_out))
+
+
+# --- what is written out, against autograd in fp64 ----------------------------------------------
+
+
+def normal(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("rms", [False, True])
+def test_a_norms_gradients_are_autograds(rms: bool) -> None:
+    x_ND, gain_D, gradient_ND, residual_ND = normal(5, 19), normal(19), normal(5, 19), normal(5, 19)
+    if rms:
+        y_ND = functional.rms_norm(x_ND, (19,), gain_D, 1e-5)
+    else:
+        y_ND = functional.layer_norm(x_ND, (19,), gain_D, None, 1e-5)
+    torch.testing.assert_close(operations.norm(x_ND, gain_D, rms), y_ND)
+    wanted = torch.autograd.grad(y_ND, (x_ND, gain_D), gradient_ND)
+    got = operations.norm_backward(gradient_ND, x_ND, gain_D, residual_ND, rms)
+    torch.testing.assert_close(got[0], wanted[0] + residual_ND)
+    torch.testing.assert_close(got[1], wanted[1])
+    sum_ND, normed_ND = operations.add_norm(x_ND, residual_ND, gain_D, rms)
+    assert torch.equal(sum_ND, x_ND + residual_ND)
+    assert torch.equal(normed_ND, operations.norm(sum_ND, gain_D, rms))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_an_activations_gradient_is_autograds(gated: bool) -> None:
+    up, gradient_NF = normal(5, 22), normal(5, 11 if gated else 22)
+    if gated:
+        y_NF = functional.silu(up[:, :11]) * up[:, 11:]
+    else:
+        y_NF = 0.5 * up * (1 + torch.erf(up / 2**0.5))
+    (wanted,) = torch.autograd.grad(y_NF, up, gradient_NF)
+    got, again_NF = operations.activate_backward(gradient_NF, up, gated)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(again_NF, y_NF)
+    torch.testing.assert_close(operations.activate(up, gated), y_NF)
+
+
+def test_a_losss_gradient_is_autograds_and_0_behind_the_vocabulary() -> None:
+    logits_CW, targets_C = normal(4, 64), torch.tensor([0, 36, 5, 5])
+    loss_C = functional.cross_entropy(logits_CW[:, :37], targets_C, reduction="none")
+    (wanted_CW,) = torch.autograd.grad(loss_C.sum(), logits_CW)
+    given_CW = logits_CW.detach().clone()
+    given_CW[:, 37:] = torch.nan
+    torch.testing.assert_close(operations.exact_nll(given_CW, targets_C, 37), loss_C)
+    got_C = operations.loss_and_gradient_(given_CW, targets_C, 37, 0.25)
+    torch.testing.assert_close(got_C, loss_C)
+    torch.testing.assert_close(given_CW, 0.25 * wanted_CW)
+
+
+def test_rows_of_logits_start_at_cache_lines() -> None:
+    assert padded(50_257) == 50_304
+    assert padded(1024) == 1024
+    assert all(padded(v) % 64 == 0 and 0 <= padded(v) - v < 64 for v in range(1, 300))
+
+
+def test_a_cpu_runs_on_torchs_operators_and_what_stands_for_a_gpu_on_kernels() -> None:
+    assert not usable_on(torch.device("cpu"))
+    assert usable_on(torch.device("meta"))

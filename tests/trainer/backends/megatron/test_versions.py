@@ -1,0 +1,118 @@
+"""The parity tests once more, under the versions of NVIDIA's container: Megatron-Core 0.17 and
+Python 3.12, where this machine has what they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.places import ROOT
+
+MEGATRON = "megatron-core==0.17.0rc0"
+"""As in nvcr.io/nvidia/nemo:26.04.00."""
+PARITY = "tests/trainer/backends/megatron/test_backend.py"
+WITHOUT_ITS_EXTRAS = ["pytest", "pytest-timeout", "psutil", "pydantic", "tokenizers", "landlockpy"]
+"""What the parity tests import, beside torch, numpy and Megatron-Core."""
+
+pytestmark = [pytest.mark.versions, pytest.mark.timeout(3600)]
+
+
+def pip(*arguments: str | Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def parity(python: str, *options: str, **variables: str) -> str:
+    """The closing lines of the parity tests, which must pass."""
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900", *options, PARITY],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def passed_with_megatron(told: str) -> bool:
+    """Whether the tests that need Megatron-Core ran, rather than were skipped."""
+    return "is not installed" not in told and "passed" in told
+
+
+def test_parity_holds_under_megatron_core_0_17(tmp_path: Path) -> None:
+    """Its wheel is for Python 3.12, for the sake of a helper that prepares data sets; what is used
+    here is Python, and runs on this one too."""
+    done = pip(
+        *("download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.12"),
+        *("--dest", tmp_path, MEGATRON),
+    )
+    if done.returncode != 0:
+        pytest.skip(f"{MEGATRON} cannot be had: {done.stderr.strip()[-300:]}")
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    which = "from trainer.backends.versions import Trio; print(Trio.installed().megatron_core)"
+    told = subprocess.run(
+        [sys.executable, "-c", which],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == MEGATRON.partition("==")[2]
+    # A sandboxed trial reads this Python's own packages and no PYTHONPATH.
+    told_too = parity(sys.executable, "-k=not sandbox", PYTHONPATH=environment["PYTHONPATH"])
+    assert passed_with_megatron(told_too)
+
+
+def test_parity_holds_under_python_3_12(tmp_path: Path) -> None:
+    """In an environment of its own, as the container's: its Python and Megatron-Core."""
+    python = _python_3_12()
+    subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
+    inside = str(tmp_path / "venv" / "bin" / "python")
+    torch = _without_cuda(inside)
+    for packages in ([torch, "numpy", *WITHOUT_ITS_EXTRAS], ["--no-deps", MEGATRON]):
+        done = pip("install", "--quiet", *packages, python=inside)
+        assert done.returncode == 0, done.stderr
+    assert passed_with_megatron(parity(inside, PYTHONPATH=str(ROOT)))
+
+
+def _python_3_12() -> str:
+    """A Python 3.12 that starts."""
+    found = shutil.which("python3.12")
+    candidates = [] if found is None else [found]
+    for pattern in (".pyenv/versions/3.12.*", ".local/share/uv/python/cpython-3.12.*"):
+        candidates += map(str, sorted(Path.home().glob(f"{pattern}/bin/python3.12")))
+    for candidate in candidates:
+        tried = subprocess.run([candidate, "-c", "import venv"], check=False, capture_output=True)
+        if tried.returncode == 0:
+            return candidate
+    pytest.skip("there is no Python 3.12 (Ubuntu 24.04: python3.12-venv; uv python install 3.12)")
+
+
+def _without_cuda(python: str) -> str:
+    """torch as pip finds it in a folder of files; from the registry it would bring gigabytes of
+    CUDA, and pip downloads those even to tell what it would install."""
+    options = ["--dry-run", "--quiet", "--no-index", "--no-deps", "--report=-"]
+    done = pip("install", *options, "torch", python=python)
+    if done.returncode != 0:
+        pytest.skip("no torch without CUDA for Python 3.12 (PIP_FIND_LINKS: its folder)")
+    report: dict[str, Any] = json.loads(done.stdout)
+    (found,) = report["install"]
+    return f"torch=={found['metadata']['version']}"

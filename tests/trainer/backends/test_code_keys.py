@@ -1,0 +1,92 @@
+"""The compilers' keys: computed before the fork, found after it, and no device asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import SandboxError
+from tests.support.places import ROOT
+from tests.support.trials import trial_spec
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.supervisor import LocalExecutor, _ahead
+from trainer.spec import makes_code
+
+# Runs in a process of its own: Triton and the compiler must be as a fork server finds them.
+SERVER = """
+import hashlib, os, sys
+
+asked = []
+def spy(event, arguments):
+    # Libraries that are loaded and files that are opened; torch names the library itself.
+    if event in {"ctypes.dlopen", "open"} and any(
+        word in str(arguments[0]) for word in ("libcuda", "/dev/nvidia", "/proc/driver/nvidia")
+    ):
+        asked.append(str(arguments[0]))
+sys.addaudithook(spy)
+
+import torch
+if "compile" in sys.argv:
+    import torch._dynamo, torch._inductor.compile_fx
+from trainer.backends.code_keys import compute
+compute()
+compute()
+
+if os.fork() == 0:
+    def refuse(*_):
+        raise AssertionError("hashed again after the fork")
+    hashlib.sha256 = refuse
+    from triton.runtime.cache import triton_key
+    triton_key()
+    if "compile" in sys.argv:
+        from torch._inductor.codecache import torch_key
+        torch_key()
+    import triton
+    assert triton.runtime.driver._active is None, "Triton looked for its device"
+    assert not torch.cuda.is_initialized()
+    assert not asked, asked
+    print("found", flush=True)
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_forked_trial_finds_the_keys_and_no_device_was_asked(compile: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SERVER, "compile" if compile else "kernels"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == "found\n", done.stderr[-3000:]
+    assert done.returncode == 0
+
+
+def test_only_trials_that_compile_something_have_anything_done_ahead() -> None:
+    assert _ahead(trial_spec()) == ()
+    assert _ahead(trial_spec(device="cuda", backend="megatron")) == ()
+    keys = "trainer.backends.code_keys:compute"
+    assert _ahead(trial_spec(device="cuda:1")) == (keys,)
+    assert _ahead(trial_spec(compile=True))[-1] == keys
+    assert "torch._dynamo" in _ahead(trial_spec(compile=True))
+
+
+def test_the_cache_is_of_those_trials_alone() -> None:
+    assert trial_spec(compile_cache="/x").code_cache is None
+    assert trial_spec(compile_cache="/x", compile=True).code_cache == "/x"
+    assert trial_spec(compile_cache="/x", device="cuda").code_cache == "/x"
+    assert not makes_code("megatron", "cuda", compile=False)
+
+
+def test_a_kernel_that_refuses_renames_refuses_trials_that_make_code(tmp_path: Path) -> None:
+    with (
+        LocalExecutor(layers=Layers(1, seccomp=False)) as executor,
+        pytest.raises(SandboxError, match=r"use Linux 5\.19 or newer"),
+    ):
+        executor.run(trial_spec(compile=True, wall_s=60), tmp_path / "trial")

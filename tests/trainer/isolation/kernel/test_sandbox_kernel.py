@@ -1,0 +1,303 @@
+"""The system call filter, attacked from inside a trial's process.
+
+As in :mod:`tests.trainer.isolation.kernel.test_sandbox` each attack is also run without what should
+stop it, where it must succeed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import doors, hostile
+from tests.support.places import ROOT
+from tests.support.stub_cuda import StubMachine
+from tests.support.trials import trial_spec
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.spec import TrialFailed
+
+HERE = Layers.detect()
+
+pytestmark = pytest.mark.skipif(
+    HERE.landlock_abi < 6 or not HERE.seccomp, reason="this kernel cannot keep all promises"
+)
+
+
+Strike = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def confined() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=doors.ENTRY) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
+    """The same where a GPU's driver starts."""
+    environ, root = gpu_machine.environ(), gpu_machine.root
+    with LocalExecutor(entry=doors.ENTRY, environ=environ, root=root) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def unconfined() -> Iterator[LocalExecutor]:
+    layers = Layers(0, seccomp=False)
+    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture
+def attack(tmp_path: Path) -> Strike:
+    """Run an attack in a fresh trial of the executor, on ``device``; return its loot."""
+
+    def attack(
+        executor: LocalExecutor, what: Strike, /, *, device: str = "cpu", **arguments: object
+    ) -> Any:
+        trials = tmp_path / "trials"
+        number = len(list(trials.iterdir())) if trials.exists() else 0
+        trial_dir = hostile.arm(trials / str(number), what, **arguments)
+        # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
+        backend = "megatron" if device == "cuda" else "torch"
+        spec = trial_spec(tmp_path / "corpus", device=device, backend=backend, file_bytes=8 << 20)
+        result = executor.run(spec, trial_dir).result
+        assert isinstance(result, TrialFailed)
+        assert result.message == "ended without a result", result
+        return hostile.loot(trial_dir)
+
+    return attack
+
+
+@pytest.fixture
+def victim() -> Iterator[psutil.Process]:
+    """A process of the same user that is none of the trial's business."""
+    command = [sys.executable, "-m", "tests.support.bystander"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+def test_no_limit_on_another_process(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, victim: psutil.Process
+) -> None:
+    """RLIMIT_CPU of 0 kills: it would end the supervisor, which ends trials."""
+    before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
+    loot = attack(confined, doors.limit_processor_time, pid=victim.pid)
+    assert loot["errno"] == errno.EPERM
+    assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == before
+    assert attack(unconfined, doors.limit_processor_time, pid=victim.pid) == "done"
+    assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == (3600, 3600)
+
+
+SCHEDULING = [
+    *(doors.set_priority, doors.set_affinity, doors.set_scheduler, doors.set_io_priority),
+    *(doors.set_scheduling_parameters, doors.set_scheduling_attributes),
+]
+
+
+def scheduling_of(process: psutil.Process) -> tuple[object, ...]:
+    return (
+        process.nice(),
+        tuple(process.cpu_affinity() or ()),
+        process.ionice(),
+        os.sched_getscheduler(process.pid),
+    )
+
+
+@pytest.mark.parametrize("strike", SCHEDULING)
+def test_no_hand_on_the_scheduling_of_another_process(
+    strike: Strike,
+    confined: LocalExecutor,
+    unconfined: LocalExecutor,
+    attack: Strike,
+    victim: psutil.Process,
+) -> None:
+    before = scheduling_of(victim)
+    assert attack(confined, strike, pid=victim.pid)["errno"] == errno.EPERM
+    assert scheduling_of(victim) == before
+    assert attack(unconfined, strike, pid=victim.pid) == "done"
+
+
+def test_no_hand_on_all_processes_of_the_user(confined: LocalExecutor, attack: Strike) -> None:
+    """Who may set the priorities of some is refused by the others' capabilities, where they have
+    any: see the same as an ordinary user."""
+    assert attack(confined, doors.set_priority_of_user)["errno"] == errno.EPERM
+
+
+@pytest.mark.parametrize("strike", [doors.limit_processor_time, *SCHEDULING])
+def test_a_thread_may_schedule_itself(
+    strike: Strike, confined: LocalExecutor, attack: Strike
+) -> None:
+    assert attack(confined, strike, pid=0) == "done"
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+def test_no_namespace_and_with_it_no_capability(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+) -> None:
+    assert attack(confined, doors.enter_namespaces)["errno"] == errno.EPERM
+    told = attack(unconfined, doors.enter_namespaces)
+    if isinstance(told, dict):
+        pytest.skip("this machine makes no user namespaces, so there is nothing to refuse")
+    assert int(told.split()[1], 16) > 0b110
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("clone3", errno.ENOSYS),
+        *(
+            (call, errno.EPERM)
+            for call in (
+                "chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount"
+                " mount_setattr pivot_root syslog semget msgget shmat mq_open"
+                " fanotify_init inotify_add_watch"
+            ).split()
+        ),
+    ],
+)
+def test_doors_into_the_kernel_are_shut(
+    call: str, error: int, confined: LocalExecutor, attack: Strike
+) -> None:
+    """Without capabilities some are shut anyway; in a namespace they would not be."""
+    assert attack(confined, doors.call, name=call)["errno"] == error
+
+
+def test_names_made_in_closed_directories_are_not_told(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, tmp_path: Path
+) -> None:
+    path = str(tmp_path)
+    assert attack(confined, doors.watch_directory, path=path)["errno"] == errno.EPERM
+    assert attack(unconfined, doors.watch_directory, path=path) == "watching"
+
+
+@pytest.mark.parametrize("table", ["unix", "tcp", "route"])
+@pytest.mark.parametrize("directory", ["/proc/self", "/proc/thread-self"])
+def test_the_machines_connections_are_not_listed(
+    table: str, directory: str, confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+) -> None:
+    path = f"{directory}/net/{table}"
+    assert attack(confined, hostile.read, path=path)["errno"] == errno.EACCES
+    assert isinstance(attack(unconfined, hostile.read, path=path), str)
+
+
+@pytest.mark.parametrize("name", ["maps", "status", "stat", "environ", "cmdline", "cgroup"])
+def test_a_trial_can_read_of_itself(name: str, confined: LocalExecutor, attack: Strike) -> None:
+    assert isinstance(attack(confined, hostile.read, path=f"/proc/self/{name}"), str)
+
+
+def test_what_the_dynamic_loader_runs_is_confined_too(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, tmp_path: Path
+) -> None:
+    """It runs, which nothing here stops; but not outside."""
+    loaders = [*Path("/lib64").glob("ld-linux*"), *Path("/lib").glob("ld-linux*")]
+    (tmp_path / "corpus").mkdir()
+    for name in ("precious", "corpus/tokens"):
+        (tmp_path / name).write_text("text")
+    given = {"loader": str(loaders[0]), "path": str(tmp_path / "corpus" / "tokens")}
+    assert attack(confined, doors.load_own_program, **given) == "text"
+    given["path"] = str(tmp_path / "precious")
+    assert attack(confined, doors.load_own_program, **given)["errno"] == errno.EACCES
+    assert attack(unconfined, doors.load_own_program, **given) == "text"
+
+
+# --- sockets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "fixture"), [("cpu", "confined"), ("cuda", "confined_with_gpu")]
+)
+@pytest.mark.parametrize("way", ["sendto", "sendmsg"])
+def test_no_datagram_to_a_socket_outside(
+    device: str,
+    fixture: str,
+    way: str,
+    request: pytest.FixtureRequest,
+    unconfined: LocalExecutor,
+    attack: Strike,
+    tmp_path: Path,
+) -> None:
+    confined: LocalExecutor = request.getfixturevalue(fixture)
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(path)
+        receiver.setblocking(False)
+        loot = attack(confined, doors.send_datagram, device=device, path=path, way=way)
+        assert loot["errno"] == errno.EACCES
+        with pytest.raises(BlockingIOError):
+            receiver.recv(100)
+        assert attack(unconfined, doors.send_datagram, path=path, way=way) == "sent"
+        assert receiver.recv(100) == b"secret"
+
+
+def test_a_cpu_has_no_sockets_and_a_gpu_those_without_a_file(
+    confined: LocalExecutor,
+    confined_with_gpu: LocalExecutor,
+    unconfined: LocalExecutor,
+    attack: Strike,
+) -> None:
+    for strike in (doors.bind_abstract, doors.bind_path, doors.talk_to_oneself):
+        assert attack(confined, strike)["errno"] == errno.EACCES
+    assert attack(confined_with_gpu, doors.bind_path, device="cuda")["errno"] == errno.EACCES
+    assert attack(confined_with_gpu, doors.bind_abstract, device="cuda") == "bound"
+    assert attack(confined_with_gpu, doors.talk_to_oneself, device="cuda") == "x"
+    assert attack(unconfined, doors.bind_abstract) == "bound"
+    assert attack(unconfined, doors.bind_path) == "bound"
+
+
+# --- disk and memory ------------------------------------------------------------------------------
+
+
+def test_a_file_takes_no_space_beyond_its_end(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+) -> None:
+    beyond = {"size_bytes": 32 << 20}
+    loot = attack(confined, doors.allocate_beyond_the_end, **beyond)
+    assert loot["errno"] == errno.EOPNOTSUPP
+    assert attack(unconfined, doors.allocate_beyond_the_end, **beyond) >= 32 << 20
+    assert attack(confined, doors.allocate_within, size_bytes=4 << 20) >= 4 << 20
+    assert attack(confined, doors.allocate_within, size_bytes=16 << 20)["errno"] == errno.EFBIG
+
+
+@pytest.mark.parametrize(
+    ("strike", "arguments"),
+    [
+        (doors.make_segment, {"mib": 1}),
+        (doors.lend_pages_to_pipe, {}),
+        (doors.hold_shared, {"mib": 1}),
+    ],
+)
+def test_no_memory_that_no_process_maps(
+    strike: Strike,
+    arguments: dict[str, object],
+    confined: LocalExecutor,
+    unconfined: LocalExecutor,
+    attack: Strike,
+) -> None:
+    assert attack(confined, strike, **arguments)["errno"] == errno.EPERM
+    assert isinstance(attack(unconfined, strike, **arguments), str | int)
+
+
+def test_memfds_are_for_cuda(
+    confined: LocalExecutor, confined_with_gpu: LocalExecutor, attack: Strike
+) -> None:
+    assert attack(confined, doors.call, name="memfd_create")["errno"] == errno.EPERM
+    answer = attack(confined_with_gpu, doors.call, device="cuda", name="memfd_create")
+    assert answer["errno"] == errno.EFAULT, "it looked at the name, which is nowhere"

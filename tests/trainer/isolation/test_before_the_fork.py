@@ -1,0 +1,85 @@
+"""Nothing touches CUDA before a trial is forked: no child of a process that did can use it.
+
+A stand-in for libcuda notes every call, and a stand-in for TransformerEngine does what importing
+the real one has been seen to do (github.com/NVIDIA/TransformerEngine, issue 872): it starts CUDA.
+Triton is imported with the compiler where it is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import hostile
+from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+from tests.support.trials import trial_spec
+from trainer.isolation.supervisor import LocalExecutor
+
+STARTS_CUDA = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
+ENGINES = ("transformer_engine", "transformer_engine_torch", "deep_gemm", "flash_attn")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    return tmp_path / "calls-of-libcuda"
+
+
+@pytest.fixture
+def environ(tmp_path: Path, notes: Path) -> dict[str, str]:
+    """Of a machine where all that starts CUDA when it is imported can be imported."""
+    for name in ENGINES:
+        package = tmp_path / "packages" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(STARTS_CUDA)
+    (tmp_path / "library").mkdir()
+    machine: StubMachine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
+    return {**machine.environ(notes=str(notes)), "PYTHONPATH": str(tmp_path / "packages")}
+
+
+def test_the_spy_sees_what_starts_cuda(environ: dict[str, str], notes: Path) -> None:
+    command = [sys.executable, "-c", "import transformer_engine"]
+    subprocess.run(command, env=environ, check=True)
+    assert [line.split()[1] for line in notes.read_text().splitlines()] == ["cuInit"]
+
+
+@pytest.mark.parametrize("backend", ["torch", "megatron"])
+def test_the_fork_server_leaves_cuda_alone(
+    backend: str, environ: dict[str, str], notes: Path, tmp_path: Path
+) -> None:
+    """Neither what every trial imports, nor what a compiling one does, calls the driver."""
+    compiling = backend == "torch"
+    asked = [*ENGINES, "trainer.training.child", "torch._inductor.compile_fx", "triton"]
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=asked)
+    entry = "tests.support.hostile_trainer:run"
+    with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
+        executor.run(trial_spec(backend=backend, compile=compiling, wall_s=120), trial_dir)
+    assert not notes.exists(), notes.read_text()
+    imported = set(hostile.loot(trial_dir))
+    assert not imported.intersection(ENGINES), "these are for the trial itself to import"
+    wanted = {"trainer.training.child"}
+    if compiling:
+        wanted.add("torch._inductor.compile_fx")
+        if find_spec("triton") is not None:
+            wanted.add("triton")
+    assert wanted <= imported
+
+
+def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
+    environ: dict[str, str], notes: Path, tmp_path: Path
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=[])
+    spec = trial_spec(device="cuda", compile=True, wall_s=120)
+    entry = "tests.support.hostile_trainer:run"
+    with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
+        with contextlib.suppress(MachineryError):  # a torch without CUDA goes no further
+            executor.run(spec, trial_dir)
+        assert executor._server is not None
+        server = str(executor._server.pid)
+    calls = notes.read_text().splitlines() if notes.exists() else []
+    assert not [call for call in calls if call.split()[0] == server], calls

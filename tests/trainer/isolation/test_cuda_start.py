@@ -1,0 +1,262 @@
+"""CUDA's driver started inside the sandbox of a real trial, by a library that makes the real calls.
+
+The stand-in (tests/support/stub_libcuda.c) does for real what libcuda does to the system, so that
+what the sandbox refuses shows without a GPU.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import hostile
+from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+from tests.support.trials import on_gpu, trial_spec
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.supervisor import LocalExecutor, TrialAborted
+from trainer.machine.cuda_codes import explain_code
+from trainer.spec import TrialFailed
+
+HERE = Layers.detect()
+
+pytestmark = pytest.mark.skipif(
+    HERE.landlock_abi < 5 or not HERE.seccomp, reason="this kernel cannot keep all promises"
+)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
+    library = build_stub(tmp_path_factory.mktemp("library"))
+    return make_machine(library, tmp_path_factory.mktemp("machine"))
+
+
+@contextmanager
+def executor_on(
+    machine: StubMachine, *, layers: Layers = HERE, root: Path | None = None, **told: str
+) -> Iterator[LocalExecutor]:
+    with LocalExecutor(
+        entry=hostile.ENTRY,
+        environ=machine.environ(**told),
+        layers=layers,
+        allow_unsandboxed=True,
+        root=root or machine.root,
+    ) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def confined(machine: StubMachine) -> Iterator[LocalExecutor]:
+    with executor_on(machine) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def unconfined(machine: StubMachine) -> Iterator[LocalExecutor]:
+    with executor_on(machine, layers=Layers(0, seccomp=False)) as executor:
+        yield executor
+
+
+def log_of(trial_dir: Path) -> str:
+    return (trial_dir / "trainer.log").read_text()
+
+
+# --- it starts -----------------------------------------------------------------------------------
+
+
+def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    confined.run(on_gpu(), trial_dir)
+    assert "stub libcuda" not in log_of(trial_dir)
+    told = hostile.loot(trial_dir)
+    assert told["loaded"], "the stand-in was started in the trial itself"
+    # The kernel drops entries of /proc that nobody holds, and a new one is not what the rule is
+    # about: after `echo 2 > /proc/sys/vm/drop_caches` the next thread's name was refused.
+    assert f"/proc/{told['pid']}/task" in told["open"]
+
+
+def test_what_is_refused_stops_the_campaign_with_the_code(
+    machine: StubMachine, tmp_path: Path
+) -> None:
+    """The stand-in can fail: each of these is closed, and says so as the real library does."""
+    for number, told in enumerate(({"reads": "/proc/1/environ"}, {"writes": "/proc/self/comm"})):
+        trial_dir = hostile.arm(tmp_path / str(number), hostile.tell_driver)
+        with (
+            executor_on(machine, **told) as executor,
+            pytest.raises(MachineryError, match=r"cuInit returned 304 .*refused the driver"),
+        ):
+            executor.run(on_gpu(), trial_dir)
+        assert "Permission denied" in log_of(trial_dir)
+        assert not (trial_dir / "result.json").exists(), "it is no evidence"
+
+
+def test_a_trial_on_a_cpu_starts_no_driver(machine: StubMachine, tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with executor_on(machine, ends="304") as executor:
+        executor.run(trial_spec(device="cpu"), trial_dir)
+    assert not hostile.loot(trial_dir)["loaded"]
+
+
+# --- it does not ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ("100", r"cuInit returned 100 \(CUDA_ERROR_NO_DEVICE\): the driver sees no GPU"),
+        ("803", r"cuInit returned 803 .*restart the machine"),
+        ("999", r"cuInit returned 999 .*nvidia-modprobe"),
+        ("5", r"cuInit returned 5: see NVIDIA's list"),
+        ("segv", r"CUDA did not start on cuda \(killed by SIGSEGV\): the driver library itself"),
+        ("abort", r"CUDA did not start on cuda \(killed by SIGABRT\)"),
+        ("exit", r"CUDA did not start on cuda \(exit code 0\)"),
+        ("hang", r"CUDA did not start on cuda \(not done within the limit of 2 s\)"),
+    ],
+)
+def test_a_driver_that_does_not_start_is_never_evidence(
+    ends: str, said: str, machine: StubMachine, tmp_path: Path
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with (
+        executor_on(machine, ends=ends) as executor,
+        pytest.raises(MachineryError, match=said) as failure,
+    ):
+        executor.run(on_gpu(wall_s=2 if ends == "hang" else 60), trial_dir)
+    assert not (trial_dir / "result.json").exists()
+    assert "\n" not in str(failure.value), "one plain sentence"
+
+
+def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a driver")
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with (
+        LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor,
+        pytest.raises(MachineryError, match=r"libcuda\.so\.1 does not load .*NVIDIA's driver"),
+    ):
+        executor.run(on_gpu(), trial_dir)
+
+
+def test_a_gpu_that_is_not_there_is_named(confined: LocalExecutor, tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with pytest.raises(MachineryError, match=r"cuDeviceGet returned 101 .*names no GPU"):
+        confined.run(trial_spec(device="cuda:1", backend="megatron"), trial_dir)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_crash_after_the_start_is_the_configs(
+    number: signal.Signals, confined: LocalExecutor, tmp_path: Path
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.die_by, number=int(number))
+    result = confined.run(on_gpu(), trial_dir).result
+    assert isinstance(result, TrialFailed)
+    assert result.status == "killed"
+    assert result.message.startswith(f"killed by {number.name}")
+
+
+def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with executor_on(machine, ends="hang") as executor, pytest.raises(TrialAborted):
+        executor.run(on_gpu(), trial_dir, should_stop=lambda: True)
+
+
+def test_every_known_code_has_a_name_and_a_way_out() -> None:
+    for code in (2, 3, 34, 46, 100, 101, 214, 304, 802, 803, 804, 999):
+        name, mend = explain_code(code).split(": ", 1)
+        assert name.startswith(f"{code} (CUDA_ERROR_")
+        assert len(mend) > 20
+
+
+# --- what the holes do not let through -----------------------------------------------------------
+
+
+@pytest.fixture
+def attack(tmp_path: Path) -> Callable[..., Any]:
+    """Run an attack in a fresh trial on the GPU; return its loot."""
+
+    def attack(executor: LocalExecutor, what: Callable[..., Any], /, **arguments: object) -> Any:
+        trials = tmp_path / "campaign" / "trials"
+        number = len(list(trials.iterdir())) if trials.exists() else 0
+        trial_dir = hostile.arm(trials / str(number), what, **arguments)
+        executor.run(on_gpu(), trial_dir)
+        return hostile.loot(trial_dir)
+
+    return attack
+
+
+def refused(loot: Any) -> bool:
+    return isinstance(loot, dict) and loot.get("errno") in {errno.EACCES, errno.EPERM}
+
+
+def test_the_names_of_threads_open_no_other_process(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any]
+) -> None:
+    """Nor anything of this one outside its threads."""
+    supervisor = f"/proc/{os.getpid()}/task/{os.getpid()}"
+    assert attack(confined, hostile.rename_own_thread, name="mine") == "mine"
+    for file in ("comm", "oom_score_adj", "mem", "clear_refs"):
+        assert refused(attack(confined, hostile.write, path=f"{supervisor}/{file}")), file
+    for path in ("/proc/self/oom_score_adj", "/proc/self/comm", "/proc/self/mem"):
+        assert refused(attack(confined, hostile.write, path=path)), path
+    assert refused(attack(confined, hostile.read, path=f"{supervisor}/environ"))
+    # Making something there is not allowed, and the kernel could not do it.
+    assert "errno" in attack(confined, hostile.write, path="/proc/self/task/new")
+    score = f"{supervisor}/oom_score_adj"
+    # The text is none that the kernel takes, but the door was open.
+    assert attack(unconfined, hostile.write, path=score)["errno"] == errno.EINVAL
+    assert attack(unconfined, hostile.write_to_the_server)["errno"] == errno.EINVAL
+    assert refused(attack(confined, hostile.write_to_the_server))
+
+
+def test_a_trial_cannot_make_itself_safe_from_the_out_of_memory_killer(
+    confined: LocalExecutor, attack: Callable[..., Any]
+) -> None:
+    """The way to its threads leads there too, but the kernel lets nobody go below what he had."""
+    assert refused(attack(confined, hostile.spare_oneself, score=-1))
+
+
+def test_a_trial_on_a_cpu_names_no_threads(confined: LocalExecutor, tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.rename_own_thread, name="mine")
+    confined.run(trial_spec(device="cpu"), trial_dir)
+    assert refused(hostile.loot(trial_dir))
+
+
+def test_the_drivers_files_open_no_others(
+    machine: StubMachine, confined: LocalExecutor, attack: Callable[..., Any]
+) -> None:
+    """What lies beside them stays closed, and what is read cannot be written."""
+    root = machine.root
+    (root / "proc" / "driver" / "rtc").write_text("other")
+    (root / "dev" / "sda").write_text("other")
+    closed = [root / "proc" / "driver" / "rtc", root / "dev" / "sda", root / "proc" / "meminfo"]
+    params = root / "proc" / "driver" / "nvidia" / "params"
+    assert attack(confined, hostile.read, path=str(params)) == ""
+    for path in closed:
+        assert refused(attack(confined, hostile.read, path=str(path))), path
+    for path in (params, params.with_name("new"), root / "dev" / "nvidia-new"):
+        assert refused(attack(confined, hostile.write, path=str(path))), path
+    assert refused(attack(confined, hostile.remove, path=str(root / "dev" / "nvidia0")))
+    address = "/proc/sys/vm/mmap_min_addr"
+    assert attack(confined, hostile.read, path=address).strip().isdigit()
+    assert refused(attack(confined, hostile.write, path=address))
+    assert refused(attack(confined, hostile.read, path="/proc/sys/kernel/core_pattern"))
+
+
+def test_a_program_in_memory_is_confined_like_the_trial(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The driver needs memfd_create, and Landlock lets a memory file be executed."""
+    secret = tmp_path / "precious"
+    secret.write_text("the secret")
+    told = attack(confined, hostile.read_with_a_program_in_memory, path=str(secret))
+    assert "the secret" not in told
+    assert "Permission denied" in told
+    told = attack(unconfined, hostile.read_with_a_program_in_memory, path=str(secret))
+    assert told == "the secret"

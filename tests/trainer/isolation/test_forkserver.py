@@ -1,0 +1,217 @@
+"""The fork server: what its children inherit, and that nothing outlives whom."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import hostile
+from tests.support.places import ROOT
+from tests.support.trials import trial_spec
+from tests.trainer.isolation.test_supervisor import alive, pids
+from trainer.isolation import forkserver
+from trainer.isolation.supervisor import LocalExecutor
+
+
+def until(true: Callable[[], bool], within_s: float = 10.0) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < give_up_at, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def spread_out(trial_dir: Path) -> bool:
+    """All four processes of :func:`hostile.spread` are there."""
+    noted = trial_dir / "pids"
+    return noted.exists() and len(noted.read_text().split()) == 4
+
+
+def server_pid(executor: LocalExecutor) -> int:
+    assert executor._server is not None
+    return executor._server.pid
+
+
+def open_executor() -> LocalExecutor:
+    return LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True)
+
+
+def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
+    first, second = (hostile.arm(tmp_path / name, hostile.tell_torch) for name in "ab")
+    with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
+        for trial_dir in (first, second):
+            executor.run(trial_spec(), trial_dir)
+        server = server_pid(executor)
+    told = [hostile.loot(trial_dir) for trial_dir in (first, second)]
+    assert told[0]["pid"] != told[1]["pid"]
+    for each in told:
+        assert each["parent"] == server
+        assert each["session"] == each["pid"]
+        assert each["torch_imported_before"]
+        assert each["cuda_untouched"]
+        assert each["threads"] == 1
+        assert each["matmul"] == 2.0 * 512
+        assert each["open_files"] == [0, 1, 2]
+
+
+def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running(
+    tmp_path: Path,
+) -> None:
+    told = []
+    with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
+        for name, compile in (("a", False), ("b", True)):
+            trial_dir = hostile.arm(tmp_path / name, hostile.tell_torch)
+            executor.run(trial_spec(compile=compile), trial_dir)
+            told.append(hostile.loot(trial_dir))
+    assert [each["compiler_imported_before"] for each in told] == [False, True]
+    for each in told:
+        assert (each["threads"], each["cuda_untouched"]) == (1, True)
+
+
+def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
+    """kill -9, which lets it do nothing about it."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.lone_supervisor", str(trial_dir)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with supervisor:
+        assert supervisor.stdout is not None
+        server = int(supervisor.stdout.readline())
+        until(lambda: spread_out(trial_dir))
+        supervisor.kill()
+        until(lambda: not any(map(alive, [server, *pids(trial_dir, 4)])), within_s=5)
+
+
+def test_a_supervisor_that_is_killed_while_the_server_starts(tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.lone_supervisor", str(trial_dir)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with supervisor:
+        assert supervisor.stdout is not None
+        server = int(supervisor.stdout.readline())
+        supervisor.kill()
+        until(lambda: not alive(server))
+
+
+def test_the_thread_that_started_the_server_may_end(tmp_path: Path) -> None:
+    """The kernel tells of a parent's death when the thread that forked ends, too."""
+    executors: list[LocalExecutor] = []
+    thread = threading.Thread(target=lambda: executors.append(open_executor()))
+    thread.start()
+    thread.join()
+    with executors[0] as executor:
+        server = server_pid(executor)
+        for name in "ab":
+            executor.run(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=0.2))
+            assert server_pid(executor) == server
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_servers_death_is_no_evidence_and_is_mended(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
+    with open_executor() as executor:
+        server = server_pid(executor)
+        seen_at: list[float] = []
+
+        def kill_server() -> bool:
+            # a look after all four were there: what a SIGKILLed server leaves, the supervisor
+            # knows from its last look
+            if spread_out(trial_dir):
+                seen_at.append(time.monotonic())
+            if len(seen_at) == 3:
+                os.kill(server, number)
+            return False
+
+        with pytest.raises(MachineryError, match=r"fork server died .* during trial 0001-s1"):
+            executor.run(trial_spec(), trial_dir, should_stop=kill_server)
+        until(lambda: not any(map(alive, pids(trial_dir, 4))), within_s=2)
+        executor.run(trial_spec(), hostile.arm(tmp_path / "next", hostile.nap, s=0))
+        assert server_pid(executor) != server
+
+
+def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
+    with open_executor() as executor:
+        executor.run(trial_spec(), hostile.arm(tmp_path / "a", hostile.nap, s=0))
+        psutil.Process(server_pid(executor)).kill()
+        until(lambda: not alive(server_pid(executor)))
+        executor.run(trial_spec(), hostile.arm(tmp_path / "b", hostile.nap, s=0))
+
+
+def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
+    """Whatever stopped it, the wall clock limit is kept and the trial's processes are ended."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
+    with open_executor() as executor:
+        server = server_pid(executor)
+
+        def freeze_server() -> bool:
+            if spread_out(trial_dir):
+                os.kill(server, signal.SIGSTOP)
+            return False
+
+        began = time.monotonic()
+        finished = executor.run(trial_spec(wall_s=1), trial_dir, should_stop=freeze_server)
+        assert finished.result.status == "timeout"
+        assert time.monotonic() - began < 10
+        until(lambda: not any(map(alive, [server, *pids(trial_dir, 4)])), within_s=2)
+
+
+def test_a_server_that_cannot_import_says_why(tmp_path: Path) -> None:
+    with (
+        LocalExecutor(entry="tests.support.nowhere:run", allow_unsandboxed=True) as executor,
+        pytest.raises(MachineryError, match=r"did not start .*No module named .*nowhere"),
+    ):
+        executor.run(trial_spec(), tmp_path / "trial")
+
+
+def test_a_cold_trial_that_cannot_import_is_no_evidence(tmp_path: Path) -> None:
+    with (
+        LocalExecutor(
+            entry="tests.support.nowhere:run", allow_unsandboxed=True, fork_server=False
+        ) as executor,
+        pytest.raises(MachineryError, match=r"trainer cannot be imported .*nowhere"),
+    ):
+        executor.run(trial_spec(), tmp_path / "trial")
+
+
+def test_a_start_and_an_end_take_milliseconds(tmp_path: Path) -> None:
+    """A polling loop anywhere on the way would show as tens of milliseconds."""
+    begins, ends = [], []
+    with open_executor() as executor:
+        for number in range(12):
+            trial_dir = hostile.arm(tmp_path / str(number), hostile.tell_first_instruction)
+            asked_at = time.monotonic()
+            executor.run(trial_spec(), trial_dir)
+            done_at = time.monotonic()
+            at = hostile.loot(trial_dir)
+            begins.append(at - asked_at)
+            ends.append(done_at - at)
+    assert min(begins) < 0.05, begins
+    assert min(ends) < 0.03, ends
+
+
+def test_what_cannot_be_prepared_loses_nothing_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_compiler.py").write_text("raise RuntimeError('half installed')")
+    (tmp_path / "sound_compiler.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    forkserver._do_ahead(["no_such_module", "broken_compiler", "sound_compiler"])
+    assert sys.modules.pop("sound_compiler")

@@ -1,0 +1,320 @@
+"""What a trial writes is bounded where it enters: every number, every text, every size."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.plain_text import plain
+from tests.support.trials import trial_ok, trial_spec
+from trainer.envelope.sweep import counted_step_s
+from trainer.isolation.messages import Ended
+from trainer.isolation.outcome import Ending, judge
+from trainer.isolation.trial_files import (
+    ERROR_EXIT_CODE,
+    ERROR_NAME,
+    RESULT_NAME,
+    CurveTail,
+    TrialFiles,
+    finished_trial,
+    read_curve,
+    wall_s,
+)
+from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
+from trainer.spec.curve import MAX_POINTS, CurveLines, KeptCurve
+
+POINT = CurvePoint(step=1, tokens=1024, loss=5.5, lr=1e-3, grad_norm=1.0, elapsed_s=0.05)
+EXITED = Ending(Ended(exit_code=0), None, 0, oom_killer_struck=False)
+UGLY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x00"
+
+JSON_NUMBERS = st.one_of(
+    st.integers(),
+    st.integers(min_value=1).map(lambda n: 10 ** min(n, 4000)),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([1e308, 1.7e308, 5e-324, 2.0**63, 2**63, 2**53, -0.0, 10**400, 1e39, 1e-13]),
+)
+JSON_VALUES = JSON_NUMBERS | st.none() | st.booleans() | st.text() | st.lists(JSON_NUMBERS)
+
+
+def point_line(**changes: Any) -> bytes:
+    return json.dumps({**POINT.model_dump(), **changes}).encode()
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": 10**400},
+        {"tokens": 2**53},
+        {"step": 10**19},
+        {"elapsed_s": 1.7e308},
+        {"elapsed_s": 1e10},
+        {"loss": 1e39},
+        {"loss": -1.0},
+        {"grad_norm": 1e200},
+        {"lr": -1.0},
+        {"tokens": 1.5},
+        {"step": True},
+        {"step": "1"},
+    ],
+)
+def test_a_line_with_an_impossible_number_is_no_point(changes: dict[str, Any]) -> None:
+    lines = CurveLines()
+    assert lines.feed(point_line(**changes) + b"\n" + point_line() + b"\n") == [POINT]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step_ms": 1e308},
+        {"step_ms": 5e-324},
+        {"tokens_per_s": 1e300},
+        {"train_s": 1e12},
+        {"energy_wh": 1e300},
+        {"peak_mem_gib": 1e30},
+        {"val_bpb": 5e-324},
+        {"val_bpb": 1e300},
+        {"val_bytes": 10**400},
+        {"params": 2**64},
+        {"device": "x" * 1000},
+    ],
+)
+def test_an_impossible_number_is_a_garbage_result(tmp_path: Path, changes: dict[str, Any]) -> None:
+    spec = trial_spec()
+    files = TrialFiles(spec, tmp_path / "trial")
+    text = json.dumps({**trial_ok(spec).model_dump(), **changes})
+    (tmp_path / "trial" / RESULT_NAME).write_text(text)
+    result = judge(spec, files, EXITED)
+    files.close()
+    assert isinstance(result, TrialFailed)
+    assert result.message.startswith(f"garbage result: ok.{next(iter(changes))}: ")
+    assert finished_trial(tmp_path / "trial") == (spec, result)
+
+
+@given(st.sampled_from(sorted(TrialOk.model_fields)), JSON_VALUES)
+def test_no_number_of_a_result_can_break_what_is_made_of_it(name: str, value: Any) -> None:
+    """Sums over a campaign, squares, quotients and dates: none overflows."""
+    spec = trial_spec()
+    text = json.dumps({**trial_ok(spec).model_dump(), name: value})
+    try:
+        result = parse_result(text)
+    except ValidationError:
+        return
+    assert isinstance(result, TrialOk)
+    numbers = [v for v in result.model_dump().values() if isinstance(v, int | float)]
+    for number in numbers:
+        assert math.isfinite(1e6 * float(number) ** 2)
+    for positive in (result.step_ms, result.tokens_per_s, result.val_bpb, result.params):
+        assert math.isfinite(1e9 / positive**2)
+    assert datetime.now() + timedelta(seconds=200 * result.train_s)
+    for told in (result.device, result.backend, result.precision):
+        assert told.isprintable()
+        assert len(told) <= 200
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(CurvePoint.model_fields)), JSON_VALUES)))
+def test_whatever_a_curve_holds_its_points_are_sound(changes: list[tuple[str, Any]]) -> None:
+    lines, points = CurveLines(max_step=60), []
+    for number, (name, value) in enumerate(changes, start=1):
+        points += lines.feed(point_line(**{"step": number, name: value}) + b"\n")
+    assert all(before.step < after.step <= 60 for before, after in pairwise(points))
+    for point in points:
+        assert math.isfinite(point.tokens / max(point.elapsed_s, 1e-9) * point.loss)
+
+
+@given(st.binary(max_size=3000), st.integers(1, 200))
+def test_any_bytes_are_a_curve_of_some_points(data: bytes, cut: int) -> None:
+    """Wherever the pieces are cut, the same points; and nothing is hoarded."""
+    sound = point_line() + b"\n"
+    whole = CurveLines().feed(data + b"\n" + sound)
+    pieces, points = CurveLines(), []
+    for start in range(0, len(data), cut):
+        points += pieces.feed(data[start : start + cut])
+        assert len(pieces._unread) <= 1025
+    assert points + pieces.feed(b"\n" + sound) == whole == [POINT]
+
+
+# --- sizes -----------------------------------------------------------------------------------
+
+
+def test_a_long_curve_is_thinned_and_takes_little_memory(tmp_path: Path) -> None:
+    with (tmp_path / "curve.jsonl").open("wb") as file:
+        for step in range(1, 60_001):
+            file.write(point_line(step=step) + b"\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    curve = read_curve(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
+    assert MAX_POINTS / 2 <= len(curve) <= MAX_POINTS
+    assert (curve[0].step, curve[-1].step) == (1, 60_000)
+    strides = {after.step - before.step for before, after in pairwise(curve[:-1])}
+    assert len(strides) == 1, "the thinning is even"
+
+
+def test_a_curve_of_an_honest_length_is_whole() -> None:
+    kept = KeptCurve()
+    points = [POINT.model_copy(update={"step": step}) for step in range(1, 5001)]
+    kept.add(points)
+    assert kept.points() == points
+
+
+def test_a_sparse_gigabyte_is_not_read(tmp_path: Path) -> None:
+    for name in ("curve.jsonl", RESULT_NAME, "spec.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    began = time.process_time()
+    assert read_curve(tmp_path) == []
+    assert finished_trial(tmp_path) is None
+    assert time.process_time() - began < 5
+
+
+def test_a_flood_of_lines_is_read_in_small_bites(tmp_path: Path) -> None:
+    (tmp_path / "curve.jsonl").write_bytes(point_line(step=10**9) * 200_000 + b"{}\n" * 2_000_000)
+    tail = CurveTail(tmp_path / "curve.jsonl", max_step=60)
+    for _ in range(20):
+        began = time.process_time()
+        assert tail.read() == []
+        assert time.process_time() - began < 0.5
+    tail.close()
+
+
+# --- texts -----------------------------------------------------------------------------------
+
+
+def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path) -> None:
+    spec = trial_spec()
+    files = TrialFiles(spec, tmp_path / "trial")
+    error = {"kind": "CorpusError", "message": UGLY + "no corpus" + "!" * 10_000}
+    (tmp_path / "trial" / ERROR_NAME).write_text(json.dumps(error))
+    exited = Ending(Ended(exit_code=ERROR_EXIT_CODE), None, 0, oom_killer_struck=False)
+    with pytest.raises(AutoresearchError, match="no corpus!") as caught:
+        judge(spec, files, exited)
+    files.close()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) == 2000
+
+
+def test_no_escape_sequence_of_a_failure_reaches_whoever_shows_it() -> None:
+    text = json.dumps({"status": "crash", "message": UGLY + "why"})
+    result = parse_result(text)
+    assert isinstance(result, TrialFailed)
+    assert result.message.isprintable()
+    assert result.message.endswith("why")
+
+
+@given(st.text())
+def test_plain_text_is_printable_and_keeps_what_is(text: str) -> None:
+    assert plain(text).isprintable()
+    assert len(plain(text)) == len(text)
+    assert plain(plain(text)) == plain(text)
+
+
+# --- what lies under the names ---------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A trial's directory, which a program that does not recurse removes."""
+    yield tmp_path / "trial"
+    subprocess.run(["rm", "-rf", tmp_path / "trial"], check=True)
+
+
+def deep_tree(path: Path) -> None:
+    """Deeper than what removes it can follow."""
+    path.mkdir()
+    before = os.open(path, os.O_RDONLY)
+    for _ in range(2 * sys.getrecursionlimit()):
+        os.mkdir("d", dir_fd=before)
+        inner = os.open("d", os.O_RDONLY, dir_fd=before)
+        os.close(before)
+        before = inner
+    os.close(before)
+
+
+def closed_directory(path: Path) -> None:
+    """One whose content its owner, unless root, cannot list."""
+    path.mkdir()
+    (path / "inside").write_text("")
+    path.chmod(0)
+
+
+OBSTACLES = [
+    lambda path: path.mkdir(),
+    lambda path: (path / "full").mkdir(parents=True),
+    deep_tree,
+    closed_directory,
+    lambda path: path.symlink_to("/dev/zero"),
+    lambda path: path.symlink_to(path.name),
+    os.mkfifo,
+]
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> None:
+    """And neither the end of the loop nor a reason to free some space."""
+    spec = trial_spec()
+    files = TrialFiles(spec, place)
+    obstacle(place / RESULT_NAME)
+    obstacle(place / f"{RESULT_NAME}.part")
+    result = judge(spec, files, EXITED)
+    files.close()
+    assert isinstance(result, TrialFailed)
+    assert (result.status, result.message) == ("crash", "ended without a result")
+    assert finished_trial(place) == (spec, result)
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_a_trial_can_be_run_again_whatever_the_first_try_left(place: Path, obstacle: Any) -> None:
+    place.mkdir()
+    for name in ("spec.json", "spec.json.part", "trainer.log", "curve.jsonl", "error.json", "tmp"):
+        obstacle(place / name)
+    assert read_curve(place) == []
+    files = TrialFiles(trial_spec(), place)
+    assert files.read_error() is None
+    assert files.curve.read() == []
+    files.close()
+
+
+def test_a_directory_that_may_not_be_written_is_no_evidence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MachineryError, match="cannot prepare the trial directory"):
+        TrialFiles(trial_spec(), tmp_path / "file" / "trial")
+
+
+def test_a_trial_cannot_have_lasted_longer_than_it_may(tmp_path: Path) -> None:
+    for name, when in (("spec.json", 0), (RESULT_NAME, 1 << 33)):
+        (tmp_path / name).write_text("")
+        os.utime(tmp_path / name, (when, when))
+    assert wall_s(tmp_path, at_most_s=30) == 30
+    os.utime(tmp_path / RESULT_NAME, (12, 12))
+    assert wall_s(tmp_path, at_most_s=30) == 12
+
+
+def test_a_curve_in_which_no_time_passes_is_no_measure_of_a_step() -> None:
+    for elapsed_s in (5e-324, 1e-300):
+        points = [POINT, POINT.model_copy(update={"step": 2, "elapsed_s": POINT.elapsed_s})]
+        points += [POINT.model_copy(update={"step": 3, "elapsed_s": 0.0})]
+        still = [
+            POINT.model_copy(update={"step": 1, "elapsed_s": 0.0}),
+            POINT.model_copy(update={"step": 2, "elapsed_s": elapsed_s}),
+        ]
+        for curve in (points, still):
+            with pytest.raises(MachineryError, match="none to count after step 1"):
+                counted_step_s(curve, 1)

@@ -1,0 +1,111 @@
+"""What root is spared by its capabilities an ordinary user is not, and containers run as a user
+whom no file names."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.campaigns import Toy
+from tests.support.ordinary_user import ON_A_PROCESS
+from tests.support.places import ROOT
+from trainer.isolation.kernel.sandbox import Layers
+
+BECOME = """
+import os, sys
+from tests.support.ordinary_user import become
+become(int(sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+NAMES = {attack.__name__ for attack in ON_A_PROCESS} | {"set_priority_of_user"}
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0 or not Layers.detect().seccomp,
+    reason="only root can become another user",
+)
+
+
+@pytest.fixture
+def nobody() -> int:
+    named = {entry.pw_uid for entry in pwd.getpwall()}
+    return next(uid for uid in range(54321, 55000) if uid not in named)
+
+
+@pytest.fixture
+def trials() -> Iterator[Path]:
+    """Where every user may pass: pytest's own directories are closed to others."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        Path(directory).chmod(0o755)
+        (Path(directory) / "trials").mkdir()
+        yield Path(directory) / "trials"
+
+
+def attacked(uid: int, trials: Path, how: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.ordinary_user", str(uid), str(trials), how],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_a_user_whom_no_file_names_runs_trials_that_cannot_touch_the_supervisor(
+    nobody: int, trials: Path
+) -> None:
+    told = attacked(nobody, trials, "confined")
+    assert told.pop("tell_capabilities")["Seccomp"] == "2"
+    assert told.keys() == NAMES
+    assert {loot["errno"] for loot in told.values()} == {errno.EPERM}
+
+
+def test_unconfined_they_could(nobody: int, trials: Path) -> None:
+    told = attacked(nobody, trials, "unconfined")
+    assert {told[name] for name in NAMES} == {"done"}
+
+
+def as_user(uid: int, toy: Toy, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BECOME, str(uid), *command],
+        cwd=ROOT,
+        env=toy.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_a_night_of_a_user_whom_no_file_names(nobody: int, trials: Path) -> None:
+    toy = Toy(trials)
+    for path in (trials, *trials.rglob("*")):
+        os.chown(path, nobody, nobody)
+    done = as_user(nobody, toy, *toy.arguments(1))
+    assert done.returncode == 0, done.stderr
+    assert len(toy.iterations()) == 1
+    assert {
+        row["trial"]["result"]["status"] for row in toy.rows() if row["kind"] == "baseline"
+    } == {"ok"}
+
+
+def test_without_a_home_the_place_for_corpora_is_asked_for(nobody: int, trials: Path) -> None:
+    toy = Toy(trials)
+    del toy.environment["AUTORESEARCH_DATA_DIR"]
+    done = as_user(nobody, toy, *toy.arguments(1)[:1], "doctor")
+    assert done.returncode == 1
+    assert "error: this user has no home directory to keep corpora in; set" in done.stderr
+    assert "Traceback" not in done.stderr

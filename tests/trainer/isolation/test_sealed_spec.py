@@ -1,0 +1,110 @@
+"""A trial that rewrites its own order gains nothing by it, now or when the campaign is resumed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import doors, hostile
+from tests.support.trials import trial_ok, trial_spec
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.sealed_spec import sealed_path
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.isolation.trial_files import TrialFiles, finished_trial
+from trainer.spec import TrialFailed, TrialSpec
+
+ASKED = trial_spec(seed=0)
+OTHER = trial_ok(ASKED, val_bpb=1.0)
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=doors.ENTRY, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture
+def trial_dir(tmp_path: Path) -> Path:
+    return tmp_path / "trials" / "t000001"
+
+
+def rewrite(trial_dir: Path, exit_code: int) -> Path:
+    result = OTHER.model_dump_json()
+    return hostile.arm(trial_dir, doors.rewrite_spec, seed=3, result=result, exit_code=exit_code)
+
+
+def test_the_result_of_another_seed_is_not_recorded(
+    executor: LocalExecutor, trial_dir: Path
+) -> None:
+    """Exit code 70 says that nothing could be measured: the campaign stops, and is resumed."""
+    with pytest.raises(MachineryError):
+        executor.run(ASKED, rewrite(trial_dir, 70))
+    assert finished_trial(trial_dir) is None
+
+
+def test_who_rewrote_its_order_is_not_believed(executor: LocalExecutor, trial_dir: Path) -> None:
+    result = executor.run(ASKED, rewrite(trial_dir, 0)).result
+    assert isinstance(result, TrialFailed)
+    assert result.message == "garbage result: the trial rewrote its own spec.json"
+    assert finished_trial(trial_dir) is None
+
+
+def test_who_says_that_nothing_was_measured_has_no_result_later(
+    executor: LocalExecutor, trial_dir: Path
+) -> None:
+    hostile.arm(trial_dir, doors.leave_result_and_report, result=OTHER.model_dump_json())
+    with pytest.raises(MachineryError, match="no result, crash"):
+        executor.run(ASKED, trial_dir)
+    assert finished_trial(trial_dir) is None
+
+
+def leave(trial_dir: Path, result: str, then: Callable[[], object] = lambda: None) -> None:
+    """As a supervisor leaves a trial that was killed together with it."""
+    files = TrialFiles(ASKED, trial_dir)
+    (trial_dir / "result.json").write_text(result)
+    then()
+    files.close()
+
+
+def test_what_finished_while_the_supervisor_was_dead_is_found(trial_dir: Path) -> None:
+    leave(trial_dir, OTHER.model_dump_json())
+    assert finished_trial(trial_dir) == (ASKED, OTHER)
+    assert TrialSpec.model_validate_json(sealed_path(trial_dir).read_bytes()) == ASKED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda spec: spec.write_text(trial_spec(seed=3).model_dump_json()),
+        lambda spec: spec.unlink(),
+        lambda spec: (spec.unlink(), spec.symlink_to(sealed_path(spec.parent))),
+    ],
+    ids=["rewritten", "gone", "a link"],
+)
+def test_nothing_is_taken_up_from_a_trial_whose_order_is_not_as_given(
+    change: Callable[[Path], object], trial_dir: Path
+) -> None:
+    leave(trial_dir, OTHER.model_dump_json(), lambda: change(trial_dir / "spec.json"))
+    assert finished_trial(trial_dir) is None
+
+
+def test_nothing_is_taken_up_that_contradicts_the_order(trial_dir: Path) -> None:
+    leave(trial_dir, trial_ok(ASKED, steps=59, tokens=59 * 1024).model_dump_json())
+    assert finished_trial(trial_dir) is None
+
+
+def test_nothing_is_taken_up_without_a_sealed_order(trial_dir: Path) -> None:
+    leave(trial_dir, OTHER.model_dump_json(), lambda: sealed_path(trial_dir).unlink())
+    assert finished_trial(trial_dir) is None
+
+
+@pytest.mark.skipif(not Layers.detect().confine, reason="nothing closes the directory here")
+def test_the_sealed_order_is_closed_to_the_trial(executor: LocalExecutor, trial_dir: Path) -> None:
+    hostile.arm(trial_dir, hostile.write, path=str(sealed_path(trial_dir)))
+    executor.run(ASKED, trial_dir)
+    assert hostile.loot(trial_dir)["errno"] == errno.EACCES
+    assert TrialSpec.model_validate_json(sealed_path(trial_dir).read_bytes()) == ASKED

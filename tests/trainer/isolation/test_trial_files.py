@@ -1,0 +1,99 @@
+"""The files of a trial, one by one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import CorpusError, MachineryError
+from tests.support.trials import trial_spec
+from trainer.isolation.supervisor import TrialAborted
+from trainer.isolation.trial_files import CurveTail, TrialFiles, write_error
+from trainer.isolation.trial_log import TrialLog
+from trainer.spec import CurvePoint
+
+
+def test_a_flooded_log_holds_little_disk_and_loses_no_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = TrialLog(path, 1 << 20)
+    writer = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.write(writer, b"first\n")
+    for _ in range(20):
+        os.write(writer, b"x" * (1 << 20) + b"\n")
+        log.trim()
+        assert path.stat().st_blocks * 512 < 3 << 20
+    os.write(writer, b"last \x1b[31m\xff\n \n")
+    log.compact()
+    assert log.last_line() == "last  [31m�"
+    os.close(writer)
+    log.close()
+    text = path.read_text(errors="replace")
+    assert path.stat().st_size < 1 << 20
+    assert text.startswith("first\nxxx")
+    assert "passed its limit of 1048576 bytes" in text
+    assert "\0" not in text
+
+
+def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
+    log = TrialLog(tmp_path / "log", 100)
+    (tmp_path / "log").write_text("x" * 100)
+    log.trim()
+    log.compact()
+    assert (tmp_path / "log").read_text() == "x" * 100
+    assert log.last_line() == "x" * 100
+    log.close()
+
+
+def test_an_empty_log_has_no_last_line(tmp_path: Path) -> None:
+    log = TrialLog(tmp_path / "log", 100)
+    assert log.last_line() == ""
+    log.close()
+
+
+def test_the_curve_is_read_as_it_grows(tmp_path: Path) -> None:
+    tail = CurveTail(tmp_path / "curve.jsonl")
+    assert tail.read() == []
+    point = CurvePoint(step=1, tokens=8, loss=5.0, lr=0.1, grad_norm=1.0, elapsed_s=0.1)
+    line = point.model_dump_json() + "\n"
+    with (tmp_path / "curve.jsonl").open("w") as curve:
+        curve.write(line[:10])
+        curve.flush()
+        assert tail.read() == []
+        curve.write(line[10:] + line.replace('"step":1', '"step":2') + line)
+        curve.flush()
+        second = point.model_copy(update={"step": 2})
+        assert tail.read() == [point, second]  # a step that was told already is none
+        assert tail.last == second
+        assert tail.read() == []
+    tail.close()
+
+
+def test_a_line_without_end_is_not_hoarded(tmp_path: Path) -> None:
+    (tmp_path / "curve.jsonl").write_bytes(b"x" * (4 << 20))
+    tail = CurveTail(tmp_path / "curve.jsonl")
+    for _ in range(5):
+        assert tail.read() == []
+        assert len(tail._lines._unread) <= 1 << 11
+    tail.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "arrives_as"),
+    [
+        (CorpusError("not that corpus"), CorpusError),
+        (MachineryError("no device"), MachineryError),
+        (TrialAborted("another kind"), MachineryError),
+    ],
+)
+def test_an_error_crosses_over(
+    tmp_path: Path, error: CorpusError, arrives_as: type[Exception]
+) -> None:
+    files = TrialFiles(trial_spec(), tmp_path / "trial")
+    assert files.read_error() is None
+    write_error(tmp_path / "trial", error)
+    read = files.read_error()
+    files.close()
+    assert type(read) is arrives_as
+    assert str(read) == str(error)

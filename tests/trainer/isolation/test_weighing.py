@@ -1,0 +1,198 @@
+"""Memory and threads that a trial hides from a look at its resident memory are counted all the
+same."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import doors, hostile
+from tests.support.stub_cuda import StubMachine
+from tests.support.trials import trial_spec
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.isolation.weighing import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
+from trainer.spec import TrialFailed
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+MIB = 1 << 20
+BACKENDS = {"cpu": "torch", "cuda": "megatron"}
+"""Of the two only megatron leaves torch, and so its own start on a GPU, to the trial."""
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=doors.ENTRY, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture
+def executor_for(
+    request: pytest.FixtureRequest, executor: LocalExecutor
+) -> Iterator[Callable[[str], LocalExecutor]]:
+    """The executor for a device: on a GPU one that finds a driver."""
+    with contextlib.ExitStack() as stack:
+
+        def choose(device: str) -> LocalExecutor:
+            if device == "cpu":
+                return executor
+            machine: StubMachine = request.getfixturevalue("gpu_machine")
+            return stack.enter_context(
+                LocalExecutor(
+                    entry=doors.ENTRY,
+                    environ=machine.environ(),
+                    allow_unsandboxed=True,
+                    root=machine.root,
+                )
+            )
+
+        yield choose
+
+
+@pytest.fixture
+def trial_dir(tmp_path: Path) -> Path:
+    return tmp_path / "trials" / "t000001"
+
+
+def end(
+    executor: LocalExecutor,
+    trial_dir: Path,
+    attack: Callable[..., Any],
+    arguments: dict[str, object],
+    **spec: Any,
+) -> TrialFailed:
+    result = executor.run(
+        trial_spec(**{"memory_gib": 0.2, **spec}), hostile.arm(trial_dir, attack, **arguments)
+    ).result
+    assert isinstance(result, TrialFailed)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("attack", "arguments", "device"),
+    [
+        (doors.hold_without_main_thread, {"mib": 300}, "cpu"),
+        # several processes are weighed by the shares they have of their pages
+        (doors.hold_without_main_thread, {"mib": 300, "forks": 2}, "cpu"),
+        (doors.hold_page_tables, {"gib": 120}, "cpu"),
+        (doors.hold_memfd, {"mib": 300}, "cuda"),
+        (doors.hold_in_sockets, {"pairs": 600}, "cuda"),
+    ],
+)
+def test_what_is_out_of_sight_counts(
+    attack: Callable[..., Any],
+    arguments: dict[str, object],
+    device: str,
+    executor_for: Callable[[str], LocalExecutor],
+    trial_dir: Path,
+) -> None:
+    executor = executor_for(device)
+    began = time.monotonic()
+    result = end(executor, trial_dir, attack, arguments, device=device, backend=BACKENDS[device])
+    assert result.status == "oom", result
+    assert result.message.endswith("over the limit of 0.2 GiB")
+    assert time.monotonic() - began < 20, "the attack would have gone on for thirty"
+
+
+def test_threads_are_counted_since_nothing_limits_roots(
+    executor: LocalExecutor, trial_dir: Path
+) -> None:
+    result = end(executor, trial_dir, doors.start_threads, {"many": 300}, tasks=100)
+    assert result.status == "killed"
+    assert result.message.endswith("threads, over the limit of 100")
+    assert executor._server is not None
+    assert psutil.Process(executor._server.pid).children() == []
+
+
+@pytest.mark.skipif(not Layers.detect().confine, reason="limits come with the sandbox")
+def test_private_memory_has_a_wall_behind_the_limit(
+    executor: LocalExecutor, trial_dir: Path
+) -> None:
+    end(executor, trial_dir, doors.take_private_memory, {"gib": 1})
+    assert hostile.loot(trial_dir) == "mapped"
+    beyond, much = trial_dir.with_name("t000002"), {"gib": 4 + (os.cpu_count() or 1) / 64}
+    end(executor, beyond, doors.take_private_memory, much)
+    assert hostile.loot(beyond)["errno"] == errno.ENOMEM
+    without = trial_dir.with_name("t000003")
+    end(executor, without, doors.take_private_memory, much, memory_gib=None)
+    assert hostile.loot(without) == "mapped"
+
+
+def test_a_process_is_weighed_as_others_weigh_it() -> None:
+    usage = ProcessUsage.of(os.getpid())
+    assert usage is not None
+    process = psutil.Process()
+    assert usage.thread == usage.pid == os.getpid()
+    assert usage.threads == process.num_threads()
+    assert usage.held_bytes == pytest.approx(process.memory_info().rss, rel=0.1)
+    assert 0 < usage.page_table_bytes < usage.held_bytes
+
+
+def test_what_has_gone_weighs_nothing() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    until = time.monotonic() + 10
+    while psutil.Process(child).status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+        time.sleep(0.01)
+    zombie = ProcessUsage.of(child)
+    assert zombie is not None
+    assert zombie.held_bytes == 0
+    os.waitpid(child, 0)
+    assert ProcessUsage.of(child) is None
+    assert usage_below(child).processes == ()
+    assert unmapped_bytes((child,)) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
+def test_a_memfd_counts_once_however_often_it_is_open() -> None:
+    before = unmapped_bytes((os.getpid(),))
+    with os.fdopen(os.memfd_create("hoard"), "wb") as hoard:
+        again = os.dup(hoard.fileno())
+        hoard.write(bytes(4 * MIB))
+        hoard.flush()
+        assert unmapped_bytes((os.getpid(), os.getpid())) - before == 4 * MIB
+        os.close(again)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
+def test_what_is_mapped_of_a_memfd_counts_once_and_hides_no_other() -> None:
+    def weight_bytes() -> int:
+        usage = ProcessUsage.of(os.getpid())
+        assert usage is not None
+        return TreeUsage((usage,)).weigh(1.0, on_gpu=True)
+
+    size, before = 64 * MIB, weight_bytes()
+    with os.fdopen(os.memfd_create("mapped"), "r+b") as file:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as mapped:
+            mapped.write(bytes(size))
+            assert weight_bytes() - before == pytest.approx(size, rel=0.2)
+            with os.fdopen(os.memfd_create("hoard"), "wb") as hoard:
+                hoard.write(bytes(size))
+                hoard.flush()
+                assert weight_bytes() - before == pytest.approx(2 * size, rel=0.2)
+    with mmap.mmap(-1, size) as shared, os.fdopen(os.memfd_create("hoard"), "wb") as hoard:
+        shared.write(bytes(size))
+        hoard.write(bytes(size))
+        hoard.flush()
+        assert weight_bytes() - before == pytest.approx(2 * size, rel=0.2)
+
+
+def test_a_socket_counts_as_what_it_may_hold() -> None:
+    before = unmapped_bytes((os.getpid(),))
+    left, right = socket.socketpair()
+    with left, right:
+        most = 2 * int(Path("/proc/sys/net/core/wmem_max").read_text())
+        assert unmapped_bytes((os.getpid(),)) - before == 2 * most

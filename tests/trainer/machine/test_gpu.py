@@ -1,0 +1,58 @@
+"""What is asked about a GPU, by whoever must not hold a context on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.values import Frozen
+from tests.support.configs import config
+from tests.support.stub_cuda import build_stub
+from trainer.machine.own_process import NoAnswer, ask
+from trainer.training.readiness import check_elsewhere, check_trainable
+
+
+class Nothing(Frozen):
+    """An answer that nobody gives."""
+
+    never: int
+
+
+def test_a_verdict_and_whose_fault_it_is_cross_the_process() -> None:
+    check_elsewhere(config(), "torch", "cpu", compile=False)
+    with pytest.raises(SpecError, match="precision fp8 needs a GPU, not cpu"):
+        check_elsewhere(config(precision="fp8"), "torch", "cpu", compile=False)
+    with pytest.raises(MachineryError, match="there is no device called 'abacus'"):
+        check_elsewhere(config(), "torch", "abacus", compile=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
+def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So this one's ignorance of CUDA, or its knowledge, does not matter."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("asked here"))
+    with pytest.raises(MachineryError, match="sees no CUDA device where the spec wants cuda"):
+        check_trainable(config(), "torch", "cuda")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
+def test_a_driver_that_fails_is_asked_for_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all of these torch says that there is no device."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build_stub(tmp_path)))
+    monkeypatch.setenv("CUDA_STUB_ENDS", "803")
+    with pytest.raises(MachineryError, match=r"cuInit returned 803 .*restart the machine"):
+        check_trainable(config(), "torch", "cuda")
+    monkeypatch.setenv("CUDA_STUB_ENDS", "0")
+    with pytest.raises(MachineryError, match="is a build without CUDA"):
+        check_trainable(config(), "torch", "cuda")
+
+
+def test_a_process_that_says_nothing_is_quoted_or_given_up() -> None:
+    with pytest.raises(NoAnswer, match=r"No module named trainer\.nonesuch"):
+        ask(Nothing, "trainer.nonesuch", patience_s=60)
+    with pytest.raises(NoAnswer, match=r"no answer within 0\.001 s"):
+        ask(Nothing, "trainer.machine.gpu", "memory", "cuda", patience_s=0.001)

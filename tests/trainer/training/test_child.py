@@ -1,0 +1,291 @@
+"""A whole trial: in this process, and as ``python -m trainer`` in one of its own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autoresearch.errors import CorpusError, MachineryError, SpecError
+from tests.support.configs import config
+from tests.support.corpora import write_corpus
+from tests.support.places import ROOT
+from trainer.backends.compilation import is_compiler_failure
+from trainer.corpus import Corpus
+from trainer.spec import (
+    Budget,
+    CurvePoint,
+    PruneRule,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
+from trainer.training.child import _load_kernels, refused_by_the_system, run_trial
+
+TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return write_corpus(tmp_path / "corpus")
+
+
+def spec_for(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
+    fields = {
+        "trial_id": "1",
+        "config": config(**{**TINY, **(recipe or {})}),
+        "seed": 1,
+        "corpus_dir": str(corpus.directory),
+        "corpus_sha256": corpus.info.sha256,
+        "budget": Budget(amount=5),
+        "threads": torch.get_num_threads(),
+        **changes,
+    }
+    return TrialSpec(**fields)
+
+
+def python_m_trainer(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_trial_leaves_a_curve_and_a_result(corpus: Corpus, tmp_path: Path) -> None:
+    born = time.monotonic()
+    spec = spec_for(corpus)
+    result = run_trial(spec, tmp_path, born=born)
+    assert isinstance(result, TrialOk)
+    assert parse_result((tmp_path / "result.json").read_bytes()) == result
+    lines = (tmp_path / "curve.jsonl").read_text().splitlines()
+    curve = [CurvePoint.model_validate_json(line) for line in lines]
+    assert [p.step for p in curve] == [1, 2, 3, 4, 5]
+    assert (curve[0].loss, curve[-1].loss) == (result.train_loss_first, result.train_loss_last)
+    assert {p.name for p in tmp_path.iterdir()} == {"corpus", "result.json", "curve.jsonl"}
+
+    assert result.val_bytes == corpus.info.heldout_bytes
+    assert result.val_tokens == corpus.info.heldout_tokens - 1
+    bits = result.val_bits_per_token * result.val_tokens
+    assert result.val_bpb == pytest.approx(bits / result.val_bytes, rel=1e-12)
+    assert result.val_bpb == pytest.approx(math.log2(257), rel=0.1)
+    assert result.steps == 5
+    assert result.tokens == 5 * 64
+    assert result.params == 257 * 16 + 16 * 16 + 4 * 16 * 16 + 2 * 16 * 32 + 3 * 16
+    assert result.tokens_per_s == pytest.approx(result.tokens / result.train_s)
+    assert 0 < result.setup_s < time.monotonic() - born
+    assert result.peak_mem_gib > 0.05
+    assert (result.backend, result.precision) == ("torch", "bf16")
+    assert result.device
+
+
+def test_the_config_cannot_change_what_is_scored(corpus: Corpus, tmp_path: Path) -> None:
+    scored = set()
+    for seq_len, batch_size in ((7, 3), (16, 4), (500, 1)):
+        folder = tmp_path / str(seq_len)
+        folder.mkdir()
+        recipe = {"seq_len": seq_len, "batch_size": batch_size}
+        result = run_trial(spec_for(corpus, recipe, budget=Budget(amount=1)), folder)
+        assert isinstance(result, TrialOk)
+        scored.add((result.val_bytes, result.val_tokens))
+    assert len(scored) == 1
+
+
+def test_diverging_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
+    recipe = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
+    result = run_trial(spec_for(corpus, recipe, budget=Budget(amount=30)), tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "nonfinite"
+    assert result.steps is not None
+    assert result.steps == len((tmp_path / "curve.jsonl").read_text().splitlines())
+    assert parse_result((tmp_path / "result.json").read_bytes()) == result
+
+
+def test_diverging_with_the_last_step_is_found_by_the_ruler(corpus: Corpus, tmp_path: Path) -> None:
+    recipe = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
+    result = run_trial(spec_for(corpus, recipe, budget=Budget(amount=1)), tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "nonfinite"
+    assert result.message.startswith("the held-out loss after step 1 was ")
+
+
+def test_pruning_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
+    spec = spec_for(corpus, prune=PruneRule(at_step=3, window=2, max_loss=0.5))
+    result = run_trial(spec, tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert (result.status, result.steps) == ("pruned", 3)
+
+
+def test_running_out_of_memory_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
+    recipe = {"d_model": 1 << 24, "n_head": 1 << 20}  # a matrix of 3 PiB
+    result = run_trial(spec_for(corpus, recipe), tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "oom"
+    assert result.message.startswith("out of memory on cpu: ")
+    assert "\n" not in result.message
+
+
+def test_a_bug_is_a_crash_with_its_traceback_in_the_log(
+    corpus: Corpus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stream = corpus.directory / "train.bin"
+    stream.write_bytes(b"\xff\xff" * (stream.stat().st_size // 2))  # no such token
+    result = run_trial(spec_for(corpus), tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "crash"
+    assert result.message.startswith("the trainer crashed with IndexError: ")
+    assert "Traceback (most recent call last)" in capfd.readouterr().err
+
+
+def test_fp8_is_refused_before_anything_is_trained(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="precision fp8 needs a GPU, not cpu"):
+        run_trial(spec_for(corpus, {"precision": "fp8"}), tmp_path)
+    assert not (tmp_path / "curve.jsonl").exists()
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_another_corpus_than_the_one_meant_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="the spec wants 0000000000000000"):
+        run_trial(spec_for(corpus, corpus_sha256="0" * 64), tmp_path)
+    ruler = corpus.directory / "heldout.bin"
+    data = bytearray(ruler.read_bytes())
+    data[10] ^= 1
+    ruler.write_bytes(data)
+    with pytest.raises(CorpusError, match=r"the held-out tokens in .* hash to"):
+        run_trial(spec_for(corpus), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_train_split_shorter_than_a_sequence_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="too few for a sequence of 100000"):
+        run_trial(spec_for(corpus, {"seq_len": 100_000, "batch_size": 1}), tmp_path)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:99", "xla", "toaster"])
+def test_a_device_that_is_not_there_says_nothing_about_the_config(
+    corpus: Corpus, tmp_path: Path, device: str
+) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(MachineryError):
+        run_trial(spec_for(corpus, device=device), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / "curve.jsonl").symlink_to("/dev/full")
+    with pytest.raises(MachineryError, match=r"cannot write in .* \(No space left on device\)"):
+        run_trial(spec_for(corpus), tmp_path)
+    with pytest.raises(MachineryError, match=r"the trial directory .*missing is not there"):
+        run_trial(spec_for(corpus), tmp_path / "missing")
+
+
+def test_what_is_missing_elsewhere_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def said(error: OSError) -> str:
+        return str(refused_by_the_system(error, tmp_path / "trial"))
+
+    (tmp_path / "trial").mkdir()
+    header = tmp_path / "include" / "Python.h"
+    with pytest.raises(FileNotFoundError) as missing:
+        header.read_bytes()
+    assert f"the trial cannot use {header} (No such file or directory)" in said(missing.value)
+    assert "FileNotFoundError" in capfd.readouterr().err, "trainer.log says what asked for it"
+    assert f"cannot use {header} (Perm" in said(
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fsencode(header))
+    )
+    own = FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "trial" / "curve.jsonl"))
+    assert "cannot write in the trial directory" in said(own)
+    assert "is missing, and was not named" in said(FileNotFoundError(errno.ENOENT, "gone"))
+    assert "cannot write in the trial directory" in said(OSError(errno.ENOSPC, "full"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_same_spec_gives_the_same_number_to_the_last_bit(
+    corpus: Corpus, tmp_path: Path, precision: str
+) -> None:
+    recipe = {"d_model": 64, "n_head": 4, "d_ff": 256, "seq_len": 64, "precision": precision}
+    results = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        spec = spec_for(corpus, recipe, budget=Budget(amount=10), threads=2, seed=seed)
+        (folder / "spec.json").write_text(spec.model_dump_json())
+        done = python_m_trainer(folder / "spec.json")
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads((folder / "result.json").read_bytes()))
+    first, again, other = results
+    for number in ("val_bpb", "train_loss_first", "train_loss_last"):
+        assert first[number].hex() == again[number].hex()
+        assert first[number] != other[number]
+
+
+def test_the_command_prints_the_result_and_measures_its_own_birth(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / "spec.json").write_text(spec_for(corpus).model_dump_json())
+    out = tmp_path / "elsewhere"
+    began = time.monotonic()
+    done = python_m_trainer(tmp_path / "spec.json", "--out", out)
+    took_s = time.monotonic() - began
+    assert done.returncode == 0, done.stderr
+    result = parse_result((out / "result.json").read_bytes())
+    assert parse_result(done.stdout) == result
+    assert isinstance(result, TrialOk)
+    assert 0.1 < result.setup_s < took_s + 0.1  # importing torch is part of it
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_the_command_says_what_is_wrong_in_one_sentence(corpus: Corpus, tmp_path: Path) -> None:
+    def refusal(text: str) -> str:
+        (tmp_path / "spec.json").write_text(text)
+        done = python_m_trainer(tmp_path / "spec.json")
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "result.json").exists()
+        (line,) = done.stderr.splitlines()
+        return line
+
+    fields = json.loads(spec_for(corpus).model_dump_json())
+    assert "is not a trial that can be run" in refusal("{")
+    wrong = {**fields, "config": {**fields["config"], "n_head": 3}}
+    assert "d_model 16 is not a multiple of n_head 3" in refusal(json.dumps(wrong))
+    del wrong["seed"]
+    assert "seed: Field required" in refusal(json.dumps(wrong))
+    fp8 = {**fields, "config": {**fields["config"], "precision": "fp8"}}
+    assert "precision fp8 needs a GPU, not cpu" in refusal(json.dumps(fp8))
+    done = python_m_trainer(tmp_path / "nothing.json")
+    assert (done.returncode, "cannot read the spec" in done.stderr) == (1, True)
+
+
+def test_what_a_compiler_or_its_programs_raise_is_a_compilers_failure() -> None:
+    assert is_compiler_failure(subprocess.CalledProcessError(1, ["ptxas"]))
+    assert not is_compiler_failure(RuntimeError("a bug"))
+    errors = pytest.importorskip("triton.errors")
+    assert is_compiler_failure(errors.TritonError("no"))
+
+
+def test_kernels_that_do_not_load_are_no_evidence(corpus: Corpus) -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, *_: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("ptxas: no kernel image")
+
+    tokens_BT = torch.zeros(1, 16, dtype=torch.int64)
+    with pytest.raises(MachineryError, match="the kernels of the torch backend do not work"):
+        _load_kernels(spec_for(corpus), Broken(), (tokens_BT, tokens_BT))

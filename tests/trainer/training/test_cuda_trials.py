@@ -1,0 +1,132 @@
+"""Real trials on a real GPU, confined as a campaign's are. Skipped where there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.support.configs import config
+from tests.support.corpora import write_corpus
+from trainer.corpus import Corpus
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.machine.host_memory import available_gib
+from trainer.memory.estimate import device_limit
+from trainer.spec import Budget, CurvePoint, Limits, TrialFailed, TrialOk, TrialSpec
+from trainer.training.cuda_probe import probe_cuda
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.skipif(Layers.detect().landlock_abi < 5, reason="trials would not be confined"),
+]
+
+ROOM_GIB = 1.25
+"""What a trial gets that is to run out of it; a context and its libraries are not in it."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor() as executor:
+        assert executor.describe().startswith("landlock")
+        yield executor
+
+
+def cuda_spec(corpus: Corpus, **changes: Any) -> TrialSpec:
+    fields: dict[str, Any] = {
+        "trial_id": "gpu",
+        "config": config(),
+        "seed": 1,
+        "corpus_dir": str(corpus.directory),
+        "corpus_sha256": corpus.info.sha256,
+        "budget": Budget(unit="steps", amount=20),
+        "device": "cuda",
+        "limits": Limits(wall_s=240, reserve_gib=1),
+        **changes,
+    }
+    return TrialSpec(**fields)
+
+
+def test_cuda_starts_in_the_sandbox() -> None:
+    probe = probe_cuda()
+    assert probe.works, probe.said
+    assert "cuInit 0, a context, a product" in probe.said
+
+
+def test_a_trial_end_to_end(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
+    points: list[CurvePoint] = []
+    spec = cuda_spec(corpus)
+    result = executor.run(spec, tmp_path / "trial", on_point=points.append).result
+    assert isinstance(result, TrialOk), result
+    assert result.device == torch.cuda.get_device_name()
+    assert result.steps == len(points) == 20
+    assert result.train_loss_last < result.train_loss_first
+    assert 0 < result.peak_mem_gib <= (result.peak_reserved_gib or 0)
+
+
+def test_the_first_loss_is_the_same_again(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    losses = []
+    for name in "ab":
+        result = executor.run(cuda_spec(corpus), tmp_path / name).result
+        assert isinstance(result, TrialOk), result
+        losses.append(result.train_loss_first)
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.slow
+def test_a_compiled_trial(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    cache = tmp_path / "compiled"
+    for name in "ab":  # cold, and from what the first left
+        spec = cuda_spec(corpus, compile=True, compile_cache=str(cache))
+        result = executor.run(spec, tmp_path / name).result
+        assert isinstance(result, TrialOk), result
+    assert any(cache.iterdir())
+
+
+def test_a_trial_that_runs_out_of_memory(corpus: Corpus, tmp_path: Path) -> None:
+    """On purpose, under a small share; and the GPU is free again afterwards."""
+    spec = cuda_spec(corpus, config=config(batch_size=256, seq_len=1024, n_layer=8))
+    if device_limit("cuda", reserve_gib=0).is_shared:
+        limits = Limits(wall_s=240, reserve_gib=available_gib() - ROOM_GIB)
+        spec, share = spec.model_copy(update={"limits": limits}), 1.0
+    else:
+        share = ROOM_GIB * (1 << 30) / torch.cuda.get_device_properties(0).total_memory
+    environ = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"per_process_memory_fraction:{share:.6f}"}
+    with LocalExecutor(environ=environ) as executor:
+        result = executor.run(spec, tmp_path / "large").result
+        assert isinstance(result, TrialFailed), result
+        assert result.status == "oom", result
+        small = executor.run(cuda_spec(corpus), tmp_path / "small").result
+    assert isinstance(small, TrialOk), small
+
+
+def test_a_trial_that_is_killed_mid_step(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    def kill(point: CurvePoint) -> None:
+        if point.step == 3:
+            assert executor._server is not None
+            for child in psutil.Process(executor._server.pid).children():
+                child.send_signal(signal.SIGKILL)
+
+    spec = cuda_spec(corpus, budget=Budget(unit="steps", amount=100_000))
+    result = executor.run(spec, tmp_path / "killed", on_point=kill).result
+    assert isinstance(result, TrialFailed)
+    assert result.status == "killed"
+    after = executor.run(cuda_spec(corpus), tmp_path / "after").result
+    assert isinstance(after, TrialOk), after

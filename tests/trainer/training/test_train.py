@@ -1,0 +1,222 @@
+"""The step loop, on real models and real batches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.configs import config
+from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
+from trainer.backends import choose_backend
+from trainer.spec import Budget, Config, CurvePoint, PruneRule
+from trainer.training.data import Batches
+from trainer.training.schedule import Schedule
+from trainer.training.train import Mark, Step, Trained, TrialStopped, arrived, train
+
+CPU = torch.device("cpu")
+
+
+def small(**changes: object) -> Config:
+    tiny = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+    return config(**{**tiny, "precision": "fp32", **changes})
+
+
+class Run:
+    """One training run with everything it left."""
+
+    def __init__(
+        self,
+        recipe: Config,
+        budget: Budget | None = None,
+        horizon: int | None = 1000,
+        log_every: int = 1,
+        prune: PruneRule | None = None,
+    ) -> None:
+        torch.manual_seed(1)
+        self.model: nn.Module = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
+        self.points: list[CurvePoint] = []
+        self.trained: Trained | None = None
+        self.stopped: TrialStopped | None = None
+        batches = Batches(
+            byte_stream([prose(20_000)]),
+            seed=1,
+            batch_size=recipe.batch_size,
+            seq_len=recipe.seq_len,
+            device=CPU,
+        )
+        schedule = Schedule(recipe, budget or Budget(amount=12), horizon)
+        try:
+            self.trained = train(
+                self.model,
+                batches,
+                schedule,
+                log_every=log_every,
+                prune=prune,
+                report=self.points.append,
+            )
+        except TrialStopped as stopped:
+            self.stopped = stopped
+
+
+def done(run: Run) -> Trained:
+    assert run.trained is not None
+    return run.trained
+
+
+def stopped(run: Run) -> TrialStopped:
+    assert run.stopped is not None
+    return run.stopped
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_it_learns(precision: str) -> None:
+    run = Run(small(lr=1e-2, precision=precision), Budget(amount=80))
+    trained = done(run)
+    assert trained.loss_last < trained.loss_first - 1.0
+    assert trained.steps == 80
+    assert trained.tokens == 80 * 64
+    assert trained.loss_first == run.points[0].loss
+    assert trained.loss_last == run.points[-1].loss
+    assert 0 < trained.step_ms / 1000 < trained.train_s
+
+
+def test_the_curve_says_what_happened() -> None:
+    recipe = small()
+    run = Run(recipe)
+    schedule = Schedule(recipe, Budget(amount=12), 1000)
+    assert [p.step for p in run.points] == list(range(1, 13))
+    assert [p.tokens for p in run.points] == [64 * step for step in range(1, 13)]
+    assert [p.lr for p in run.points] == [schedule.lr(step, 0) for step in range(1, 13)]
+    assert all(a.elapsed_s < b.elapsed_s for a, b in pairwise(run.points))
+    assert all(p.grad_norm > 0 for p in run.points)
+
+
+def test_the_first_point_is_of_the_untrained_model() -> None:
+    recipe = small()
+    run = Run(recipe)
+    torch.manual_seed(1)
+    model = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
+    stream = byte_stream([prose(20_000)])
+    batch = Batches(stream, seed=1, batch_size=4, seq_len=16, device=CPU)(1)
+    loss = model(*batch)
+    loss.backward()
+    norm = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()
+    assert run.points[0].loss == pytest.approx(loss.item(), rel=1e-6)
+    assert run.points[0].grad_norm == pytest.approx(norm.item(), rel=1e-5)
+
+
+def test_logging_less_often_keeps_the_first_and_the_last_step_and_changes_nothing() -> None:
+    often, rarely = Run(small()), Run(small(), log_every=5)
+    assert [p.step for p in rarely.points] == [1, 5, 10, 12]
+    assert [p.loss for p in rarely.points] == [often.points[i].loss for i in (0, 4, 9, 11)]
+
+
+def test_budgets_in_tokens_and_in_seconds() -> None:
+    by_tokens = Run(small(), Budget(unit="tokens", amount=64 * 3 + 1))
+    assert done(by_tokens).steps == 4
+    began = time.perf_counter()
+    by_clock = done(Run(small(), Budget(unit="seconds", amount=0.3)))
+    assert by_clock.train_s >= 0.3
+    assert by_clock.steps >= 2
+    assert time.perf_counter() - began < 30
+
+
+def test_a_longer_budget_begins_as_a_shorter_one() -> None:
+    short, long = Run(small(), Budget(amount=6)), Run(small(), Budget(amount=12))
+    assert [p.loss for p in long.points[:6]] == [p.loss for p in short.points]
+    assert [p.lr for p in long.points[:6]] == [p.lr for p in short.points]
+
+
+def test_a_diverging_run_stops_before_the_update_that_would_break_the_weights() -> None:
+    run = Run(small(lr=1e38, lr_warmup=0, grad_clip=1e30), Budget(amount=30))
+    reason = stopped(run)
+    assert reason.status == "nonfinite"
+    assert reason.steps == len(run.points) < 30
+    assert f"at step {reason.steps + 1}" in str(reason)
+    assert "1e+38" in str(reason)
+    # Huge, but what the last finite step left: no NaN has reached them.
+    assert not any(p.isnan().any() for p in run.model.parameters())
+
+
+def test_a_hopeless_run_is_pruned_at_its_step() -> None:
+    rule = PruneRule(at_step=5, window=3, max_loss=1.0)
+    run = Run(small(), prune=rule)
+    reason = stopped(run)
+    assert reason.status == "pruned"
+    assert reason.steps == 5
+    window = [p.loss for p in Run(small()).points[2:5]]
+    assert f"{sum(window) / 3:.4g}" in str(reason)
+
+
+def test_pruning_looks_at_the_step_even_where_nothing_is_logged() -> None:
+    rule = PruneRule(at_step=5, window=3, max_loss=1.0)
+    assert stopped(Run(small(), prune=rule, log_every=100)).steps == 5
+
+
+def test_a_hopeful_run_is_not_pruned() -> None:
+    losses = [p.loss for p in Run(small()).points]
+    bound = sum(losses[2:5]) / 3
+    spared = Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 1.0001))
+    assert done(spared).steps == 12
+    assert stopped(Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 0.9999)))
+
+
+# --- not waiting for a device ---------------------------------------------------------------------
+
+
+class Far:
+    """The mark of a device that comes so far when it is waited for, and not before."""
+
+    def __init__(self, reached: bool = False) -> None:
+        self.here = reached
+
+    def reached(self) -> bool:
+        return self.here
+
+    def wait(self) -> None:
+        self.here = True
+
+    def since_s(self, earlier: Mark) -> float:
+        return 0.0
+
+
+def steps_in_flight(*reached: bool) -> deque[Step]:
+    return deque(Step(i, 0.1, torch.zeros(2), Far(here)) for i, here in enumerate(reached, 1))
+
+
+def test_steps_are_looked_at_in_their_order_and_never_waited_for() -> None:
+    pending = steps_in_flight(True, True, False, True)
+    assert [step.step for step in arrived(pending, wait=False)] == [1, 2]
+    assert [step.done.reached() for step in pending] == [False, True]
+    assert not list(arrived(pending, wait=False))
+
+
+def test_where_the_host_must_know_it_waits_for_all() -> None:
+    pending = steps_in_flight(False, False)
+    assert [step.step for step in arrived(pending, wait=True)] == [1, 2]
+    assert not pending
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_step_on_a_gpu_waits_for_it(precision: str) -> None:
+    device = torch.device("cuda")
+    recipe = small(precision=precision)
+    torch.manual_seed(1)
+    model = choose_backend("torch").build(recipe, VOCAB_SIZE, device)
+    batches = Batches(byte_stream([prose(20_000)]), seed=1, batch_size=4, seq_len=16, device=device)
+    points: list[CurvePoint] = []
+    torch.cuda.set_sync_debug_mode("error")  # every operator that waits is then an error
+    try:
+        schedule = Schedule(recipe, Budget(amount=12), 1000)
+        train(model, batches, schedule, log_every=1, prune=None, report=points.append)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [p.step for p in points] == list(range(1, 13))
+    assert all(a.elapsed_s < b.elapsed_s for a, b in pairwise(points))

@@ -1,0 +1,347 @@
+"""What is particular to a history in a SQLite file: it can be lost, broken, and read by others."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import HistoryError, MachineryError
+from tests.support.places import ROOT
+from tests.support.rows import Simulator, write_journal
+from trajectory.evidence import Evidence
+from trajectory.history.store import History, reindex
+from trajectory.journal import Journal, read_rows
+from trajectory.rows import IterationRow, Row
+
+SUFFIXES = ("", "-wal", "-shm")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "trajectory.jsonl"
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite"
+
+
+def indexed(journal: Path, where: Path, iterations: int = 60) -> list[Row]:
+    rows = write_journal(journal, Simulator(1).rows(iterations))
+    History.open(where, journal).close()
+    return rows
+
+
+def dump(where: Path) -> list[str]:
+    with sqlite3.connect(where) as connection:
+        lines = list(connection.iterdump())
+    connection.close()
+    return lines
+
+
+def assert_sound(journal: Path, where: Path, rows: list[Row]) -> None:
+    with History.open(where, journal) as history:
+        restored, expected = history.evidence(), Evidence(rows)
+        assert list(restored.configs.items()) == list(expected.configs.items())
+        assert restored.tally == expected.tally
+    grown = dump(where)
+    reindex(where, journal)
+    assert dump(where) == grown
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 3)
+
+
+def overwrite_middle(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(path.stat().st_size - 3 * 8192))
+
+
+def other_columns(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE configs_v2 RENAME COLUMN evidence TO proof")
+    connection.close()
+
+
+def other_layout(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE campaigns_v0 (id TEXT)")
+    connection.close()
+
+
+def nonsense_inside(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE configs_v2 SET evidence = '{\"no\": 1}' WHERE position = 3")
+    connection.close()
+
+
+def nonsense_tally(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE campaigns_v2 SET tally = '?'")
+    connection.close()
+
+
+DAMAGE: list[Callable[[Path], object]] = [
+    lambda path: path.unlink(),
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(b"this is no database at all\n" * 400),
+    lambda path: path.write_bytes(bytes(100_000)),
+    cut_short,
+    overwrite_middle,
+    other_columns,
+    other_layout,
+    nonsense_inside,
+    nonsense_tally,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda d: getattr(d, "__name__", "?"))
+def test_a_lost_or_damaged_file_is_built_anew(
+    journal: Path, where: Path, damage: Callable[[Path], object]
+) -> None:
+    rows = indexed(journal, where)
+    damage(where)
+    assert_sound(journal, where, rows)
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda d: getattr(d, "__name__", "?"))
+def test_reindex_mends_whatever_it_finds(
+    journal: Path, where: Path, damage: Callable[[Path], object]
+) -> None:
+    indexed(journal, where)
+    sound = dump(where)
+    damage(where)
+    assert reindex(where, journal).iterations == 60
+    if damage is other_layout:  # whose tables, under other names, are left alone
+        assert set(sound) < set(dump(where))
+    else:
+        assert dump(where) == sound
+
+
+def test_a_note_says_why_it_was_built_anew(journal: Path, where: Path) -> None:
+    indexed(journal, where, 5)
+    where.write_bytes(b"no database" * 100)
+    with History.open(where, journal) as history:
+        assert history.note is not None
+        assert "damaged" in history.note
+    with History.open(where, journal) as history:
+        assert history.note is None
+
+
+def test_damaged_under_a_running_writer_it_is_built_anew(journal: Path, where: Path) -> None:
+    rows = list(Simulator(2).rows(30))
+    with Journal(journal) as record, History.open(where, journal) as history:
+        for number, row in enumerate(rows):
+            if number == 20:
+                with sqlite3.connect(where) as connection:
+                    connection.execute("DROP TABLE trials_v2")
+                connection.close()
+            history.add(row, record.append(row))
+        assert history.note is not None
+    assert_sound(journal, where, rows)
+
+
+def test_what_is_replaced_is_kept_once_under_another_name(journal: Path, where: Path) -> None:
+    write_journal(journal, Simulator(1).rows(5))
+    for content in (b"my notes, mistaken for a history", b"and again"):
+        where.write_bytes(content)
+        History.open(where, journal).close()
+        assert where.with_name("history.sqlite.damaged").read_bytes() == content
+
+
+def test_a_reader_of_a_damaged_file_reads_the_journal_and_changes_nothing(
+    journal: Path, where: Path
+) -> None:
+    rows = indexed(journal, where, 40)
+    where.write_bytes(b"no database" * 100)
+    with History.open(where, journal, readonly=True) as reader:
+        assert reader.iteration_count() == 40
+        assert reader.evidence().configs == Evidence(rows).configs
+        assert reader.note is not None
+    assert where.read_bytes() == b"no database" * 100
+
+
+def test_a_reader_whose_journal_was_cut_behind_the_index_reads_the_journal(
+    journal: Path, where: Path
+) -> None:
+    rows = indexed(journal, where, 40)
+    write_journal(journal, iter(rows[:20]))
+    with History.open(where, journal, readonly=True) as reader:
+        assert reader.evidence().configs == Evidence(rows[:20]).configs
+
+
+READ_UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from trajectory.history import History
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+directory = Path(sys.argv[1])
+assert not os.access(directory, os.W_OK)
+with History.open(directory / "history.sqlite", directory / "trajectory.jsonl", readonly=True) as h:
+    print(len(h.top(5)), h.iteration_count(), h.note)
+"""
+
+
+@pytest.mark.parametrize("left", ["nothing", "wal"])
+def test_a_directory_that_cannot_be_written_can_be_read(tmp_path: Path, left: str) -> None:
+    home = Path("/tmp") / f"archive-{os.getpid()}-{left}"  # pytest's own are closed to others
+    home.mkdir()
+    try:
+        journal, where = home / "trajectory.jsonl", home / "history.sqlite"
+        indexed(journal, where, 20)
+        if left == "wal":  # a log without its shared memory, as a crash and a copy leave them
+            with sqlite3.connect(where) as writer:
+                writer.execute("CREATE TABLE extra (x)")
+                writer.commit()
+                for suffix in SUFFIXES[:2]:
+                    shutil.copy(f"{where}{suffix}", f"{where}.copy{suffix}")
+            writer.close()
+            for suffix in SUFFIXES[:2]:
+                Path(f"{where}.copy{suffix}").replace(f"{where}{suffix}")
+        for path in home.iterdir():
+            path.chmod(0o444)
+        home.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_UNPRIVILEGED, str(home)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("5 20 ")
+        assert ("None" in done.stdout) == (left == "nothing")
+    finally:
+        home.chmod(0o755)
+        shutil.rmtree(home)
+
+
+def test_readers_in_threads_beside_a_writer(journal: Path, where: Path) -> None:
+    rows = list(Simulator(3).rows(150))
+    stop = threading.Event()
+    seen: list[int] = []
+    problems: list[Exception] = []
+    with Journal(journal) as record, History.open(where, journal) as history:
+        history.add(rows[0], record.append(rows[0]))
+
+        def read() -> None:
+            try:
+                with History.open(where, journal, readonly=True) as reader:
+                    while not stop.is_set():
+                        best = len(reader.top(10))
+                        assert len(reader.evidence().configs) >= best
+                        seen.append(best)
+            except Exception as error:  # noqa: BLE001  (told to the test below)
+                problems.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for row in rows[1:]:
+            history.add(row, record.append(row))
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert problems == []
+    assert len(seen) > 2
+    assert_sound(journal, where, rows)
+
+
+LOOP = """
+import sys
+from pathlib import Path
+from tests.support.rows import Simulator
+from trajectory.history import History
+from trajectory.journal import Journal
+from trajectory.lock import CampaignLock
+directory = Path(sys.argv[1])
+journal, where = directory / "trajectory.jsonl", directory / "history.sqlite"
+with CampaignLock(directory), Journal(journal) as record, History.open(where, journal) as history:
+    done = history.position.lines
+    history.evidence()
+    print("resumed", done, flush=True)
+    for number, row in enumerate(Simulator(4).rows(100_000)):
+        if number >= done:
+            history.add(row, record.append(row))
+"""
+
+
+def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
+    for _ in range(5):
+        loop = subprocess.Popen(
+            [sys.executable, "-c", LOOP, str(tmp_path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert loop.stdout is not None
+        assert loop.stdout.readline().startswith("resumed")
+        time.sleep(rng.uniform(0.02, 0.4))
+        os.kill(loop.pid, signal.SIGKILL)
+        loop.communicate()
+    Journal(journal).close()
+    rows = list(read_rows(journal))
+    iterations = [row.iter for row in rows if isinstance(row, IterationRow)]
+    assert iterations == list(range(1, len(iterations) + 1))
+    assert len(iterations) > 20
+    simulated = Simulator(4).rows(len(iterations) + 1)
+    assert rows == [next(simulated) for _ in rows]
+    assert_sound(journal, where, rows)
+
+
+def test_a_row_costs_the_same_late_as_early(journal: Path, where: Path) -> None:
+    """Counted in SQLite's own steps rather than in time, which a busy machine stretches."""
+    rows = list(Simulator(5).rows(3000))
+    costs = []
+    for length in (100, 3000):
+        write_journal(journal, iter(rows[:length]))
+        with History.open(where, journal) as history:
+            following = next(
+                row for row in rows[length:] if isinstance(row, IterationRow) and row.trials
+            )
+            costs.append(steps_of(history, following))
+    assert 0 < costs[1] <= 2 * costs[0]
+
+
+def steps_of(history: History, row: Row) -> int:
+    """Hundreds of virtual machine instructions that indexing this row takes."""
+    steps = 0
+
+    def tick() -> None:
+        nonlocal steps
+        steps += 1
+
+    with history._transaction() as connection:
+        raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    raw.set_progress_handler(tick, 100)
+    history.add(row)
+    raw.set_progress_handler(None, 0)
+    return steps
+
+
+def test_a_history_that_cannot_be_made_is_one_sentence(tmp_path: Path, journal: Path) -> None:
+    write_journal(journal, Simulator(6).rows(3))
+    with pytest.raises(HistoryError, match="unable to open database file"):
+        History.open(tmp_path / "nowhere" / "history.sqlite", journal)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises((HistoryError, MachineryError)) as caught:
+        History.open(tmp_path / "folder", journal)
+    assert "\n" not in str(caught.value)

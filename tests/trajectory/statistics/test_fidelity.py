@@ -1,0 +1,106 @@
+"""Rank correlations agree with the books, and their intervals cover what they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory.statistics.fidelity import MIN_CONFIGS, fidelity, kendall, spearman
+
+scores = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=MIN_CONFIGS, max_size=30
+).filter(lambda pairs: len({x for x, _ in pairs}) > 1 and len({y for _, y in pairs}) > 1)
+
+
+def test_spearman_of_a_known_case_with_a_tie() -> None:
+    # The example of scipy.stats.spearmanr.
+    assert spearman([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]) == pytest.approx(0.8207826816681233)
+
+
+def test_kendall_of_a_known_case_with_ties() -> None:
+    # The example of scipy.stats.kendalltau, by its variant b.
+    assert kendall([12, 2, 1, 12, 2], [1, 4, 7, 1, 0]) == pytest.approx(-0.47140452079103173)
+
+
+def test_without_ties_tau_counts_pairs() -> None:
+    # One swap of neighbours among five: nine of ten pairs agree.
+    assert kendall([1, 2, 3, 4, 5], [1, 3, 2, 4, 5]) == pytest.approx(0.8)
+
+
+def test_intervals_by_hand() -> None:
+    x = list(range(20))
+    y = [*range(10, 20), *range(10)]  # two halves, swapped: rho -0.5038, tau -1/19
+    found = fidelity(x, y)
+    assert found is not None
+    rho, tau = found.spearman, found.kendall
+    assert rho.value == pytest.approx(1 - 6 * 20 * 100 / (20 * 399))
+    sd = math.sqrt((1 + rho.value**2 / 2) / 17)
+    assert rho.lo == pytest.approx(math.tanh(math.atanh(rho.value) - 1.959964 * sd), abs=1e-6)
+    assert rho.hi == pytest.approx(math.tanh(math.atanh(rho.value) + 1.959964 * sd), abs=1e-6)
+    assert tau.value == pytest.approx(-10 / 190)
+    half = 1.959964 * math.sqrt(0.437 / 16)
+    assert tau.lo == pytest.approx(math.tanh(math.atanh(tau.value) - half), abs=1e-6)
+    assert found.concordance.value == pytest.approx((190 - 100) / 190)
+
+
+def test_a_perfect_order_of_a_few_is_no_proof() -> None:
+    few = fidelity(range(6), range(6))
+    many = fidelity(range(40), range(40))
+    assert few is not None and many is not None
+    assert few.spearman.value == few.kendall.value == 1.0
+    assert few.spearman.hi == few.kendall.hi == 1.0
+    assert few.kendall.lo < 0.7
+    assert many.kendall.lo > 0.95
+    reversed_ = fidelity(range(6), range(6, 0, -1))
+    assert reversed_ is not None
+    assert reversed_.kendall.value == -1.0
+    assert reversed_.kendall.hi == pytest.approx(-few.kendall.lo)
+
+
+def test_too_few_or_all_alike_have_none() -> None:
+    assert fidelity([1, 2, 3, 4], [1, 2, 3, 4]) is None
+    assert fidelity([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]) is None
+    assert fidelity([1, 2, 3, 4, 5], [math.inf] * 5) is None
+
+
+def test_lost_runs_stand_behind_all_others() -> None:
+    found = fidelity([1, 2, 3, 4, 5, 6], [3.1, 3.2, 3.3, 3.4, math.inf, math.inf])
+    same = fidelity([1, 2, 3, 4, 5, 6], [3.1, 3.2, 3.3, 3.4, 99.0, 99.0])
+    assert found == same
+
+
+@given(scores)
+def test_only_the_order_counts(pairs: list[tuple[int, int]]) -> None:
+    x, y = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    found = fidelity(x, y)
+    assert found is not None
+    assert fidelity([math.exp(a / 5) for a in x], y) == found
+    assert spearman(y, x) == pytest.approx(found.spearman.value)
+    assert kendall(y, x) == pytest.approx(found.kendall.value)
+    assert kendall([-a for a in x], y) == pytest.approx(-found.kendall.value)
+    for correlation in (found.spearman, found.kendall):
+        assert -1 <= correlation.lo <= correlation.value <= correlation.hi <= 1
+
+
+def test_the_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    """Of 12 draws from a bivariate normal of correlation 0.7, whose tau is 2/pi asin(0.7) and rho
+    6/pi asin(0.35)."""
+    rng = np.random.default_rng(0)
+    true_tau, true_rho = 2 / math.pi * math.asin(0.7), 6 / math.pi * math.asin(0.35)
+    covered = np.zeros(2)
+    draws = 800
+    for _ in range(draws):
+        x = rng.normal(size=12)
+        y = 0.7 * x + math.sqrt(1 - 0.49) * rng.normal(size=12)
+        found = fidelity(x.tolist(), y.tolist())
+        assert found is not None
+        covered += [
+            found.spearman.lo <= true_rho <= found.spearman.hi,
+            found.kendall.lo <= true_tau <= found.kendall.hi,
+        ]
+    assert 0.92 < covered[0] / draws < 0.99
+    assert 0.92 < covered[1] / draws < 0.99

@@ -1,0 +1,124 @@
+"""What a transformer is made of, in plain PyTorch: block, normalisation, rotary positions.
+
+Shapes as in :mod:`trainer.backends.torch_gpt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer.accounting.declared import has_gpu_kernels
+from trainer.backends.attention import attend
+from trainer.backends.float8 import float8_linear
+from trainer.backends.kernels.sizes import NORM_EPS
+from trainer.spec import Config
+
+ROTARY_BASE = 10_000.0
+
+Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward block, each added to the residual stream."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        super().__init__()
+        self.n_head, self.n_kv_head = config.n_head, config.kv_heads
+        self.head_dim = config.d_model // config.n_head
+        self.swiglu = config.activation == "swiglu"
+        self._linear: Product = float8_linear if config.precision == "fp8" else linear
+        width, hidden = config.d_model, config.d_ff
+        self.attention_norm = Norm(config, device)
+        # The queries' heads come first, then those of the keys, then of the values.
+        heads = self.n_head + 2 * self.n_kv_head
+        self.qkv_RD = empty(heads * self.head_dim, width, device=device)
+        self.out_DD = empty(width, width, device=device)
+        self.feed_forward_norm = Norm(config, device)
+        # For SwiGLU the gate's rows come first, then the linear branch's.
+        self.up_FD = empty(2 * hidden if self.swiglu else hidden, width, device=device)
+        self.down_DF = empty(width, hidden, device=device)
+
+    def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
+        """``x_ND`` of ``batch`` sequences laid end to end, to the same shape."""
+        x_ND = x_ND + self._attend(self.attention_norm(x_ND), batch, rotary)
+        return x_ND + self._feed_forward(self.feed_forward_norm(x_ND))
+
+    def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
+        qkv_NR = self._linear(x_ND, self.qkv_RD)
+        return self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
+
+    def attend_heads(self, qkv_NR: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
+        """What attention reads out, ``[N, D]``, before it is projected."""
+        heads = (self.n_head, self.n_kv_head, self.n_kv_head)
+        qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
+        # Split before they are transposed, so that backward their gradients are laid end to end.
+        split = qkv_BTHK.split_with_sizes(heads, 2)
+        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in split)
+        if rotary is not None:
+            q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
+        y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
+        return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
+
+    def _feed_forward(self, x_ND: Tensor) -> Tensor:
+        up = self._linear(x_ND, self.up_FD)
+        if self.swiglu:
+            gate_NF, linear_NF = up.chunk(2, dim=-1)
+            hidden_NF = functional.silu(gate_NF) * linear_NF
+        else:
+            hidden_NF = functional.gelu(up)
+        return self._linear(hidden_NF, self.down_DF)
+
+
+class Norm(nn.Module):
+    """LayerNorm without bias, or RMSNorm."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        super().__init__()
+        self.rms = config.norm == "rmsnorm"
+        self.gain_D = empty(config.d_model, device=device)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """``x_ND`` with rows of unit scale, times the gain."""
+        shape = self.gain_D.shape
+        gain_D: Tensor = self.gain_D
+        if self.rms or has_gpu_kernels(x_ND.device):
+            # The fused kernels want one dtype. With two, RMSNorm warns and falls back to many, and
+            # CUDA's LayerNorm refuses.
+            gain_D = gain_D.to(x_ND.dtype)
+        if self.rms:
+            return functional.rms_norm(x_ND, shape, gain_D, NORM_EPS)
+        return functional.layer_norm(x_ND, shape, gain_D, None, NORM_EPS)
+
+
+class Rotary(nn.Module):
+    """Rotary positions: pairs (i, i + K/2) turn by position × base^(-2i/K) (Su et al. 2021)."""
+
+    def __init__(self, seq_len: int, head_dim: int, device: torch.device) -> None:
+        super().__init__()
+        exponent_P = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
+        position_T = torch.arange(seq_len, device=device, dtype=torch.float32)
+        angle_TP = torch.outer(position_T, ROTARY_BASE**-exponent_P)
+        self.register_buffer("cos_TK", angle_TP.cos().repeat(1, 2), persistent=False)
+        sin_TP = angle_TP.sin()
+        self.register_buffer("sin_TK", torch.cat((-sin_TP, sin_TP), 1), persistent=False)
+
+    def forward(self, x_BHTK: Tensor) -> Tensor:
+        """Queries or keys, turned; same shape and dtype."""
+        length, head_dim = x_BHTK.shape[-2:]
+        cos_TK, sin_TK = self.get_buffer("cos_TK")[:length], self.get_buffer("sin_TK")[:length]
+        return (x_BHTK * cos_TK + x_BHTK.roll(head_dim // 2, -1) * sin_TK).to(x_BHTK.dtype)
+
+
+def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
+    return functional.linear(x_NI, weight_OI.to(x_NI.dtype))
+
+
+def empty(*shape: int, device: torch.device) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, device=device))

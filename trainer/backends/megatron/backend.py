@@ -1,0 +1,85 @@
+"""The Megatron-Core backend: the same recipe in the framework that the full-size run will use.
+
+Megatron-Core and TransformerEngine are imported in :meth:`MegatronBackend.build` and nowhere
+before, so a machine that does not use them neither needs nor loads them (the import takes three
+seconds). The model itself is :mod:`trainer.backends.megatron.gpt`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from autoresearch.errors import MachineryError, SpecError
+from trainer.backends.float8 import check_capability, check_shapes
+from trainer.backends.versions import Trio, check_trio
+from trainer.spec import Config, Fp8Recipe
+
+Weights: TypeAlias = Literal["mixed", "fp32"]
+"""``mixed``: bf16, with fp32 main weights, as Megatron is used; ``fp32``: those alone, cast at
+every use."""
+
+
+class MegatronBackend:
+    """Builds :class:`trainer.backends.megatron.gpt.MegatronGPT`."""
+
+    def __init__(self, fp8: Fp8Recipe | None = None, *, weights: Weights = "mixed") -> None:
+        self.name = "megatron" if weights == "mixed" else "megatron-fp32"
+        self._weights = weights
+        self._fp8 = Fp8Recipe() if fp8 is None else fp8
+
+    def check(self, config: Config, device: torch.device) -> None:
+        """Refuse what this backend cannot train here; imports nothing of Megatron.
+
+        :raises SpecError: a device without CUDA, or fp8 on shapes or devices that have none.
+        :raises MachineryError: packages that are missing, or known not to go together.
+        """
+        if device.type != "cuda":
+            instead = "bf16 or fp32 with backend torch" if config.precision == "fp8" else "torch"
+            raise SpecError(
+                f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
+                f" {device}; choose {instead}"
+            )
+        trio = Trio.installed()
+        check_trio(trio)
+        if config.precision == "fp8":
+            _check_fp8(config, trio, torch.cuda.get_device_capability(device))
+
+    def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
+        """See :class:`trainer.backends.base.Backend`; the weights are those that the torch backend
+        draws from the same seed, rounded to bf16 where they are that.
+
+        :raises MachineryError: where Megatron-Core or TransformerEngine cannot be imported.
+        """
+        with warnings.catch_warnings():
+            # Megatron-Core warns of optional parts that are not installed, and of its own defaults.
+            warnings.simplefilter("ignore")
+            model: torch.nn.Module = _load().build(
+                config, vocab_size, device, weights=self._weights, fp8=self._fp8
+            )
+        return model
+
+
+def _check_fp8(config: Config, trio: Trio, capability: tuple[int, int]) -> None:
+    if trio.transformer_engine is None:
+        raise SpecError(
+            "precision fp8 needs TransformerEngine, which is not installed; install"
+            " transformer-engine[pytorch], or choose bf16"
+        )
+    check_capability(capability)
+    # Whole sequences of sixteens leave room to fill up a shorter one in evaluation.
+    check_shapes(config)
+
+
+def _load() -> Any:
+    """The module that imports Megatron-Core."""
+    try:
+        return importlib.import_module("trainer.backends.megatron.gpt")
+    except ImportError as error:
+        raise MachineryError(
+            f"Megatron-Core cannot be imported ({error}) beside {Trio.installed()}; reinstall it,"
+            " or choose backend torch"
+        ) from error

@@ -1,0 +1,79 @@
+"""Training in bf16 with fp32 main weights, through Megatron-Core's own wrappers. Importing this
+module imports Megatron-Core.
+
+As its launchers put them together: ``Float16Module`` around the model, ``DistributedDataParallel``
+around that, whose buffers add gradients up in fp32 (``main_grad``), and
+``Float16OptimizerWithFloat16Params``, which keeps an fp32 copy of every weight, lets Adam
+(TransformerEngine's or Apex's fused one where there is one, else torch's) update it, and copies it
+back. For each parameter that is 2 + 4 + 4 + 8 bytes: weight, gradient, main weight, moments.
+
+``DistributedOptimizer`` would share the last twelve out over ranks; here is one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.module import Float16Module
+from torch import Tensor, nn
+
+from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.spec import Config
+
+
+def mixed(options: TransformerConfig, model: nn.Module) -> DistributedDataParallel:
+    """``model``, a ``GPTModel``, in bf16 and with fp32 buffers for its gradients, which are zero.
+
+    A backward pass adds to ``main_grad`` of every parameter and leaves its ``grad`` None.
+    """
+    buffers = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=False
+    )
+    return DistributedDataParallel(options, buffers, Float16Module(options, model))
+
+
+class MegatronAdamW:
+    """An :class:`trainer.backends.optimizer.Optimizer` in Megatron-Core's words: decoupled weight
+    decay on matrices only, as its standard has it."""
+
+    def __init__(self, model: DistributedDataParallel, config: Config) -> None:
+        """:param model: as :func:`mixed` made it, its weights loaded: from them the main weights
+        are copied."""
+        settings = OptimizerConfig(
+            optimizer="adam",
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            adam_beta1=config.beta1,
+            adam_beta2=config.beta2,
+            adam_eps=ADAM_EPS,
+            clip_grad=config.grad_clip,
+            bf16=True,
+            params_dtype=torch.bfloat16,
+        )
+        chained = get_megatron_optimizer(settings, [model], use_gloo_process_groups=False)
+        # One for the dense parameters; those of experts would have another.
+        (self._optimizer,) = chained.chained_optimizers
+        self._model = model
+        self._grad_clip = config.grad_clip
+        self._stopped = False
+        for group in self._optimizer.param_groups:
+            # Megatron's scheduler does this, for a decay that may change on the way.
+            group["weight_decay"] = config.weight_decay * group["wd_mult"]
+
+    @torch.no_grad()
+    def step(self, loss: Tensor, lr: float) -> Tensor:
+        """See :class:`trainer.backends.optimizer.Optimizer`. The host waits for the device here:
+        Megatron's clipping asks for the norm as a number."""
+        self._optimizer.prepare_grads()
+        grad_norm: float = self._optimizer.clip_grad_norm(self._grad_clip)
+        self._stopped |= not (math.isfinite(grad_norm) and math.isfinite(loss.item()))
+        if not self._stopped:
+            for group in self._optimizer.param_groups:
+                group["lr"] = lr
+            self._optimizer.step_with_ready_grads()
+        self._model.zero_grad_buffer()
+        return torch.tensor(grad_norm, device=loss.device)

@@ -1,0 +1,261 @@
+"""Backend against backend: the same shape, data, seed and steps, a sandboxed trial of each."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError, model_validator
+
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.values import (
+    Finite,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    explain,
+)
+from trainer.corpus import Corpus
+from trainer.envelope.sweep import counted_step_s
+from trainer.isolation.supervisor import Executor
+from trainer.machine.ceiling import Ceiling
+from trainer.machine.flops import TrainingFlops
+from trainer.spec import (
+    BackendName,
+    Budget,
+    Config,
+    CurvePoint,
+    Limits,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+)
+
+FIRST_LOSS_TOLERANCE = 0.1
+"""How far a first loss may be from ln(vocabulary), as a fraction of it."""
+
+
+class CompareSettings(Frozen):
+    """What every backend is asked to train."""
+
+    config: Config
+    steps: PositiveInt = 100
+    warmup: NonNegativeInt = 10
+    """Steps at the start that are not counted."""
+    seed: NonNegativeInt = 0
+    device: str = "cpu"
+    threads: PositiveInt | None = None
+    compile: bool = False
+    """Train the torch backend's blocks compiled; the others as they are."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _something_is_counted(self) -> CompareSettings:
+        if self.warmup >= self.steps:
+            raise ValueError(
+                f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
+            )
+        return self
+
+
+class Contender(Frozen):
+    """What one backend did. A trial that failed has a status and a message, and no numbers."""
+
+    backend: str
+    status: str
+    message: str = ""
+    step_ms: Positive | None = None
+    """Mean over the counted steps."""
+    tokens_per_s: Positive | None = None
+    utilisation_pct: Positive | None = None
+    """Of the ceiling, by :attr:`trainer.machine.flops.TrainingFlops.per_token`."""
+    peak_allocated_gib: NonNegative | None = None
+    """On CUDA; on a CPU the peak of resident memory."""
+    peak_reserved_gib: NonNegative | None = None
+    """What the allocator held at most; None on a CPU."""
+    loss_first: Finite | None = None
+    loss_last: Finite | None = None
+    device_name: str | None = None
+    precision: str | None = None
+
+
+class LeftOut(Frozen):
+    """A backend that cannot train this here."""
+
+    backend: str
+    why: str
+
+
+class Comparison(Frozen):
+    """Everything a comparison found out."""
+
+    settings: CompareSettings
+    corpus: str
+    vocab_size: PositiveInt
+    flops_per_token: Positive
+    ceiling: Ceiling
+    contenders: tuple[Contender, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def base(self) -> Contender:
+        """The one that the others are set against: the first that was measured."""
+        measured = (one for one in self.contenders if one.status == "ok")
+        return next(measured, self.contenders[0])
+
+    @property
+    def others(self) -> tuple[Contender, ...]:
+        """All but the base."""
+        return tuple(one for one in self.contenders if one is not self.base)
+
+    def defects(self) -> tuple[str, ...]:
+        """A sentence for each backend that does not start from near even odds.
+
+        Weights that favour no token give a first loss of ln(vocabulary).
+        """
+        even = math.log(self.vocab_size)
+        return tuple(
+            f"{one.backend}: the first loss is {one.loss_first:.4g}, far from ln({self.vocab_size})"
+            f" = {even:.4g}: a defect of its initialisation, and nothing else here says much"
+            for one in self.contenders
+            if one.loss_first is not None
+            and abs(one.loss_first - even) > FIRST_LOSS_TOLERANCE * even
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A line of the table."""
+
+    name: str
+    value: Callable[[Contender], float | None]
+    digits: int
+
+    def text(self, contender: Contender) -> str:
+        """The value as printed; empty where there is none."""
+        value = self.value(contender)
+        return "" if value is None else f"{value:,.{self.digits}f}"
+
+    def delta_pct(self, of: Contender, over: Contender) -> float | None:
+        """How many percent more ``of`` has; None where one of the two has none."""
+        value, base = self.value(of), self.value(over)
+        return None if value is None or not base else 100 * (value / base - 1)
+
+
+QUANTITIES = (
+    Quantity("step ms", lambda one: one.step_ms, 1),
+    Quantity("tokens/s", lambda one: one.tokens_per_s, 0),
+    Quantity("model FLOPs utilisation %", lambda one: one.utilisation_pct, 1),
+    Quantity("peak allocated GiB", lambda one: one.peak_allocated_gib, 2),
+    Quantity("peak reserved GiB", lambda one: one.peak_reserved_gib, 2),
+    Quantity("first loss", lambda one: one.loss_first, 3),
+    Quantity("last loss", lambda one: one.loss_last, 3),
+)
+
+
+def compare_backends(
+    settings: CompareSettings,
+    backends: Sequence[BackendName],
+    corpus: Corpus,
+    directory: Path,
+    executor: Executor,
+    ceiling: Ceiling,
+    *,
+    on_start: Callable[[str], None] = lambda backend: None,
+) -> Comparison:
+    """Train with each backend in turn, in a directory of its own below ``directory``.
+
+    A backend that cannot train this here is left out with its reason.
+
+    :raises SpecError: where none can, or no trainer could run the settings.
+    :raises SandboxError: where the trials cannot be confined.
+    """
+    flops = TrainingFlops.of(
+        settings.config, vocab_size=corpus.info.vocab_size, seq_len=settings.config.seq_len
+    )
+    specs = [_spec(settings, backend, corpus, directory) for backend in dict.fromkeys(backends)]
+    contenders: list[Contender] = []
+    left_out: list[LeftOut] = []
+    for spec in specs:
+        on_start(spec.backend)
+        try:
+            contenders.append(_measure(settings, spec, directory, executor, flops, ceiling))
+        except (SpecError, MachineryError) as error:
+            left_out.append(LeftOut(backend=spec.backend, why=str(error)))
+    if not contenders:
+        reasons = "; ".join(f"{one.backend}: {one.why}" for one in left_out)
+        raise SpecError(f"there is nothing to compare: {reasons}")
+    return Comparison(
+        settings=settings,
+        corpus=corpus.info.name,
+        vocab_size=corpus.info.vocab_size,
+        flops_per_token=flops.per_token,
+        ceiling=ceiling,
+        contenders=tuple(contenders),
+        left_out=tuple(left_out),
+    )
+
+
+def _spec(
+    settings: CompareSettings, backend: BackendName, corpus: Corpus, directory: Path
+) -> TrialSpec:
+    compiled = settings.compile and backend == "torch"
+    fields = {
+        "trial_id": backend,
+        "config": settings.config,
+        "seed": settings.seed,
+        "corpus_dir": str(corpus.directory),
+        "corpus_sha256": corpus.info.sha256,
+        "budget": Budget(unit="steps", amount=settings.steps),
+        "backend": backend,
+        "device": settings.device,
+        "threads": settings.threads,
+        "compile": compiled,
+        "compile_cache": str(directory.absolute() / "compiled"),
+        "limits": settings.limits,
+    }
+    try:
+        return TrialSpec.model_validate(fields)
+    except ValidationError as error:
+        raise SpecError(f"{backend} cannot be compared: {explain(error)}") from error
+
+
+def _measure(
+    settings: CompareSettings,
+    spec: TrialSpec,
+    directory: Path,
+    executor: Executor,
+    flops: TrainingFlops,
+    ceiling: Ceiling,
+) -> Contender:
+    trial_dir = directory / "trials" / spec.trial_id
+    shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier comparison
+    curve: list[CurvePoint] = []
+    result = executor.run(spec, trial_dir, on_point=curve.append).result
+    if isinstance(result, TrialFailed):
+        return Contender(backend=spec.backend, status=result.status, message=result.message)
+    return _contender(spec, result, counted_step_s(curve, settings.warmup), flops, ceiling)
+
+
+def _contender(
+    spec: TrialSpec, result: TrialOk, step_s: float, flops: TrainingFlops, ceiling: Ceiling
+) -> Contender:
+    tokens_per_s = spec.config.tokens_per_step / step_s
+    return Contender(
+        backend=spec.backend,
+        status=result.status,
+        step_ms=1000 * step_s,
+        tokens_per_s=tokens_per_s,
+        utilisation_pct=ceiling.utilisation_pct(flops.per_token, tokens_per_s),
+        peak_allocated_gib=result.peak_mem_gib,
+        peak_reserved_gib=result.peak_reserved_gib,
+        loss_first=result.train_loss_first,
+        loss_last=result.train_loss_last,
+        device_name=result.device,
+        precision=result.precision,
+    )

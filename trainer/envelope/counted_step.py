@@ -1,0 +1,66 @@
+"""One training step of the torch backend, counted on the meta device: the backend's own code."""
+
+from __future__ import annotations
+
+import torch
+
+from trainer.accounting.counter import Counter
+from trainer.accounting.work import StepCounts
+from trainer.backends.float8 import check_shapes
+from trainer.backends.optimizer import optimizer_of
+from trainer.backends.torch_gpt import TorchGPT
+from trainer.spec import Config
+from trainer.training.evaluate import TOKENS_PER_CUDA_PASS
+
+META = torch.device("meta")
+
+
+def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> StepCounts:
+    """Forward, backward, clipping and AdamW of ``config``, as the torch backend does them on CUDA.
+
+    Uncompiled. It is the second step that is counted, so that whatever the first one makes and
+    keeps is there already.
+
+    :param kernels: with the backend's own kernels; without, as where Triton is missing.
+    :raises SpecError: on shapes that the precision cannot have.
+    """
+    if config.precision == "fp8":
+        check_shapes(config)
+    counter = Counter()
+    with counter.watching():
+        model = TorchGPT(config, vocab_size, META, kernels=kernels)
+        model.init()
+        model.train()
+        counter.head_weight(model.head_VD)
+        optimizer = optimizer_of(model, config)
+        shape = (config.batch_size, config.seq_len)
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        optimizer.step(_backward(model(tokens_BT, targets_BT)), config.lr)
+        with counter.phase("forward"):
+            loss = model(tokens_BT, targets_BT)
+        with counter.phase("backward"):
+            _backward(loss)
+        with counter.phase("update"):
+            optimizer.step(loss, config.lr)
+    return counter.counts()
+
+
+def count_scoring(config: Config, vocab_size: int) -> StepCounts:
+    """One pass of the evaluation, of :data:`trainer.training.evaluate.TOKENS_PER_CUDA_PASS` tokens,
+    the weights' copies made already."""
+    counter = Counter()
+    shape = (max(1, TOKENS_PER_CUDA_PASS // config.seq_len), config.seq_len)
+    with counter.watching(), torch.no_grad():
+        model = TorchGPT(config, vocab_size, META)
+        model.eval()
+        counter.head_weight(model.head_VD)
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        model(tokens_BT, targets_BT)
+        with counter.phase("forward"):
+            model(tokens_BT, targets_BT).sum(dtype=torch.float64)
+    return counter.counts()
+
+
+def _backward(loss: torch.Tensor) -> torch.Tensor:
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss

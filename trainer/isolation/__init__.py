@@ -1,0 +1,1 @@
+"""Trials in sandboxed processes of their own: started, watched, ended, believed in nothing."""

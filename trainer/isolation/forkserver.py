@@ -1,0 +1,280 @@
+"""The process that has imported torch and forks trials: ``python -m trainer.isolation.forkserver
+SETTINGS``.
+
+A cold Python needs a second or two to import torch; a fork of a warm one needs milliseconds and is
+as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has started. The server is
+ours rather than :mod:`multiprocessing`'s because that one keeps the whole environment it was
+started with, API keys included, readable in /proc/self/environ of every child.
+
+It runs one trial at a time and is also its undertaker. As a subreaper it inherits every process
+that a trial orphans, whatever session it fled to, so when the trial ends it kills what is left and
+reports only once nothing is. It ends itself, and the trial, when the supervisor closes the control
+socket or dies, which closes it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from trainer.isolation import trial_process
+from trainer.isolation.driver_line import DriverEar
+from trainer.isolation.kernel.sandbox import Layers, Sandbox
+from trainer.isolation.messages import Channel, Ended, Ready, ServerSettings, Start, Started, Stop
+from trainer.isolation.processes import become_subreaper, children, die_with_parent
+
+_SWEEP_S = 3.0
+"""How long SIGKILL may take to end what a trial left behind; microseconds unless the kernel is
+waiting for a device."""
+
+
+class ForkServer:
+    """Serves the supervisor at the other end of ``channel`` until it goes away."""
+
+    def __init__(self, channel: Channel, settings: ServerSettings) -> None:
+        self._channel = channel
+        self._settings = settings
+        layers = Layers(settings.landlock_abi, settings.seccomp)
+        self._sandbox = Sandbox.prepare(layers, Path(settings.root))
+        self._prepared: set[str] = set()
+        self._trial: int | None = None
+        """Process id of the running trial, which is its session and group too."""
+        self._ear: DriverEar | None = None
+        """Open as long as the trial may tell of its GPU's driver."""
+        self._kill_at: float | None = None
+        self._closing = False
+        self._wakeup, self._signalled = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._drain_wakeup)
+
+    def serve(self) -> None:
+        """Fork, watch and bury trials until told to stop or left alone."""
+        self._catch_signals()
+        try:
+            self._channel.send(Ready())
+            while not self._closing:
+                self._wait()
+                self._bury_the_dead()
+        except BrokenPipeError:
+            pass  # the supervisor is gone
+        finally:
+            self._signal_trial(signal.SIGKILL)
+            _end_all_children()
+
+    def _wait(self) -> None:
+        """Until the supervisor speaks or dies, a process ends or the grace of a stop is over."""
+        timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            key.data()
+        if os.getppid() != self._settings.parent:
+            self._closing = True
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._signal_trial(signal.SIGKILL)
+            self._kill_at = None
+
+    # --- the supervisor's wishes ---------------------------------------------------------------
+
+    def _hear(self) -> None:
+        try:
+            messages = self._channel.receive()
+        except EOFError:
+            self._closing = True
+            return
+        for message in messages:
+            if isinstance(message, Start):
+                if self._settings.warm:
+                    self._prepare(message.imports)
+                self._fork(Path(message.trial_dir))
+            elif isinstance(message, Stop) and self._trial is not None:
+                self._signal_trial(signal.SIGTERM)
+                self._kill_at = time.monotonic() + message.grace_s
+
+    def _prepare(self, ahead: tuple[str, ...]) -> None:
+        """Do once what these trials would each do at their start."""
+        new = [name for name in ahead if name not in self._prepared]
+        if new:
+            self._prepared.update(new)
+            _do_ahead(new)
+            _freeze_heap()
+
+    def _fork(self, trial_dir: Path) -> None:
+        server = os.getpid()
+        ear = DriverEar()
+        pid = os.fork()
+        if pid == 0:
+            born = time.monotonic()
+            exit_code = 1
+            try:
+                self._become_nobody()
+                line = ear.as_trial()
+                exit_code = trial_process.live(
+                    trial_dir,
+                    born=born,
+                    server=server,
+                    load=partial(load_entry, self._settings.entry),
+                    sandbox=self._sandbox,
+                    line=line,
+                )
+            finally:
+                os._exit(exit_code)
+        ear.as_server()
+        self._trial, self._ear = pid, ear
+        self._channel.send(Started(pid=pid))
+        self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
+
+    def _become_nobody(self) -> None:
+        """In the child: let go of everything that belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        self._selector.close()
+        self._channel.close()
+        self._wakeup.close()
+        self._signalled.close()
+
+    def _hear_trial(self) -> None:
+        """Pass on what the trial has said of its driver."""
+        while self._ear is not None and (said := self._ear.hear()) != []:
+            for word in said or ():
+                self._channel.send(word)
+            if said is None:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._ear is not None:
+            self._selector.unregister(self._ear)
+            self._ear.close()
+            self._ear = None
+
+    # --- the trial's end -----------------------------------------------------------------------
+
+    def _signal_trial(self, number: signal.Signals) -> None:
+        """To its whole group; and to itself, if it has not yet made one."""
+        if self._trial is None:
+            return
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self._trial, number)
+
+    def _bury_the_dead(self) -> None:
+        """Collect what has ended; when that is the trial, end all that it left, and report."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._trial:
+                self._signal_trial(signal.SIGKILL)
+                survivors = _end_all_children()
+                self._hear_trial()
+                self._hang_up()
+                self._trial = self._kill_at = None
+                unit = 1 if sys.platform == "darwin" else 1024
+                exit_code = os.waitstatus_to_exitcode(status)
+                self._channel.send(
+                    Ended(
+                        exit_code=exit_code if exit_code >= 0 else None,
+                        signal=-exit_code if exit_code < 0 else None,
+                        peak_bytes=usage.ru_maxrss * unit,
+                        survivors=survivors,
+                    )
+                )
+
+    # --- signals -------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        """SIGCHLD and the parent's death (SIGUSR1) only wake the loop, which then looks."""
+        self._wakeup.setblocking(False)
+        self._signalled.setblocking(False)
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _only_wake)
+        signal.signal(signal.SIGUSR1, _only_wake)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._close)
+        # Not SIGKILL: orphans of the trial would outlive a server that could not end them.
+        die_with_parent(self._settings.parent, by=signal.SIGUSR1)
+
+    def _close(self, number: int, frame: FrameType | None) -> None:
+        self._closing = True
+
+    def _drain_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup.recv(4096):
+                pass
+
+
+def _only_wake(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+def _end_all_children() -> tuple[int, ...]:
+    """Kill and collect every child, and what becomes a child by that; return those that won't die.
+
+    The usual case, no child, costs one system call.
+    """
+    give_up_at = time.monotonic() + _SWEEP_S
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+        except ChildProcessError:
+            return ()
+        left = children(os.getpid())
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > give_up_at:
+            return tuple(left)
+        time.sleep(0.0005)
+
+
+def load_entry(entry: str) -> trial_process.TrialFunction:
+    """The function that ``module:function`` names."""
+    module, _, name = entry.partition(":")
+    function: Callable[..., object] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _do_ahead(names: list[str]) -> None:
+    """Import modules, and call what ``module:function`` names; what cannot be, the trial will meet
+    again and report, however an optional compiler is broken."""
+    for name in names:
+        with contextlib.suppress(Exception):
+            if ":" in name:
+                load_entry(name)()  # type: ignore[call-arg]
+            else:
+                importlib.import_module(name)
+
+
+def _freeze_heap() -> None:
+    """Children inherit the heap copy-on-write; a collection there would copy all of it."""
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Serve as the one argument, a ServerSettings in JSON, says."""
+    settings = ServerSettings.model_validate_json(sys.argv[1])
+    become_subreaper()
+    if settings.warm:
+        load_entry(settings.entry)
+    _freeze_heap()
+    ForkServer(Channel(socket.socket(fileno=settings.control_fd)), settings).serve()
+
+
+if __name__ == "__main__":
+    main()

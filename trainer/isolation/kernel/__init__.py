@@ -1,0 +1,1 @@
+"""What the kernel enforces on a trial: Landlock, seccomp, limits, capabilities."""

@@ -1,0 +1,187 @@
+"""The Landlock ruleset of a trial: which files it may read, which it may write.
+
+Rights that this kernel's Landlock does not know yet are left out; what that opens is listed in
+:mod:`trainer.isolation.kernel.sandbox`. Source: https://docs.kernel.org/userspace-api/landlock.html
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoresearch.code import package_root
+from autoresearch.errors import SandboxError
+from trainer.isolation.kernel.driver_paths import OWN_TASKS, DriverPaths, pin_own_tasks
+from trainer.spec import TrialSpec
+
+if sys.platform == "linux":
+    from landlockpy import AccessFS, Ruleset, Scope
+
+_SYSTEM = tuple("/usr /lib /lib32 /lib64 /bin /sbin /nix/store".split())
+_READABLE = tuple(
+    # libraries, users, time zone
+    "/etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/ld.so.preload /etc/localtime"
+    " /etc/nsswitch.conf /etc/passwd /etc/group /etc/alternatives /etc/os-release /etc/nvidia"
+    " /etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/crypto-policies"
+    # what the machine is
+    " /proc/cpuinfo /proc/meminfo /proc/stat /proc/version /proc/filesystems /proc/devices"
+    " /proc/sys/vm/overcommit_memory /proc/sys/kernel/osrelease /sys/devices/system/cpu"
+    " /sys/devices/system/node /sys/fs/cgroup /sys/kernel/mm/transparent_hugepage"
+    " /dev/zero /dev/full /dev/urandom /dev/random".split()
+)
+_OF_ITSELF = (
+    "auxv cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
+    " status".split()
+)
+"""Of /proc/self, on a CPU. Not ``net``, which lists the connections of the whole machine; nor, but
+for the names in it, ``task``, which holds ``net`` once more for each thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPaths:
+    """What every trial may read on this machine."""
+
+    programs: tuple[Path, ...]
+    """Python, its packages and the system's libraries."""
+    imports: tuple[Path, ...]
+    """Where else code may be imported from."""
+    others: tuple[Path, ...]
+    driver: DriverPaths
+    """What a trial on a GPU may touch besides."""
+
+    @classmethod
+    def find(cls, library_path: str, root: Path = Path("/")) -> SystemPaths:
+        """Those of this machine and this Python; ``library_path`` is LD_LIBRARY_PATH, ``root``
+        where the GPU driver's files are looked for."""
+        return cls(
+            programs=_outermost(_program_paths()),
+            imports=_outermost(_import_paths(library_path.split(":"))),
+            others=tuple(path for path in map(Path, _READABLE) if path.exists()),
+            driver=DriverPaths(root),
+        )
+
+
+def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
+    """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
+
+    ``trial_dir`` is free of links. Sets no_new_privs too.
+
+    :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
+        would open more than itself.
+    :raises OSError: where the kernel refuses.
+    """
+    read = AccessFS.READ_FILE | AccessFS.READ_DIR
+    run = read | AccessFS.EXECUTE
+    write = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+    own = read | write | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
+    own |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
+    for_directories = own & ~write | AccessFS.READ_DIR
+
+    with Ruleset(scoped=Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL) as ruleset:
+
+        def allow(path: Path, access: AccessFS) -> None:
+            if path.is_dir():
+                ruleset.allow_path(path, access)
+            elif path.exists():
+                ruleset.allow_path(path, access & ~for_directories)
+
+        for path in paths.programs:
+            allow(_beside(trial_dir, path), run)
+        for path in paths.imports:
+            if not trial_dir.is_relative_to(path):
+                allow(path, run)
+        for path in paths.others:
+            allow(path, read)
+        for path, access in _of_itself(spec.device):
+            allow(path, access)
+        allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
+        allow(Path(os.devnull), write)
+        if spec.device.startswith("cuda"):
+            for path in paths.driver.readable():
+                allow(path, read)
+            for node in paths.driver.devices():
+                allow(node, read | write | AccessFS.IOCTL_DEV)
+            pin_own_tasks()
+            allow(OWN_TASKS, read | write)
+        if spec.code_cache is not None:
+            corpus = Path(spec.corpus_dir).resolve()
+            cache = Path(spec.code_cache).resolve()
+            around = (corpus, *paths.programs)
+            allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
+        allow(trial_dir, own)
+        ruleset.restrict()
+
+
+def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:
+    """What a trial may read of its own process."""
+    process, read = Path("/proc/self"), AccessFS.READ_FILE | AccessFS.READ_DIR
+    if device.startswith("cuda"):
+        yield process, read
+        return
+    for name in _OF_ITSELF:
+        yield process / name, read
+    yield process / "task", AccessFS.READ_DIR
+
+
+def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:
+    """``cache``, which must lie in none of ``around`` and hold none of ``within``: trials, the
+    corpus, and code that processes outside run."""
+    near = [path for path in around if cache.is_relative_to(path)]
+    near += [path for path in within if path.is_relative_to(cache)]
+    if near:
+        raise SandboxError(
+            f"the compile cache {cache}, which every trial may write, is not apart from {near[0]};"
+            " give it a directory of its own"
+        )
+    return cache
+
+
+def _beside(trial_dir: Path, readable: Path) -> Path:
+    """``readable``, which must not contain the trial: then other trials could be read too."""
+    if trial_dir.is_relative_to(readable):
+        raise SandboxError(
+            f"the trial directory {trial_dir} lies inside {readable}, which every trial can read;"
+            " put the campaign elsewhere"
+        )
+    return readable
+
+
+def _program_paths() -> Iterator[Path]:
+    yield from (package_root() / name for name in ("autoresearch", "trainer"))
+    yield from map(Path, _SYSTEM)
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
+        yield from (Path(prefix, name) for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg"))
+
+
+def _import_paths(libraries: list[str]) -> Iterator[Path]:
+    """/opt, and what sys.path and the library path name besides.
+
+    A checkout that this package is imported from is left out, and so is whatever contains the
+    home: such a directory holds more than code.
+    """
+    home = _home()
+    for name in ("/opt", *sys.path, *libraries):
+        path = Path(name).resolve()
+        checkout = path == package_root() and path.name not in {"site-packages", "dist-packages"}
+        if name and not checkout and not (home is not None and home.is_relative_to(path)):
+            yield path
+
+
+def _home() -> Path | None:
+    """The user's home; None for a user id of a container's that no file names."""
+    try:
+        return Path.home().resolve()
+    except RuntimeError:
+        return None
+
+
+def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Those of these paths that exist and do not lie inside another."""
+    kept: list[Path] = []
+    for path in sorted({path.resolve() for path in paths if path.exists()}):
+        if not (kept and path.is_relative_to(kept[-1])):
+            kept.append(path)
+    return tuple(kept)

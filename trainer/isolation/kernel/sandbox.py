@@ -1,0 +1,204 @@
+"""What a trial may touch, enforced by the kernel in the trial's own process before it trains.
+
+Covered, each with a test that attacks it (tests/trainer/isolation/kernel/test_sandbox*.py,
+test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
+
+* **Secrets.** The environment is built from an allowlist (:mod:`trainer.machine.environment`); of
+  what that lets through, a name that speaks of a key, token, password or the like never passes, nor
+  an address with a user in it. The environment and memory of the processes outside cannot be read
+  through /proc.
+* **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
+  home, the campaign and other trials are closed (directories of Python itself, where they lie in
+  the home, are opened one by one). Writes only the trial's own directory, whatever links or
+  renames it makes there, and where it makes code the campaign's compile cache. Mode, owner and
+  extended attributes of files cannot be changed at all, and no directory can be watched.
+* **Its own order.** spec.json lies in the trial's directory; what is believed of it later lies
+  outside (:mod:`trainer.isolation.sealed_spec`).
+* **Network.** On a CPU no socket at all; on a GPU Unix ones, which can be neither connected nor
+  written to by address, nor lie in a file (:mod:`trainer.isolation.kernel.seccomp`). TCP a second
+  time through Landlock (ABI 4); abstract Unix sockets outside (ABI 6). On a CPU the lists of the
+  machine's connections in /proc are closed.
+* **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*; nobody
+  else's limits, priority, scheduler or processors.
+* **Privileges.** no_new_privs; of root's capabilities only those that ignore file modes are kept,
+  so that root's limits hold too; no namespaces, which would bring them back; no mounts, modules,
+  BPF, io_uring, keyrings.
+* **Limits.** Size of a file, its space beyond the end included, open files, no core dump: by the
+  kernel. Wall clock, memory held, number of processes and of threads, size of the log: by the
+  supervisor, which looks ten times a second. Held is what is resident, swapped or in page tables of
+  any process, whichever of its threads live (:mod:`trainer.isolation.weighing`); memory that is in
+  no process cannot be had (System V segments and message queues, pages lent to pipes; on a CPU
+  memfds and shared anonymous mappings) or is weighed too (on a GPU memfds and the buffers of
+  sockets). On a CPU, private memory mapped has a wall at twice the limit and 1 GiB more.
+* **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
+  even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
+
+Not covered:
+
+* A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 2 (Linux 5.19) no
+  file can be moved to another directory, so trials that make code are refused: those with
+  ``compile``, and on CUDA the torch backend's. Below ABI 4, 5 and 6 what
+  those versions brought is missing: TCP (seccomp still refuses it), ioctl on devices, and signals
+  and abstract sockets. On processors other than x86_64 and AArch64 there is no seccomp filter, so
+  all that rests on it stays open: UDP, Unix sockets, file metadata, other processes' limits,
+  namespaces, memory in no process. The campaign records which of the two it had.
+* Code. execve() of a file in the directories that a trial writes is refused, but that keeps nothing
+  from running there: the dynamic loader maps a program without executing it, and Python calls any
+  machine code. Whatever runs is confined as the trial is.
+* Existence, size and times of files (stat), and setting the times of files the user owns; all of
+  /usr and /opt is readable.
+* The sum of file sizes: many files below the limit can still fill the disk. Processor time within
+  the wall clock. Buffers of pipes, of which Linux allows a user 64 MiB and two pages a pipe more.
+* On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that a
+  process outside could call the trial; shared mappings that no process has touched of late; the
+  lists of the machine's connections; and GPU memory: only memory of processes is weighed (on a
+  machine whose GPU shares it, what CUDA allocates does not count as resident, but what is left is
+  watched).
+* Binding of a trial's threads to processors, which the C library would do from another thread:
+  OMP_PROC_BIND and its like are not passed on.
+* Bursts between two looks of the supervisor, a tenth of a second: of memory, processes, threads and
+  log. RLIMIT_NPROC, the backstop behind the count of threads, does not bind root. No cgroup is
+  made, which would count without looking.
+* The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
+  its own threads have in /proc (:mod:`trainer.isolation.kernel.driver_paths`); a user's who is not
+  root may so give up being the first whom the out-of-memory killer takes.
+* A trial that lies about its own score: result.json is checked for form, not for truth.
+* A trial that makes code and lies about the next ones. The compile cache is the one place that a
+  trial leaves to those after it: machine code and pickles, which they load. It is the user's who
+  runs the campaign, is made by the first trial that needs it, before that is confined, and is one
+  campaign's own. A trial that ran hostile code could leave some there; later trials of that
+  campaign would run it, each inside this same sandbox, without keys, network, or a way to the
+  journal. What they could do is what any trial can: lie about a score, now not their own. Trials
+  run no code but this package's, and a config is data, so nobody is handed that door. It is there
+  with ``compile``, and on CUDA for the torch backend's kernels; deleting the directory costs time
+  alone.
+* Descendants that fled the session when the fork server itself is killed by SIGKILL: the
+  supervisor ends those it had seen at its last look.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoresearch.errors import MachineryError, SandboxError
+from trainer.isolation.kernel import landlock, seccomp
+from trainer.isolation.kernel.capabilities import drop_capabilities
+from trainer.isolation.kernel.landlock import SystemPaths
+from trainer.isolation.kernel.libc import check, libc
+from trainer.isolation.kernel.rlimits import limit_resources, tasks_of_this_user
+from trainer.spec import TrialSpec
+
+if sys.platform == "linux":
+    from landlockpy import abi_version
+
+
+def move_home(scratch: Path, compile_cache: str | None = None) -> None:
+    """Point this process's home and temporary files, caches included, at ``scratch``; but what
+    torch.compile keeps at ``compile_cache``, which is made.
+
+    :raises MachineryError: where it cannot be.
+    """
+    os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    if compile_cache is not None:
+        try:
+            Path(compile_cache).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MachineryError(
+                f"the compile cache {compile_cache} cannot be made ({error.strerror}); free some"
+                " space there, give it another directory, or go without compile"
+            ) from error
+    compiled = Path(compile_cache or scratch / "compiled")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
+    os.environ["TRITON_CACHE_DIR"] = str(compiled / "triton")
+
+
+# --- what the kernel offers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The kernel's means of confinement on this machine."""
+
+    landlock_abi: int
+    """0: none."""
+    seccomp: bool
+
+    @classmethod
+    def detect(cls) -> Layers:
+        """What this kernel has."""
+        if sys.platform != "linux":
+            return cls(0, False)
+        try:
+            abi = abi_version()
+        except OSError:  # a container that forbids the system call itself
+            abi = 0
+        return cls(abi, seccomp.available())
+
+    @property
+    def confine(self) -> bool:
+        """Whether the promises about files hold."""
+        return self.landlock_abi > 0
+
+    @property
+    def can_make_code(self) -> bool:
+        """Whether a confined trial can use a compile cache, which Triton fills by renames from one
+        directory to another: Landlock refuses all of those below ABI 2 (Linux 5.19)."""
+        return self.landlock_abi != 1
+
+    def describe(self) -> str:
+        """``landlock abi 7, seccomp``; begins with UNSANDBOXED where that is so."""
+        first = f"landlock abi {self.landlock_abi}" if self.confine else "UNSANDBOXED"
+        return f"{first}, {'seccomp' if self.seccomp else 'no seccomp'}"
+
+
+# --- in the trial's process --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What is the same for every trial, found out once so that a trial's start costs little."""
+
+    layers: Layers
+    user_tasks: int
+    """Threads that this user runs already; RLIMIT_NPROC counts them too."""
+    paths: SystemPaths
+
+    @classmethod
+    def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
+        """Look at this process and this machine; at the GPU driver's files below ``root``."""
+        paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
+        if layers.seccomp:
+            seccomp.prepare()
+        return cls(layers, tasks_of_this_user(), paths)
+
+    def confine(self, spec: TrialSpec, trial_dir: Path) -> None:
+        """Give up, for good, all that this trial does not need. This process has one thread.
+
+        :raises SandboxError: where that is not possible.
+        """
+        if spec.makes_code and not self.layers.can_make_code:
+            raise SandboxError(
+                "this kernel's Landlock (ABI 1) refuses the renames with which compiled code is"
+                f" kept, and a trial on {spec.device} needs them; use Linux 5.19 or newer"
+            )
+        try:
+            limit_resources(spec, self.user_tasks)
+            if sys.platform == "linux":
+                check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+                if self.layers.confine:
+                    landlock.restrict(self.paths, spec, trial_dir)
+                drop_capabilities()
+            if self.layers.seccomp:
+                seccomp.install(spec.device)
+        except OSError as error:
+            raise SandboxError(
+                f"the trial could not be confined ({error}); see what this machine offers with"
+                " `autoresearch doctor`, or run with --allow-unsandboxed"
+            ) from error
+
+
+_PR_SET_NO_NEW_PRIVS = 38

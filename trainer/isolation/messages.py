@@ -1,0 +1,119 @@
+"""What the supervisor and the fork server say to each other: JSON lines over a socket."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from autoresearch.values import Frozen, NonNegative
+
+
+class ServerSettings(Frozen):
+    """The fork server's one command line argument."""
+
+    control_fd: int
+    parent: int
+    """The supervisor's process id."""
+    entry: str
+    """``module:function`` that a trial runs."""
+    warm: bool
+    """Import the entry once, before the forks, rather than in every child."""
+    landlock_abi: int
+    seccomp: bool
+    root: str = "/"
+    """Where the GPU driver's files are looked for."""
+
+
+class Ready(Frozen):
+    """The server has imported what trials need."""
+
+    kind: Literal["ready"] = "ready"
+
+
+class Start(Frozen):
+    """Fork a trial. Its spec.json lies in ``trial_dir``."""
+
+    kind: Literal["start"] = "start"
+    trial_dir: str
+    imports: tuple[str, ...] = ()
+    """Modules that this trial and those like it will want, and ``module:function`` that they would
+    call; a warm server imports and calls them first, once."""
+
+
+class Started(Frozen):
+    """The trial's process exists."""
+
+    kind: Literal["started"] = "started"
+    pid: int
+
+
+class Driver(Frozen):
+    """How far the trial's process has come with its GPU's driver, in its own words."""
+
+    kind: Literal["driver"] = "driver"
+    phase: Literal["starting", "up"]
+    is_unified: bool = False
+    """Whether the device's memory is the machine's; known once it is up."""
+
+
+class Stop(Frozen):
+    """Ask the running trial to end; after ``grace_s`` seconds make it."""
+
+    kind: Literal["stop"] = "stop"
+    grace_s: NonNegative
+
+
+class Ended(Frozen):
+    """The trial's process has ended, and everything it left behind has been ended too."""
+
+    kind: Literal["ended"] = "ended"
+    exit_code: int | None = None
+    signal: int | None = None
+    """The signal that killed it; then there is no exit code."""
+    peak_bytes: int = 0
+    """Peak resident memory of the trial's own process."""
+    survivors: tuple[int, ...] = ()
+    """Processes that even SIGKILL did not end in time; empty unless the kernel is in trouble."""
+
+
+Message: TypeAlias = Annotated[
+    Ready | Start | Started | Driver | Stop | Ended, Field(discriminator="kind")
+]
+
+_MESSAGE: TypeAdapter[Ready | Start | Started | Driver | Stop | Ended] = TypeAdapter(Message)
+
+
+class Channel:
+    """One end of the conversation. Owns its socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._unread = b""
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> None:
+        """
+        :raises OSError: where the other end is gone.
+        """
+        self._socket.sendall(message.model_dump_json().encode() + b"\n")
+
+    def receive(self) -> list[Message]:
+        """Wait for bytes, and return the messages now complete.
+
+        :raises EOFError: where the other end is gone.
+        """
+        try:
+            chunk = self._socket.recv(1 << 16)
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            raise EOFError
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        return [_MESSAGE.validate_json(line) for line in lines]
+
+    def close(self) -> None:
+        self._socket.close()

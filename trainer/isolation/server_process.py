@@ -1,0 +1,207 @@
+"""The supervisor's side of a fork server: starting it, asking it, ending it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from autoresearch.code import module_command, package_root
+from autoresearch.errors import MachineryError
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.messages import (
+    Channel,
+    Driver,
+    Ended,
+    Message,
+    Ready,
+    ServerSettings,
+    Start,
+    Started,
+    Stop,
+)
+from trainer.machine.environment import allowed_environment
+
+_READY_S = 180.0
+"""Importing torch from a cold disk takes tens of seconds at worst."""
+
+
+class ServerDied(Exception):
+    """The server ended without being asked to."""
+
+
+class ServerProcess:
+    """A running fork server. Its start is not waited for until it is needed."""
+
+    def __init__(
+        self,
+        *,
+        entry: str,
+        warm: bool,
+        layers: Layers,
+        environ: Mapping[str, str] | None,
+        root: Path = Path("/"),
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        settings = ServerSettings(
+            control_fd=theirs.fileno(),
+            parent=os.getpid(),
+            entry=entry,
+            warm=warm,
+            landlock_abi=layers.landlock_abi,
+            seccomp=layers.seccomp,
+            root=str(root),
+        )
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        try:
+            self._process = _launch(settings, allowed_environment(environ), self._complaints)
+        except OSError as error:
+            ours.close()
+            self._complaints.close()
+            raise MachineryError(
+                f"the fork server cannot be started with {sys.executable} ({error.strerror});"
+                " see `autoresearch doctor`"
+            ) from error
+        finally:
+            theirs.close()
+        self._channel = Channel(ours)
+        self._heard: deque[Message] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._channel, selectors.EVENT_READ)
+        self._ready = False
+        self.driver: Driver | None = None
+        """What the running trial said last of its GPU's driver."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start_trial(self, trial_dir: Path, imports: tuple[str, ...] = ()) -> int:
+        """Fork a trial, which finds ``imports`` loaded where the server is warm; return its process
+        id.
+
+        :raises ServerDied: where there is no server to do it.
+        :raises MachineryError: where it does not become ready.
+        """
+        if not self._ready:
+            self._await_ready()
+        self.driver = None
+        self._send(Start(trial_dir=str(trial_dir), imports=imports))
+        started = self.receive(timeout_s=_READY_S)
+        if not isinstance(started, Started):
+            raise ServerDied
+        return started.pid
+
+    def stop_trial(self, grace_s: float) -> None:
+        """Have the running trial ended: TERM now, KILL after ``grace_s``. An Ended will follow.
+
+        :raises ServerDied: where there is no server to do it.
+        """
+        self._send(Stop(grace_s=grace_s))
+
+    def receive(self, timeout_s: float) -> Message | None:
+        """The next message, or None where none comes in time.
+
+        :raises ServerDied: where none can come any more.
+        """
+        give_up_at = time.monotonic() + timeout_s
+        while not self._heard:
+            if not self._selector.select(max(0.0, give_up_at - time.monotonic())):
+                return None
+            try:
+                self._heard += self._channel.receive()
+            except EOFError:
+                raise ServerDied from None
+        return self._heard.popleft()
+
+    def await_end(self, timeout_s: float) -> Ended | None:
+        """The trial's end, or None where something else comes, or nothing in time.
+
+        :raises ServerDied: where it can come no more.
+        """
+        message = self.receive(timeout_s)
+        if isinstance(message, Driver):
+            self.driver = message
+        return message if isinstance(message, Ended) else None
+
+    def last_words(self) -> str:
+        """How the server ended, and the last line it printed."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "no answer"
+        how = f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}"
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{how}: {last}" if last else how
+
+    def kill(self) -> None:
+        """End the server at once. Its trial dies with it; what the trial left may not."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the server and everything below it. A second call does nothing."""
+        self._selector.close()
+        self._channel.close()  # the server's word to wind down
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._complaints.close()
+
+    def _await_ready(self) -> None:
+        try:
+            message = self.receive(_READY_S)
+        except ServerDied:
+            raise MachineryError(
+                f"the fork server did not start ({self.last_words()}); see `autoresearch doctor`"
+            ) from None
+        if not isinstance(message, Ready):
+            raise MachineryError(
+                f"the fork server was not ready within {_READY_S:g} s; see `autoresearch doctor`"
+            )
+        self._ready = True
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            raise ServerDied from None
+
+
+def _launch(
+    settings: ServerSettings, environ: dict[str, str], output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        module_command("trainer.isolation.forkserver", settings.model_dump_json()),
+        env=environ,
+        cwd=package_root(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=[settings.control_fd],
+        start_new_session=True,
+    )
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -1,0 +1,303 @@
+"""The files of a trial's directory, as seen by a supervisor that does not trust who wrote them.
+
+    spec.json     written before the trial's process exists; what is believed of the trial later is
+                  the copy of :mod:`trainer.isolation.sealed_spec`, which is on the disk by then
+    trainer.log   what the trial printed, its middle cut out when it prints too much
+    curve.jsonl   a CurvePoint a line, as training goes
+    result.json   the TrialResult
+    error.json    why nothing could be measured, which is not the config's fault
+    tmp/          the trial's home and temporary files; gone afterwards
+
+A trial may put links, pipes or gigabytes under these names. So nothing is opened through a link,
+nothing blocks, and nothing is read without a bound. Numbers and words get theirs from the types of
+:mod:`trainer.spec`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ValidationError
+
+from autoresearch import errors
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.values import Frozen, PlainText
+from trainer.isolation.contradiction import contradiction
+from trainer.isolation.sealed_spec import sealed_path
+from trainer.isolation.trial_log import NO_SURPRISES, TrialLog
+from trainer.spec import (
+    MAX_MESSAGE_CHARACTERS,
+    CurveLines,
+    CurvePoint,
+    KeptCurve,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
+
+SPEC_NAME = "spec.json"
+LOG_NAME = "trainer.log"
+CURVE_NAME = "curve.jsonl"
+RESULT_NAME = "result.json"
+ERROR_NAME = "error.json"
+SCRATCH_NAME = "tmp"
+
+ERROR_EXIT_CODE = 70
+"""The trial's process wrote error.json (EX_SOFTWARE of sysexits.h)."""
+NO_SPACE_EXIT_CODE = 74
+"""The disk was full, so that it may have written nothing (EX_IOERR)."""
+
+_SMALL_FILE_BYTES = 1 << 20
+_CURVE_CHUNK_BYTES = 1 << 16
+_CURVE_CHUNKS = 4
+"""Of a curve that floods, at each look."""
+MAX_CURVE_BYTES = 64 << 20
+"""Of a curve that is read as a whole: half a million points."""
+
+
+def _cut(text: object) -> object:
+    """A sentence that is too long still says something."""
+    return text[:MAX_MESSAGE_CHARACTERS] if isinstance(text, str) else text
+
+
+class TrialError(Frozen):
+    """An error of :mod:`autoresearch.errors` on its way from the trial's process to the
+    supervisor."""
+
+    kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
+    message: Annotated[PlainText, BeforeValidator(_cut)]
+
+    def as_exception(self) -> AutoresearchError:
+        """The error, to be raised again."""
+        exception: AutoresearchError = getattr(errors, self.kind)(self.message)
+        return exception
+
+
+def write_error(trial_dir: Path, error: AutoresearchError) -> None:
+    """Leave ``error`` for the supervisor; no room for it is a message too, by its absence."""
+    kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
+    kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
+    text = TrialError.model_validate({"kind": kind, "message": str(error)}).model_dump_json()
+    with contextlib.suppress(OSError):
+        (trial_dir / ERROR_NAME).write_text(text)
+
+
+class TrialFiles:
+    """A directory prepared for one trial, with its log open."""
+
+    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
+        """Write the order, atomically and to the disk; clear away what an interrupted run left.
+
+        :raises MachineryError: where the directory holds a result already or cannot be written.
+        """
+        self.path = trial_dir
+        self._order = spec.model_dump_json().encode()
+        try:
+            trial_dir.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(trial_dir / RESULT_NAME):
+                raise MachineryError(
+                    f"the trial directory {trial_dir} already holds a result;"
+                    " run the trial in a new directory"
+                )
+            for name in (SPEC_NAME, LOG_NAME, CURVE_NAME, ERROR_NAME, SCRATCH_NAME):
+                _clear(trial_dir / name)
+            self.log = TrialLog(trial_dir / LOG_NAME, spec.limits.log_bytes)
+            sealed_path(trial_dir).parent.mkdir(exist_ok=True)
+            _write_durably(sealed_path(trial_dir), self._order)
+            write_atomically(trial_dir / SPEC_NAME, self._order, durable=False)
+        except OSError as error:
+            raise MachineryError(
+                f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
+                " free some space there or choose another campaign directory"
+            ) from error
+        max_step = spec.budget.steps(spec.config.tokens_per_step)
+        self.curve = CurveTail(trial_dir / CURVE_NAME, max_step)
+
+    def read_result(self) -> bytes | None:
+        """What the trial left as its result; None where that is no file of sensible size."""
+        return _read_small(self.path / RESULT_NAME)
+
+    def write_result(self, result: TrialFailed) -> None:
+        """Put a result that the supervisor came to where the trial left none that is sound.
+
+        :raises MachineryError: where the directory cannot be written.
+        """
+        try:
+            _clear(self.path / RESULT_NAME)
+            _write_durably(self.path / RESULT_NAME, result.model_dump_json(indent=2).encode())
+        except OSError as error:
+            raise MachineryError(
+                f"cannot write the result of the trial in {self.path} ({error.strerror});"
+                " free some space there and resume the campaign"
+            ) from error
+
+    def discard_result(self) -> None:
+        """Remove what the trial left as its result, if anything; what resists stays."""
+        with contextlib.suppress(OSError):
+            _clear(self.path / RESULT_NAME)
+
+    def tampering(self) -> str:
+        """What the trial did to its own order; empty where that is as it was given."""
+        same = _read_small(self.path / SPEC_NAME) == self._order
+        return "" if same else f"the trial rewrote its own {SPEC_NAME}"
+
+    def read_error(self) -> AutoresearchError | None:
+        """The error the trial's process reported, if any."""
+        data = _read_small(self.path / ERROR_NAME)
+        try:
+            return TrialError.model_validate_json(data or b"").as_exception()
+        except ValidationError:
+            return None
+
+    def close(self) -> None:
+        """Let go of the files and remove the trial's temporary ones."""
+        self.curve.close()
+        self.log.close()
+        with contextlib.suppress(OSError):
+            _clear(self.path / SCRATCH_NAME)
+
+
+def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
+    """The spec and result of a trial that ended before now; None where it left no sound ones, or
+    not of the order that it was given."""
+    order = _read_small(sealed_path(trial_dir))
+    if order is None or order != _read_small(trial_dir / SPEC_NAME):
+        return None
+    try:
+        spec = TrialSpec.model_validate_json(order)
+        result = parse_result(_read_small(trial_dir / RESULT_NAME) or b"")
+    except ValidationError:
+        return None
+    return None if contradiction(spec, result) else (spec, result)
+
+
+def wall_s(trial_dir: Path, at_most_s: float) -> float:
+    """From a trial's spec to its result, by the file system's clock; 0 where one is missing.
+
+    :param at_most_s: the trial's limit: it can set its files' times, but cannot have lasted longer.
+    """
+    try:
+        began = (trial_dir / SPEC_NAME).lstat().st_mtime
+        return min(max(0.0, (trial_dir / RESULT_NAME).lstat().st_mtime - began), at_most_s)
+    except OSError:
+        return 0.0
+
+
+def read_curve(trial_dir: Path) -> list[CurvePoint]:
+    """The learning curve a trial left, thinned where it is very long; lines that are no point of
+    one are skipped."""
+    fd = _open_regular(trial_dir / CURVE_NAME)
+    if fd is None:
+        return []
+    lines, kept, left_bytes = CurveLines(), KeptCurve(), MAX_CURVE_BYTES
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        while left_bytes > 0 and (chunk := file.read(_CURVE_CHUNK_BYTES)):
+            kept.add(lines.feed(chunk))
+            left_bytes -= len(chunk)
+    return kept.points()
+
+
+class CurveTail:
+    """Reads curve.jsonl while it grows."""
+
+    def __init__(self, path: Path, max_step: int | None = None) -> None:
+        """
+        :param max_step: of the trial's budget, where it has one.
+        """
+        self._path = path
+        self._fd: int | None = None
+        self._lines = CurveLines(max_step)
+        self.last: CurvePoint | None = None
+        """The latest point read."""
+
+    def read(self) -> list[CurvePoint]:
+        """The points that were completed since the last call; a flood is read over several."""
+        if self._fd is None:
+            self._fd = _open_regular(self._path)
+        if self._fd is None:
+            return []
+        points: list[CurvePoint] = []
+        for _ in range(_CURVE_CHUNKS):
+            chunk = os.read(self._fd, _CURVE_CHUNK_BYTES)
+            points += self._lines.feed(chunk)
+            if len(chunk) < _CURVE_CHUNK_BYTES:
+                break
+        if points:
+            self.last = points[-1]
+        return points
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _open_regular(path: Path) -> int | None:
+    """A descriptor to read ``path`` by; None unless it is a plain file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | NO_SURPRISES)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _read_small(path: Path) -> bytes | None:
+    fd = _open_regular(path)
+    if fd is None:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        data = file.read(_SMALL_FILE_BYTES + 1)
+    return data if len(data) <= _SMALL_FILE_BYTES else None
+
+
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace ``path`` in one step, so that whoever finds it finds all of it.
+
+    :param durable: wait until it is on the disk.
+    :raises OSError: where that is not possible.
+    """
+    part = path.with_name(path.name + ".part")
+    _clear(part)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_SURPRISES, 0o644)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(fd)
+    part.replace(path)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """The same; on return the name too would survive a power cut."""
+    write_atomically(path, data)
+    for directory in (path.parent, path.parent.parent):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _clear(path: Path) -> None:
+    """Make way for a file of that name, following no link.
+
+    What cannot be removed (a very deep tree, a directory that may not be looked into) is put aside
+    under a name that nobody reads.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}.in-the-way"))

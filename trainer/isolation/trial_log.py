@@ -1,0 +1,60 @@
+"""What a trial prints, kept to a bound while it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autoresearch.plain_text import plain
+from trainer.isolation.kernel.libc import punch_hole
+
+NO_SURPRISES = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""To open a name that a trial may have put something else under."""
+_BLOCK_BYTES = 1 << 16
+"""More than a file system may round up to."""
+
+
+class TrialLog:
+    """trainer.log, created here and held open, so that it is never found through its name again."""
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_SURPRISES
+        self._fd = os.open(path, flags, 0o644)
+        self._limit_bytes = limit_bytes
+
+    def trim(self) -> None:
+        """While it is written: free the middle of what has outgrown the limit.
+
+        A hole, because nothing that is appended meanwhile can fall into it.
+        """
+        status = os.fstat(self._fd)
+        if status.st_blocks * 512 <= self._limit_bytes + _BLOCK_BYTES:
+            return
+        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
+        if not punch_hole(self._fd, head_bytes, status.st_size - tail_bytes - head_bytes):
+            self.compact()  # loses what is appended at that moment
+
+    def compact(self) -> None:
+        """Cut out the middle of what has outgrown the limit: both ends tell the story."""
+        size = os.fstat(self._fd).st_size
+        if size <= self._limit_bytes:
+            return
+        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
+        tail = os.pread(self._fd, tail_bytes, size - tail_bytes)
+        note = f"\n[... cut here: the log passed its limit of {self._limit_bytes} bytes ...]\n"
+        kept = note.encode() + tail
+        os.pwrite(self._fd, kept, head_bytes)
+        os.ftruncate(self._fd, head_bytes + len(kept))
+
+    def last_line(self) -> str:
+        """The last line that is not blank, printable and at most 500 characters; or nothing."""
+        size = os.fstat(self._fd).st_size
+        tail = os.pread(self._fd, 8192, max(0, size - 8192)).decode(errors="replace")
+        for line in reversed(tail.splitlines()):
+            shown = plain(line).strip()
+            if shown:
+                return shown[:500]
+        return ""
+
+    def close(self) -> None:
+        os.close(self._fd)

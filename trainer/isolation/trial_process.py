@@ -1,0 +1,130 @@
+"""The first instructions of a trial's process, between the fork and the training.
+
+Order matters: tie its life to the server's, give it a log, read the spec and the code it will run,
+and close the sandbox before any of that code does something a config decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from trainer.isolation.driver_line import DriverLine
+from trainer.isolation.kernel.sandbox import Sandbox, move_home
+from trainer.isolation.processes import die_with_parent
+from trainer.isolation.trial_files import (
+    ERROR_EXIT_CODE,
+    LOG_NAME,
+    NO_SPACE_EXIT_CODE,
+    SCRATCH_NAME,
+    SPEC_NAME,
+    write_error,
+)
+from trainer.machine import cuda_driver
+from trainer.spec import TrialSpec
+
+
+class TrialFunction(Protocol):
+    """What a trial runs: :func:`trainer.training.child.run_trial`. It writes curve.jsonl and
+    result.json."""
+
+    def __call__(self, spec: TrialSpec, trial_dir: Path, *, born: float) -> object: ...
+
+
+def live(
+    trial_dir: Path,
+    *,
+    born: float,
+    server: int,
+    load: Callable[[], TrialFunction],
+    sandbox: Sandbox,
+    line: DriverLine,
+) -> int:
+    """Be a trial from here on; return the exit code. ``born`` is the monotonic time of the fork,
+    ``line`` where to tell of the GPU's driver."""
+    os.setsid()
+    die_with_parent(server)
+    _redirect(trial_dir / LOG_NAME)
+    try:
+        _prefer_for_oom_killer()
+        spec = TrialSpec.model_validate_json((trial_dir / SPEC_NAME).read_bytes())
+        run = _load(load)
+        scratch = trial_dir / SCRATCH_NAME
+        scratch.mkdir()
+        move_home(scratch, spec.code_cache)
+        os.chdir(trial_dir)
+        sandbox.confine(spec, trial_dir)
+        _start_device(spec.device, line)
+        run(spec, trial_dir, born=born)
+    except AutoresearchError as error:
+        write_error(trial_dir, error)
+        return ERROR_EXIT_CODE
+    except SystemExit as stop:
+        return _exit_code(stop)
+    except BaseException as error:  # noqa: BLE001 (the edge of the process)
+        traceback.print_exc()
+        no_space = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+        return NO_SPACE_EXIT_CODE if no_space else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def _start_device(device: str, line: DriverLine) -> None:
+    """Start a GPU's driver before anything of the config is looked at.
+
+    :raises MachineryError: where it does not start.
+    """
+    if device.startswith("cuda"):
+        line.starting()
+        started = cuda_driver.start(device)
+        line.up(is_unified=started.is_unified)
+    line.close()
+
+
+def _load(load: Callable[[], TrialFunction]) -> TrialFunction:
+    try:
+        return load()
+    except Exception as error:  # whatever breaks an import, it is not the config
+        raise MachineryError(
+            f"the trainer cannot be imported ({type(error).__name__}: {error});"
+            " see `autoresearch doctor`"
+        ) from error
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)  # noqa: T201 (what the interpreter does with such a code)
+    return 1
+
+
+def _redirect(log: Path) -> None:
+    """Nothing to read; everything written goes to the log, line by line."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    os.dup2(nothing, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(nothing)
+    os.close(out)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable()
+
+
+def _prefer_for_oom_killer() -> None:
+    """When memory runs out, the kernel should take the trial and not the night."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")

@@ -1,0 +1,164 @@
+"""What a device can do at most, measured: the fastest large matrix product, and copying.
+
+A utilisation against a data sheet's number says as much about the data sheet as about the trainer.
+So the ceiling is measured where it is used, on matrices of normal random numbers: products of
+zeros draw less power and run faster than any training does.
+
+:func:`measure_ceiling` runs it in a process of its own, ``python -m trainer.machine.ceiling DEVICE
+DTYPE``, so that whoever asks never holds a CUDA context. Nothing is cached: a ceiling is of this
+minute's clocks and temperature."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.values import Frozen, Positive, PositiveInt
+from trainer.machine.own_process import NoAnswer, ask
+
+if TYPE_CHECKING:
+    import torch
+
+DTypeName = Literal["fp32", "bf16"]
+
+CUDA_SIZES = (4096, 8192, 16384)
+CPU_SIZES = (512, 1024)
+REPETITIONS = 15
+WARM_S = 0.5
+"""Of work before anything is timed: clocks rise, libraries choose their kernels."""
+PATIENCE_S = 180.0
+"""Importing torch from a cold disk and starting CUDA take most of it at worst."""
+CUDA_COPY_BYTES = 2 << 30
+CPU_COPY_BYTES = 256 << 20
+"""More than a processor's caches hold."""
+
+
+class Product(Frozen):
+    """Two square matrices of ``size`` multiplied."""
+
+    size: PositiveInt
+    tflops: Positive
+    """``2 × size³`` over the median time."""
+
+
+class Ceiling(Frozen):
+    """What one device was measured to do."""
+
+    device: str
+    dtype: DTypeName
+    products: tuple[Product, ...]
+    copy_gb_per_s: Positive
+    """10⁹ bytes a second from the device's memory to itself, those read and those written."""
+
+    @property
+    def tflops(self) -> float:
+        """Of the fastest size."""
+        return max(product.tflops for product in self.products)
+
+    def utilisation_pct(self, flops_per_token: float, tokens_per_s: float) -> float:
+        """How much of the fastest product's rate a training at this speed computes."""
+        return 100 * flops_per_token * tokens_per_s / (self.tflops * 1e12)
+
+
+def measure_ceiling(
+    device: str, dtype: DTypeName = "bf16", *, sizes: Sequence[int] = ()
+) -> Ceiling:
+    """Measure ``cpu``, ``cuda`` or ``cuda:N`` in a process of its own; takes some ten seconds.
+
+    :param sizes: of the square matrices; none: :data:`CUDA_SIZES` or :data:`CPU_SIZES`.
+    :raises MachineryError: where there is no such device, or the process does not answer.
+    """
+    chosen = sizes or (CPU_SIZES if device == "cpu" else CUDA_SIZES)
+    try:
+        return ask(
+            Ceiling,
+            "trainer.machine.ceiling",
+            device,
+            dtype,
+            *map(str, chosen),
+            patience_s=PATIENCE_S,
+        )
+    except NoAnswer as why:
+        raise MachineryError(
+            f"the ceiling of {device} cannot be measured ({why}); see whether something else uses"
+            " it, or: autoresearch doctor"
+        ) from why
+
+
+# --- in the process of its own -----------------------------------------------------------------
+
+
+def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling:
+    """Measure in this process.
+
+    :raises MachineryError: where there is no such device, or it has no room.
+    """
+    import torch  # noqa: PLC0415 (whoever asks needs the types alone)
+
+    number = torch.float32 if dtype == "fp32" else torch.bfloat16
+    try:
+        place = torch.device(device)
+        return Ceiling(
+            device=device,
+            dtype=dtype,
+            products=tuple(_product(place, number, size) for size in sizes),
+            copy_gb_per_s=_copy_gb_per_s(place),
+        )
+    except (RuntimeError, AssertionError) as error:  # torch's words for no such device, no room
+        raise MachineryError(f"{device}: {str(error).splitlines()[0]}") from error
+
+
+def _product(device: torch.device, dtype: torch.dtype, size: int) -> Product:
+    import torch  # noqa: PLC0415
+
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(left)
+    seconds = _median_s(device, lambda: torch.mm(left, right, out=out))
+    return Product(size=size, tflops=2 * size**3 / seconds / 1e12)
+
+
+def _copy_gb_per_s(device: torch.device) -> float:
+    import torch  # noqa: PLC0415
+
+    size_bytes = CPU_COPY_BYTES if device.type == "cpu" else CUDA_COPY_BYTES
+    source = torch.ones(size_bytes // 4, device=device)
+    target = torch.empty_like(source)
+    return 2 * size_bytes / _median_s(device, lambda: target.copy_(source)) / 1e9
+
+
+def _median_s(device: torch.device, work: Callable[[], object]) -> float:
+    """Median seconds of one ``work``, each waited for: they are long beside the wait."""
+    import torch  # noqa: PLC0415
+
+    def timed() -> float:
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    warm_until = time.perf_counter() + WARM_S
+    timed()
+    while time.perf_counter() < warm_until:
+        timed()
+    return median(timed() for _ in range(REPETITIONS))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``DEVICE DTYPE SIZE…``: print the Ceiling as JSON."""
+    device, dtype, *sizes = arguments
+    try:
+        found = measure_here(device, "fp32" if dtype == "fp32" else "bf16", [*map(int, sizes)])
+    except AutoresearchError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(found.model_dump_json() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""The device that a trial trains on: found by its name, asked for its own name and its memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+from autoresearch.errors import MachineryError
+from trainer.machine import cuda_driver
+from trainer.machine.host_memory import available_gib, unified_limit_gib
+from trainer.machine.name import cpu_name
+
+_GIB = 1 << 30
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name.
+
+    :raises MachineryError: where it is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise MachineryError(
+            f"there is no device called {name!r}; use cpu, cuda or cuda:N"
+        ) from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            if cuda_driver.is_installed():
+                cuda_driver.start(name)  # it says what is wrong
+            raise MachineryError(
+                f"torch {torch.__version__} sees no CUDA device where the spec wants"
+                f" {name}; set device to cpu or see `autoresearch doctor`"
+            )
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise MachineryError(
+                f"there is no {name}: torch sees {torch.cuda.device_count()} CUDA"
+                " device(s); choose one of them"
+            )
+    elif device.type != "cpu":
+        raise MachineryError(f"device {name} is not supported; use cpu, cuda or cuda:N")
+    return device
+
+
+def cap_memory(device: torch.device, reserve_gib: float) -> None:
+    """Have torch's allocator leave ``reserve_gib`` of what is available now, where this GPU shares
+    the machine's memory; a GPU with its own refuses by itself what it has not.
+
+    :raises MachineryError: where that leaves nothing to train in.
+    """
+    properties = torch.cuda.get_device_properties(device)
+    if getattr(properties, "is_integrated", False):
+        limit_gib = unified_limit_gib(available_gib(), reserve_gib)
+        fraction = min(1.0, limit_gib * _GIB / properties.total_memory)
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
+
+
+def peak_mem_gib(device: torch.device) -> float:
+    """Peak allocated on CUDA, peak resident on CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device)) / _GIB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / _GIB
+
+
+def peak_reserved_gib(device: torch.device) -> float | None:
+    """What the caching allocator held at most; there is none on CPU."""
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.max_memory_reserved(device)) / _GIB
+
+
+def device_name(device: torch.device) -> str:
+    """The device's own name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return cpu_name()

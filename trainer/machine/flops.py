@@ -1,0 +1,78 @@
+"""The arithmetic of one training step, counted as the literature counts it.
+
+Per token, forward and backward (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, appendix B):
+
+    6 N + 12 L D T
+
+N is the number of weights that a matrix product reads: all of the blocks' matrices, and the head's
+V × D whether it is tied or not. The embedding is a lookup and the norms' gains are no product, so
+neither counts. 12 L D T are the attention's two products over whole T × T squares. A causal kernel
+computes half of them; the literature counts the whole, and so does :attr:`TrainingFlops.per_token`,
+so that its utilisations can be compared with published ones. :attr:`TrainingFlops.causal_per_token`
+counts half. Recomputed activations are not counted in either.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autoresearch.values import Frozen, Positive
+
+FORMULA = "6 N + 12 L D T per token (PaLM appendix B; N with the head, without the embedding)"
+
+
+class DecoderShape(Protocol):
+    """What of a decoder-only transformer its arithmetic depends on; a Config has it."""
+
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_head(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def activation(self) -> str: ...
+
+
+class TrainingFlops(Frozen):
+    """Floating-point operations to train on one token; an addition and a product are two."""
+
+    products: Positive
+    """``6 N``: of the weights, 2 forward and 4 backward."""
+    attention: Positive
+    """``12 L D T``: of queries with keys and of weights with values, the whole squares."""
+
+    @property
+    def per_token(self) -> float:
+        """As published utilisations count it."""
+        return self.products + self.attention
+
+    @property
+    def causal_per_token(self) -> float:
+        """With the half of the attention that a causal mask leaves."""
+        return self.products + self.attention / 2
+
+    @classmethod
+    def of(cls, shape: DecoderShape, *, vocab_size: int, seq_len: int) -> TrainingFlops:
+        """Of this shape on sequences of ``seq_len``."""
+        return cls(
+            products=6 * product_weights(shape, vocab_size),
+            attention=12 * shape.n_layer * shape.d_model * seq_len,
+        )
+
+
+def product_weights(shape: DecoderShape, vocab_size: int) -> int:
+    """N: the weights that the matrix products read, the head's included."""
+    return shape.n_layer * block_weights(shape) + vocab_size * shape.d_model
+
+
+def block_weights(shape: DecoderShape) -> int:
+    """Of the matrices of one block."""
+    # Queries and the output are D × D; keys and values have one head for several of the queries.
+    keys_width = shape.d_model * shape.kv_heads // shape.n_head
+    feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_ff
+    return shape.d_model * (2 * shape.d_model + 2 * keys_width + feed_forward)

@@ -1,0 +1,49 @@
+"""A question answered by a module of this package in a process that then ends.
+
+For what the asker must not hold: a CUDA context, which takes hundreds of megabytes of a memory that
+a unified machine shares, and which no process forked later could use.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from autoresearch.code import module_command, package_root
+from trainer.machine.environment import allowed_environment
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+class NoAnswer(Exception):
+    """The process gave none; the message is its last line, or how it ended."""
+
+
+def ask(answer: type[_Answer], module: str, *arguments: str, patience_s: float) -> _Answer:
+    """What ``python -m module arguments…`` prints, which is an ``answer`` in JSON.
+
+    :raises NoAnswer: where it prints anything else, or takes longer.
+    """
+    try:
+        ended = subprocess.run(
+            module_command(module, *arguments),
+            env=allowed_environment(),
+            cwd=package_root(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=patience_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswer(f"no answer within {patience_s:g} s") from error
+    except OSError as error:
+        raise NoAnswer(f"{sys.executable} cannot be started: {error.strerror}") from error
+    try:
+        return answer.model_validate_json(ended.stdout)
+    except ValidationError as error:
+        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+        raise NoAnswer(said[-1][:300]) from error

@@ -1,0 +1,1 @@
+"""What training a config holds in memory."""

@@ -1,0 +1,163 @@
+"""What a config's training will need, and what its device has.
+
+The need is estimated by arithmetic (:mod:`trainer.memory.parts`) where no envelope was measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.values import Frozen, Positive
+from trainer.machine.gpu import gpu_memory
+from trainer.machine.host_memory import MEMINFO, available_gib, unified_limit_gib
+from trainer.memory.parts import (
+    FP32,
+    MEGATRON_STORAGE,
+    MemoryParts,
+    fused,
+    megatron,
+    parameter_count,
+    written_out,
+)
+from trainer.spec import DEFAULT_RESERVE_GIB, Config
+
+__all__ = ["GIB", "AnalyticMemory", "DeviceLimit", "device_limit", "parameter_count"]
+
+GIB = 1 << 30
+
+BACKENDS = ("torch", *MEGATRON_STORAGE)
+CPU_PROCESS_GIB = 0.20
+"""Resident memory of a trial's process with torch imported, before it has a model."""
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+class AnalyticMemory:
+    """The estimate of :mod:`trainer.memory.parts`; an :class:`agent.menu.rails.MemoryModel`."""
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        backend: str,
+        device: str,
+        limit_gib: float,
+        compile: bool = False,
+    ) -> None:
+        """
+        :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
+            run on the backend's own kernels, and are taken to hold what torch's operators do.
+        :raises SpecError: on a backend whose memory is not known here.
+        """
+        if backend not in BACKENDS:
+            raise SpecError(
+                f"no memory estimate is known for the backend {backend!r};"
+                f" choose one of {', '.join(BACKENDS)}"
+            )
+        self.vocab_size = vocab_size
+        self._backend = backend
+        self._on_cpu = device == "cpu"
+        self._limit_gib = limit_gib
+        self._compile = compile
+
+    @property
+    def limit_gib(self) -> float:
+        """What the device has for a trial."""
+        return self._limit_gib
+
+    def predict_gib(self, config: Config) -> float:
+        """Predicted peak of training ``config``."""
+        parts = self.parts(config)
+        at_loss = parts.fixed_bytes + parts.per_token_bytes * config.tokens_per_step
+        return max(at_loss, parts.update_bytes) / GIB
+
+    def parts(self, config: Config) -> MemoryParts:
+        """The terms the prediction is made of."""
+        parts = self._of_backend(config)
+        if not self._on_cpu:
+            return parts
+        process = CPU_PROCESS_GIB * GIB
+        return MemoryParts(
+            fixed_bytes=parts.fixed_bytes + process,
+            per_token_bytes=parts.per_token_bytes,
+            update_bytes=parts.update_bytes + process,
+        )
+
+    def _of_backend(self, config: Config) -> MemoryParts:
+        if self._backend != "torch":
+            # Without a precision below fp32 there are no main weights besides the weights.
+            in_fp32 = config.precision == "fp32"
+            storage = FP32 if in_fp32 else MEGATRON_STORAGE[self._backend]
+            return megatron(config, self.vocab_size, storage)
+        if self._on_cpu or self._compile:
+            return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
+        return fused(config, self.vocab_size)
+
+
+# --- what there is ----------------------------------------------------------------------------
+
+
+class DeviceLimit(Frozen):
+    """The memory a trial can have at most."""
+
+    gib: Positive
+    source: Literal["device", "system", "available", "container", "trial"]
+    """The GPU's own memory; the machine's; what a trial on a GPU that shares it may take of what is
+    available now; what this container may use of it; or the limit set for a trial."""
+    is_shared: bool = False
+    """Whether it is of a GPU that shares the machine's memory."""
+
+
+def device_limit(
+    device: str,
+    trial_limit_gib: float | None = None,
+    reserve_gib: float = DEFAULT_RESERVE_GIB,
+    meminfo: Path = MEMINFO,
+) -> DeviceLimit:
+    """What a trial on ``device`` can have.
+
+    Of a CPU all that the machine has, so that a question asked twice gets one answer. Of a GPU
+    what is free at this moment, for what else is on it stays; where it shares the machine's memory,
+    what is available less the reserve. ``trial_limit_gib`` bounds a trial's resident memory, which
+    is its peak on a CPU and says nothing about a GPU's.
+
+    :raises SpecError: where there is no such device.
+    :raises MachineryError: where none is left for a trial.
+    """
+    limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB, source="system")]
+    container_gib = _container_gib()
+    if container_gib is not None:
+        limits.append(DeviceLimit(gib=container_gib, source="container"))
+    if device == "cpu":
+        if trial_limit_gib is not None:
+            limits.append(DeviceLimit(gib=trial_limit_gib, source="trial"))
+        return min(limits, key=lambda limit: limit.gib)
+    memory = gpu_memory(device)
+    gpu_gib = memory.gib if memory.free_gib is None else memory.free_gib
+    if gpu_gib == 0:
+        raise MachineryError(f"{device} has no memory left; see with nvidia-smi who holds it")
+    gpu = DeviceLimit(gib=gpu_gib, source="device")
+    if not memory.is_unified:
+        return gpu
+    left_gib = unified_limit_gib(available_gib(meminfo), reserve_gib)
+    left = DeviceLimit(gib=left_gib, source="available")
+    least = min((*limits, gpu, left), key=lambda limit: limit.gib)
+    return least.model_copy(update={"is_shared": True})
+
+
+def _container_gib() -> float | None:
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text("ascii").strip()
+        except OSError:
+            continue
+        # Version 1 says "no limit" with a number near 2**63.
+        if text.isdigit() and 0 < int(text) < 1 << 60:
+            return int(text) / GIB
+    return None

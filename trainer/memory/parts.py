@@ -1,0 +1,206 @@
+"""What training a config holds, by arithmetic: closed forms, one for each way of training.
+
+Asking the counter (:mod:`trainer.accounting`) takes a second a config and torch in the process; the
+memory rail asks for every proposal, in a process that has no torch. So here are formulas, which a
+test holds to the counter's peaks.
+
+A step has moments that compete for its peak. Each is a line in the tokens of a step; the largest at
+the config's own number is taken. P is the number of parameters, W those of the blocks' matrices, N
+the tokens of a step, C those of a chunk of the loss, L blocks, D d_model, F d_ff, V the vocabulary
+and V' the same padded to 64, H heads, G heads of keys and values, T seq_len, s the bytes of a
+number in the blocks (4 in fp32, else 2), a 2 for SwiGLU and else 1.
+
+**The torch backend on a GPU** (:mod:`trainer.backends.fused`). Held always are 12 P, the fp32
+weights and AdamW's two moments, and the copies that products read: of the blocks' matrices 2 W, one
+in bf16 or two in fp8; of the head s V' D. A block keeps for each token
+
+    the stream at both norms 2 s D · queries and attention's output 2 s D · keys, values
+    2 s D G / H · the activation's input a s F · a number a head 4 H
+    (rotary: s D (1 + G / H) more)
+
+and the moments, besides what is held always, are
+
+    the loss        4 V' D + s C V' + N (L block + 3 s D + 16)
+    the last block  4 V' D + N (L block + s D + (2 + a) s F + 16)          (fp8: N F more)
+    the first block 4 (P - W / L) + N (block + 2 s D + (2 + a) s F)
+    the embedding   4 P + 4 N D            (8 V D more where it is the head too: two
+                                           gradients, and their sum)
+    the update      4 P
+
+**Written out in torch's operators**, as on a CPU. 12 P and 2 bytes of each matrix below fp32, and
+for each token and block Korthikanti et al. 2022 (arXiv 2205.05198), section 4.1, with a fused
+attention that holds no scores and without dropout: 34 D becomes, at F = 4 D, 32 D bytes,
+
+    norms 4 D · queries 2 D · keys, values 4 D G / H · inputs of the four products 6 D + 2 F ·
+    GELU's input 2 F
+
+with 4 F more for SwiGLU's second branch and its product, and twice all of it in fp32. The CPU's
+bf16 attention of short sequences holds its weights: 2 H T. The logits alive at once are counted
+with all their copies (:data:`LOSS_BYTES`, :data:`CHUNK_BYTES`).
+
+**Megatron-Core with TransformerEngine**: the same block and the number a head, all N tokens'
+logits, the last norm's input and output 4 D; in fp8 a byte less for the inputs of three products
+and one more for the fourth's, which attention keeps in bf16: D + F less. What it holds for each
+parameter depends on how it is used: :class:`Storage`.
+
+Not counted: workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding, and on a GPU the CUDA
+context, which is no allocation but takes from the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trainer.machine.flops import block_weights
+from trainer.memory.chunks import chunk_tokens
+from trainer.spec import Config
+
+LOSS_BYTES = 12
+"""Of each logit where all are held in torch's operators: log-softmax, its gradient from the loss,
+and the gradient it hands on, in fp32."""
+CHUNK_BYTES = 10
+"""The same of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up, fp32
+logits, log-softmax and where the targets are (1)."""
+MEGATRON_LOSS_BYTES = 14
+"""In Megatron-Core: bf16 logits, fp32 logits, their softmax, its gradient."""
+PADDING = 64
+"""The torch backend's head has a multiple of this many columns on a GPU."""
+CPU_SHORT_SEQUENCE = 512
+"""Up to this many tokens the CPU's bf16 attention holds its weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """An estimate, taken apart."""
+
+    fixed_bytes: float
+    """Held at the largest moment of forward and backward pass, however many tokens a step has."""
+    per_token_bytes: float
+    """Held there for each token of a step."""
+    update_bytes: float
+    """Held at the update."""
+
+
+class Storage(NamedTuple):
+    """Bytes kept for each parameter."""
+
+    held: int
+    """Always: weights, moments, and gradients that have a buffer of their own."""
+    gradient: int
+    """At the update, besides."""
+    rounded: int = 0
+    """Of each entry of a matrix: the copy that products below fp32 read, where the weight itself is
+    fp32."""
+
+
+FP32 = Storage(held=12, gradient=4, rounded=2)
+"""fp32 weights and moments, weights cast for each product."""
+MIXED = Storage(held=18, gradient=0)
+"""bf16 weights with fp32 gradients, main weights and moments, as Megatron's launchers have it."""
+BF16 = Storage(held=6, gradient=2)
+"""Weights, gradients and moments all bf16: a model made bf16 and given to a plain AdamW."""
+MEGATRON_STORAGE: Mapping[str, Storage] = {"megatron": MIXED, "megatron-fp32": FP32}
+
+
+class _Moment(NamedTuple):
+    fixed: float
+    per_token: float
+
+    def at(self, tokens: int) -> float:
+        return self.fixed + self.per_token * tokens
+
+
+def fused(config: Config, vocab_size: int) -> MemoryParts:
+    """The torch backend on a GPU."""
+    width, layers = config.d_model, config.n_layer
+    size = 4 if config.precision == "fp32" else 2
+    params, weights = parameter_count(config, vocab_size), layers * block_weights(config)
+    padded = -(-vocab_size // PADDING) * PADDING
+    head_copy = size * padded * width if size == 2 or padded != vocab_size else 0
+    held = 12 * params + head_copy + (2 * weights if size == 2 else 0)
+    branches = 2 if config.activation == "swiglu" else 1
+    keys = width * config.kv_heads / config.n_head
+    block = size * (4 * width + 2 * keys + branches * config.d_ff) + 4 * config.n_head
+    if config.positions == "rotary":
+        block += size * (width + keys)
+    feed_forward = (2 + branches) * size * config.d_ff
+    head = 4 * padded * width
+    chunk = chunk_tokens(config.tokens_per_step, vocab_size)
+    table = 4 * vocab_size * width
+    last_block = layers * block + size * width + feed_forward + 16
+    if config.precision == "fp8":
+        last_block += config.d_ff
+    update = held + 4 * params
+    moments = (
+        _Moment(held + head + size * chunk * padded, layers * block + 3 * size * width + 16),
+        _Moment(held + head, last_block),
+        _Moment(update - 4 * weights / layers, block + 2 * size * width + feed_forward),
+        _Moment(update + (2 * table if config.tie_embeddings else 0), 4 * width),
+    )
+    return _largest(moments, config, update)
+
+
+def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts:
+    """The torch backend in torch's own operators."""
+    params = parameter_count(config, vocab_size)
+    head = vocab_size * config.d_model
+    block: float = _block_bytes(config)
+    if on_cpu and config.precision == "bf16" and config.seq_len <= CPU_SHORT_SEQUENCE:
+        block += 2 * config.n_head * config.seq_len
+    held = _held(FP32, config, vocab_size)
+    per_token = config.n_layer * block
+    chunk = chunk_tokens(config.tokens_per_step, vocab_size)
+    if chunk < config.tokens_per_step:
+        held += CHUNK_BYTES * chunk * vocab_size + 4 * head
+        per_token += (4 if config.precision == "fp32" else 2) * config.d_model
+    else:
+        per_token += LOSS_BYTES * vocab_size
+    return MemoryParts(held, per_token, 16 * params)
+
+
+def megatron(
+    config: Config, vocab_size: int, storage: Storage, *, dropout: bool = False
+) -> MemoryParts:
+    """Megatron-Core with TransformerEngine's layers.
+
+    :param dropout: a mask of a byte for each number that each half of a block adds to the stream.
+    """
+    params = parameter_count(config, vocab_size)
+    held = _held(storage, config, vocab_size)
+    if config.precision == "fp8":
+        held += 2 * config.n_layer * block_weights(config)
+    block = _block_bytes(config) + 4 * config.n_head + (2 * config.d_model if dropout else 0)
+    if config.precision == "fp8":
+        block -= config.d_model + config.d_ff
+    per_token = config.n_layer * block + MEGATRON_LOSS_BYTES * vocab_size + 4 * config.d_model
+    return MemoryParts(held, per_token, (storage.held + storage.gradient) * params)
+
+
+def parameter_count(config: Config, vocab_size: int) -> int:
+    """Parameters of the GPT every backend builds: no biases, one gain a norm."""
+    tables = vocab_size * (1 if config.tie_embeddings else 2)
+    if config.positions == "learned":
+        tables += config.seq_len
+    gains = 2 * config.n_layer + 1
+    return (tables + gains) * config.d_model + config.n_layer * block_weights(config)
+
+
+def _largest(moments: tuple[_Moment, ...], config: Config, update_bytes: float) -> MemoryParts:
+    largest = max(moments, key=lambda moment: moment.at(config.tokens_per_step))
+    return MemoryParts(largest.fixed, largest.per_token, update_bytes)
+
+
+def _held(storage: Storage, config: Config, vocab_size: int) -> float:
+    matrices = config.n_layer * block_weights(config) + vocab_size * config.d_model
+    rounded = 0 if config.precision == "fp32" else storage.rounded
+    return storage.held * parameter_count(config, vocab_size) + rounded * matrices
+
+
+def _block_bytes(config: Config) -> int:
+    """Activations of one block for one token, between the forward pass and the backward."""
+    hidden = (8 if config.activation == "swiglu" else 4) * config.d_ff
+    keys_and_values = 4 * config.d_model * config.kv_heads // config.n_head
+    in_16_bits = 12 * config.d_model + keys_and_values + hidden
+    return 2 * in_16_bits if config.precision == "fp32" else in_16_bits

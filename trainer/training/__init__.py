@@ -1,0 +1,1 @@
+"""One training run: the step loop, the data, the ruler."""

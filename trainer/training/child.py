@@ -1,0 +1,273 @@
+"""What a trial's process does: check the spec, train, score, leave a result.
+
+It writes curve.jsonl and result.json in the trial's directory and nothing elsewhere, starts no
+process, needs no network, and imports nothing that importing this module has not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
+from trainer.backends import Backend, choose_backend
+from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
+from trainer.corpus import Corpus, open_corpus
+from trainer.corpus.store import heldout_sha256
+from trainer.isolation.kernel.libc import libc
+from trainer.isolation.trial_files import CURVE_NAME, RESULT_NAME, write_atomically
+from trainer.machine.device import (
+    cap_memory,
+    device_name,
+    find_device,
+    peak_mem_gib,
+    peak_reserved_gib,
+)
+from trainer.memory.estimate import parameter_count
+from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
+from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.training.data import Batches
+from trainer.training.evaluate import Evaluation, evaluate
+from trainer.training.schedule import Schedule
+from trainer.training.train import TrialStopped, train
+
+_MACHINERY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT}
+_MACHINERY_ERRNOS |= {errno.EXDEV}  # a rename that an old Landlock refuses
+
+
+def run_trial(
+    spec: TrialSpec, trial_dir: Path, *, born: float | None = None
+) -> TrialOk | TrialFailed:
+    """Run the trial and write its result.json, whatever came of it.
+
+    ``born`` is the monotonic time at which the process was; None asks the operating system.
+
+    :raises AutoresearchError: where the spec, the corpus or the machine is at fault and not the
+        config; then there is no result.
+    """
+    born = _birth() if born is None else born
+    try:
+        result = _classified(spec, trial_dir, born)
+        data = result.model_dump_json(indent=2).encode() + b"\n"
+        write_atomically(trial_dir / RESULT_NAME, data)
+    except OSError as error:
+        raise refused_by_the_system(error, trial_dir) from error
+    return result
+
+
+def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
+    """What the operating system would not do for a trial: in its own directory, or elsewhere."""
+    if not trial_dir.is_dir():
+        return MachineryError(
+            f"the trial directory {trial_dir} is not there; make it, or choose another directory"
+        )
+    name = None if isinstance(error.filename, int | None) else Path(os.fsdecode(error.filename))
+    if name is not None and not name.absolute().is_relative_to(trial_dir.absolute()):
+        traceback.print_exception(error)
+        return MachineryError(
+            f"the trial cannot use {name} ({error.strerror}); put that right and run it again, or"
+            " see in trainer.log what asked for it"
+        )
+    if name is None and error.errno == errno.ENOENT:
+        traceback.print_exception(error)
+        return MachineryError(
+            f"something that the trial needs is missing, and was not named ({error.strerror});"
+            " see in trainer.log what asked for it"
+        )
+    return MachineryError(
+        f"cannot write in the trial directory {trial_dir} ({error.strerror});"
+        " free some space there or choose another directory"
+    )
+
+
+def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | TrialFailed:
+    """The trial's result; every failure that is the config's own is one."""
+    try:
+        return _measure(spec, trial_dir, born)
+    except AutoresearchError:
+        raise
+    except TrialStopped as stop:
+        return _failed(spec, TrialFailed(status=stop.status, message=str(stop), steps=stop.steps))
+    except Exception as error:  # the edge of a process: whatever else it is, it is a crash
+        if isinstance(error, OSError) and error.errno in _MACHINERY_ERRNOS:
+            raise
+        traceback.print_exc()
+        if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
+            message = f"out of memory on {spec.device}: {_first_line(error)}"
+            return _failed(spec, TrialFailed(status="oom", message=message))
+        if is_compiler_failure(error):
+            what = "the blocks" if spec.compile else "the kernels of the torch backend"
+            how = " or go without compile" if spec.compile else " and what `doctor` says"
+            raise MachineryError(
+                f"{what} could not be compiled on this machine ({_first_line(error)});"
+                f" see trainer.log,{how}"
+            ) from error
+        message = f"the trainer crashed with {type(error).__name__}: {_first_line(error)}"
+        return _failed(spec, TrialFailed(status="crash", message=message))
+
+
+def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
+    device, backend = _prepared(spec)
+    corpus = _open_corpus(spec)
+    torch.manual_seed(spec.seed)
+    model = backend.build(spec.config, corpus.info.vocab_size, device)
+    batches = Batches(
+        corpus.train,
+        seed=spec.seed,
+        batch_size=spec.config.batch_size,
+        seq_len=spec.config.seq_len,
+        device=device,
+    )
+    if spec.compile:
+        compile_ahead(model, batches(1))
+    elif spec.makes_code:
+        _load_kernels(spec, model, batches(1))
+    setup_s = time.monotonic() - born
+    with (trial_dir / CURVE_NAME).open("w", encoding="utf-8") as curve:
+        trained = train(
+            model,
+            batches,
+            Schedule(spec.config, spec.budget, spec.horizon_steps),
+            log_every=spec.log_every,
+            prune=spec.prune,
+            report=lambda point: _append(curve, point),
+        )
+    began = time.perf_counter()
+    scored = _score(model, corpus, spec.config, after_step=trained.steps)
+    eval_s = time.perf_counter() - began
+    return TrialOk(
+        val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
+        val_bits_per_token=scored.bits_per_token,
+        val_bytes=corpus.info.heldout_bytes,
+        val_tokens=scored.tokens,
+        train_loss_first=trained.loss_first,
+        train_loss_last=trained.loss_last,
+        steps=trained.steps,
+        tokens=trained.tokens,
+        params=parameter_count(spec.config, corpus.info.vocab_size),
+        step_ms=trained.step_ms,
+        tokens_per_s=trained.tokens / trained.train_s,
+        train_s=trained.train_s,
+        eval_s=eval_s,
+        setup_s=max(0.0, setup_s),
+        peak_mem_gib=peak_mem_gib(device),
+        peak_reserved_gib=peak_reserved_gib(device),
+        backend=backend.name,
+        device=device_name(device),
+        precision=spec.config.precision,
+    )
+
+
+# --- before the first step --------------------------------------------------------------------
+
+
+def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
+    """This process made ready for the spec's device, and the backend that will train on it."""
+    _keep_freed_memory()
+    device = find_device(spec.device)
+    backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
+    backend.check(spec.config, device)
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
+    if device.type == "cuda":
+        # Pinned memory and whatever else names no device would make a context on the first GPU.
+        torch.cuda.set_device(device.index or 0)
+        cap_memory(device, spec.limits.reserve_gib)
+    return device, backend
+
+
+def _open_corpus(spec: TrialSpec) -> Corpus:
+    """The corpus the spec means, its ruler verified to the byte."""
+    corpus = open_corpus(Path(spec.corpus_dir))
+    if corpus.info.sha256 != spec.corpus_sha256:
+        raise CorpusError(
+            f"the corpus in {spec.corpus_dir} is {corpus.info.sha256:.16} and the spec wants"
+            f" {spec.corpus_sha256:.16}; point corpus_dir at the corpus that was meant"
+        )
+    seen = heldout_sha256(corpus.directory)
+    if seen != corpus.info.heldout_sha256:
+        raise CorpusError(
+            f"the held-out tokens in {spec.corpus_dir} hash to {seen:.16} where its meta.json says"
+            f" {corpus.info.heldout_sha256:.16}; prepare the corpus again"
+        )
+    return corpus
+
+
+def _keep_freed_memory() -> None:
+    """Ask glibc to reuse freed tensors rather than give them back to the kernel.
+
+    By default every step would map its larger activations anew, a page fault per 4 KiB: 1 to 2 ms
+    of a 25 ms step on a small model. Elsewhere than on glibc nothing is asked.
+    """
+    mallopt = getattr(libc(), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # M_… of malloc.h
+        mallopt(mmap_threshold, 32 << 20)  # the most that every glibc accepts
+        mallopt(trim_threshold, 1 << 30)
+
+
+def _birth() -> float:
+    """The monotonic time at which this process began."""
+    age_s: float = time.time() - psutil.Process().create_time()
+    return time.monotonic() - age_s
+
+
+def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """:raises MachineryError: where the kernels cannot be compiled or do not run, for a reason
+    other than memory: they are the same for every config."""
+    try:
+        load_kernels(model, batch)
+    except Exception as error:
+        if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
+            raise
+        traceback.print_exc()
+        raise MachineryError(
+            f"the kernels of the torch backend do not work on this machine ({type(error).__name__}:"
+            f" {_first_line(error)}); see trainer.log and what `autoresearch doctor` says"
+        ) from error
+
+
+# --- after it ---------------------------------------------------------------------------------
+
+
+def _score(
+    model: torch.nn.Module, corpus: Corpus, config: Config, *, after_step: int
+) -> Evaluation:
+    """:raises TrialStopped: where the held-out loss is not finite."""
+    scored = evaluate(
+        model, corpus.heldout, seq_len=config.seq_len, vocab_size=corpus.info.vocab_size
+    )
+    if not np.isfinite(scored.nll_nats):
+        raise TrialStopped(
+            "nonfinite",
+            f"the held-out loss after step {after_step} was {scored.nll_nats};"
+            " a smaller lr may hold",
+            after_step,
+        )
+    return scored
+
+
+def _append(curve: TextIO, point: CurvePoint) -> None:
+    curve.write(point.model_dump_json() + "\n")
+    curve.flush()
+
+
+def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:
+    """The failure with the memory it took to get there."""
+    peak = peak_mem_gib(torch.device(spec.device))
+    return failure.model_copy(update={"peak_mem_gib": peak})
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:500] if lines else "no message"

@@ -1,0 +1,177 @@
+"""Does CUDA start as it would in a trial? Asked by a trial that does nothing else.
+
+Outside the sandbox everything can work (nvidia-smi, torch, every question of
+:mod:`trainer.machine.gpu`) while each trial fails inside it. So the question is put where trials
+are: forked by the fork server, confined by the same rules, started by the same first instructions
+(:func:`trainer.isolation.trial_process.live`: the driver, a context, a product). What is left to do
+here is one compiled kernel, where there is what compiles it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.values import Frozen
+from trainer.backends.compilation import compiled, missing_for
+from trainer.isolation.supervisor import LocalExecutor
+from trainer.isolation.trial_files import write_atomically
+from trainer.machine.cuda_codes import NO_DEVICE, explain_code
+from trainer.machine.cuda_driver import WITHOUT_CUDA
+from trainer.machine.device import device_name
+from trainer.spec import Config, Limits, TrialSpec
+
+ENTRY = "trainer.training.cuda_probe:run_probe"
+PATIENCE_S = 180.0
+"""Importing torch from a cold disk, starting CUDA and compiling take most of it at worst."""
+_ANSWER = "probe.json"
+_MOST_BYTES = 1 << 16
+
+
+class _Answer(Frozen):
+    """What the trial found."""
+
+    device_name: str
+    compiled: bool
+    compiler: str = ""
+    """Why nothing was compiled, in a sentence."""
+    broken: bool = False
+    """It should have been, with all there that compiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaProbe:
+    """What came of it."""
+
+    works: bool
+    said: str
+    """What works, and where; or what does not, with the code and what mends it."""
+    is_absent: bool = False
+    """There is no GPU to see, or a torch without CUDA: no fault where neither is wanted."""
+
+
+def probe_cuda(
+    device: str = "cuda", *, environ: Mapping[str, str] | None = None, root: Path = Path("/")
+) -> CudaProbe:
+    """Start CUDA on ``device`` as a trial would. Takes some seconds.
+
+    :param environ: what trials' environment is chosen from; None: this process's.
+    :param root: as :class:`trainer.isolation.supervisor.LocalExecutor` has it.
+    """
+    with tempfile.TemporaryDirectory(prefix="autoresearch-probe-") as scratch:
+        trial_dir = Path(scratch).resolve() / "trial"
+        try:
+            with LocalExecutor(
+                allow_unsandboxed=True, environ=environ, entry=ENTRY, root=root
+            ) as executor:
+                executor.run(_spec(device, Path(scratch)), trial_dir)
+                answer = _read(trial_dir / _ANSWER)
+                confined = executor.describe()
+        except AutoresearchError as error:
+            said = str(error)
+            is_absent = explain_code(NO_DEVICE) in said or WITHOUT_CUDA in said
+            return CudaProbe(works=False, said=said, is_absent=is_absent)
+    if answer.broken:
+        return CudaProbe(
+            works=False,
+            said=f"{answer.device_name}: CUDA starts, but a kernel cannot be compiled"
+            f" ({answer.compiler}); put Triton and its C compiler right",
+        )
+    kernel = "a compiled kernel" if answer.compiled else f"no compiled kernel ({answer.compiler})"
+    return CudaProbe(
+        works=True,
+        said=f"{answer.device_name}: cuInit 0, a context, a product, {kernel} ({confined})",
+    )
+
+
+def _spec(device: str, scratch: Path) -> TrialSpec:
+    """A trial's, as far as its start looks at it."""
+    return TrialSpec(
+        trial_id="probe",
+        config=_SMALL,
+        seed=0,
+        corpus_dir=str(scratch / "no-corpus"),
+        corpus_sha256="0" * 64,
+        device=device,
+        compile=missing_for(torch.device(device)) is None,
+        limits=Limits(wall_s=PATIENCE_S),
+    )
+
+
+_SMALL = Config(
+    n_layer=1,
+    n_head=1,
+    d_model=16,
+    d_ff=16,
+    activation="gelu",
+    norm="layernorm",
+    positions="learned",
+    tie_embeddings=True,
+    lr=1e-3,
+    lr_warmup=0,
+    lr_min_ratio=0.1,
+    grad_clip=1.0,
+    weight_decay=0.0,
+    beta1=0.9,
+    beta2=0.95,
+    batch_size=1,
+    seq_len=16,
+    precision="fp32",
+)
+"""Not trained: a spec has a config."""
+
+
+def _read(path: Path) -> _Answer:
+    try:
+        with path.open("rb") as file:
+            return _Answer.model_validate_json(file.read(_MOST_BYTES))
+    except (OSError, ValidationError) as error:
+        log = path.with_name("trainer.log")
+        raise MachineryError(
+            f"the trial that starts CUDA ended without an answer ({_last_line(log)}); run it again"
+        ) from error
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(-min(_MOST_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no word of it")
+
+
+# --- in the trial's process ----------------------------------------------------------------------
+
+
+def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
+    """What is left of the question once CUDA has started."""
+    device = torch.device(spec.device)
+    why_not = _compile_a_kernel(device) if spec.compile else f"there is no {missing_for(device)}"
+    answer = _Answer(
+        device_name=device_name(device),
+        compiled=not why_not,
+        compiler=why_not,
+        broken=spec.compile and bool(why_not),
+    )
+    write_atomically(trial_dir / _ANSWER, answer.model_dump_json().encode())
+
+
+def _compile_a_kernel(device: torch.device) -> str:
+    """Why that does not work; empty where it does."""
+    given = torch.arange(4096, dtype=torch.float32, device=device)
+
+    def twice_and_one(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers * 2 + 1
+
+    try:
+        got = compiled(twice_and_one)(given)
+    except Exception as error:  # noqa: BLE001 (whatever breaks a compiler, it is told)
+        traceback.print_exc()
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+    return "" if torch.equal(got, twice_and_one(given)) else "it gave wrong numbers"

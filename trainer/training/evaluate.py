@@ -1,0 +1,88 @@
+"""The ruler: held-out text scored whole, every target once, the same way for every config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.training.data import Tokens, to_device
+
+TOKENS_PER_PASS = 4096
+"""Scored in one forward pass on a CPU; at least one window. No config changes it."""
+TOKENS_PER_CUDA_PASS = 16_384
+"""The same on CUDA, whose products are as fast as they get only for many tokens."""
+LOGITS_PER_PASS = 1 << 28
+"""Bound on tokens × vocabulary of a pass: half a GiB of bf16 logits where a model holds all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The held-out negative log-likelihood and what it is spread over."""
+
+    nll_nats: float
+    """Sum over all targets, in float64."""
+    tokens: int
+    """Targets scored: all of the stream but its first token, a separator without context."""
+
+    @property
+    def bits_per_token(self) -> float:
+        return self.nll_nats / (math.log(2) * self.tokens)
+
+    def bits_per_byte(self, heldout_bytes: int) -> float:
+        """sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
+        return self.nll_nats / (math.log(2) * heldout_bytes)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int) -> Evaluation:
+    """Score ``heldout`` in windows of ``seq_len`` that share no target, the last one shorter.
+
+    Logits come in the precision the config trains in, which is part of what is measured (bf16
+    logits have three digits). From them on all is float64: the log-softmax, which the model does
+    (:meth:`trainer.backends.base.Backend.build`), and the sum, which this does; but for the
+    exponentials, which CUDA's kernels take in fp32 and add up in fp64. Separators are targets too:
+    where a document ends is something to predict.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    at_once = tokens_per_pass(model, device, vocab_size)
+    for tokens_BT, targets_BT in windows(heldout, seq_len, max(1, at_once // seq_len)):
+        nll_BT = model(to_device(tokens_BT, device), to_device(targets_BT, device))
+        total += nll_BT.sum(dtype=torch.float64)
+    return Evaluation(nll_nats=total.item(), tokens=len(heldout) - 1)
+
+
+def tokens_per_pass(model: nn.Module, device: torch.device, vocab_size: int) -> int:
+    """How many tokens are scored in one forward pass.
+
+    A model that says ``chunks_logits`` holds those of few tokens at a time, however long a pass is.
+    On a CPU that makes no difference: which products a number is a sum of stays as it was.
+    """
+    if device.type == "cpu":
+        return min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
+    if getattr(model, "chunks_logits", False):
+        return TOKENS_PER_CUDA_PASS
+    return min(TOKENS_PER_CUDA_PASS, LOGITS_PER_PASS // vocab_size)
+
+
+def windows(stream: Tokens, seq_len: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Tokens and targets, int64, of shape (up to ``per_pass``, ``seq_len``) and, for what is left
+    over at the end, (1, fewer): each token of the stream but the first is a target once."""
+    whole = (len(stream) - 1) // seq_len
+    for first in range(0, whole, per_pass):
+        count = min(per_pass, whole - first)
+        yield _pass(stream, first * seq_len, count, seq_len)
+    rest = (len(stream) - 1) % seq_len
+    if rest:
+        yield _pass(stream, whole * seq_len, 1, rest)
+
+
+def _pass(stream: Tokens, start: int, count: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    piece = torch.from_numpy(stream[start : start + count * seq_len + 1].astype(np.int64))
+    return piece[:-1].view(count, seq_len), piece[1:].view(count, seq_len)

@@ -1,0 +1,91 @@
+"""Whether a config can be trained on a device at all, found out before anything is created.
+
+About a GPU a process of its own is asked (``python -m trainer.training.readiness CONFIG BACKEND
+DEVICE COMPILE``), so that the asking one holds no CUDA context. Importing this module imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from autoresearch.errors import AutoresearchError, MachineryError, SpecError
+from autoresearch.values import Frozen
+from trainer.machine.own_process import NoAnswer, ask
+from trainer.spec import BackendName, Config
+
+PATIENCE_S = 120.0
+"""Importing torch from a cold disk and starting CUDA take tens of seconds at worst."""
+
+
+class Readiness(Frozen):
+    """Whether a config can be trained."""
+
+    refusal: str | None = None
+    """Why not, in a sentence."""
+    at_fault: Literal["spec", "machinery"] = "spec"
+
+
+def check_trainable(
+    config: Config, backend: BackendName, device: str, *, compile: bool = False
+) -> None:
+    """Refuse what every trial would refuse.
+
+    :raises MachineryError: where the device is not there, or nothing to compile with.
+    :raises SpecError: where the backend cannot train such a config on it.
+    """
+    if device.startswith("cuda"):
+        check_elsewhere(config, backend, device, compile=compile)
+    else:
+        check_here(config, backend, device, compile=compile)
+
+
+def check_here(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
+    """:func:`check_trainable`, in this process."""
+    from trainer.backends import choose_backend  # noqa: PLC0415 (torch)
+    from trainer.machine.device import find_device  # noqa: PLC0415 (torch)
+
+    choose_backend(backend, compile=compile).check(config, find_device(device))
+
+
+def check_elsewhere(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
+    """:func:`check_trainable`, in a process of its own.
+
+    :raises MachineryError: as there, and where there is no answer.
+    :raises SpecError: as there.
+    """
+    question = (config.model_dump_json(), backend, device, "compile" if compile else "eager")
+    try:
+        answer = ask(Readiness, "trainer.training.readiness", *question, patience_s=PATIENCE_S)
+    except NoAnswer as why:
+        raise MachineryError(
+            f"whether {backend} can train on {device} cannot be found out ({why});"
+            " see: autoresearch doctor"
+        ) from why
+    if answer.refusal is not None:
+        error = SpecError if answer.at_fault == "spec" else MachineryError
+        raise error(answer.refusal)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print whether the config can be trained, as JSON."""
+    config, backend, device, compile = arguments
+    name = cast(BackendName, backend)
+    try:
+        check_here(Config.model_validate_json(config), name, device, compile=compile == "compile")
+        answer = Readiness()
+    except SpecError as error:
+        answer = Readiness(refusal=str(error))
+    except AutoresearchError as error:
+        answer = Readiness(refusal=str(error), at_fault="machinery")
+    except (RuntimeError, AssertionError, ValueError) as error:  # torch's words for no such device
+        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
+        return 1
+    sys.stdout.write(answer.model_dump_json() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

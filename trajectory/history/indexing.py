@@ -1,0 +1,248 @@
+"""How rows become the history's tables, within one transaction of its database.
+
+The sums kept per config are made by :class:`trajectory.evidence.Evidence` itself, restored with
+just the configs that the new rows touch. So an index grown row by row and one built in large
+batches are the same, and a row costs the same after a hundred rows and after a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter, ValidationError
+
+from autoresearch.errors import JournalError
+from trainer.spec import TrialOk
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
+from trajectory.journal import Record, read_rows
+from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, StressRow, TrialRecord
+
+_CONFIG: TypeAdapter[ConfigEvidence] = TypeAdapter(ConfigEvidence)
+_NOTHING_SHA256 = hashlib.sha256().hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far into the journal an index reaches."""
+
+    campaign_id: str
+    """Empty before the journal has a first row."""
+    end: int = 0
+    """Bytes indexed."""
+    sha256: str = _NOTHING_SHA256
+    """Of those bytes."""
+    lines: int = 0
+    configs: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A config's evidence and its place in the order first seen."""
+
+    position: int
+    evidence: ConfigEvidence
+
+
+def campaign_id_of(journal: Path) -> str:
+    """The id in a journal's first row; empty where there is none."""
+    first = next(read_rows(journal), None)
+    return first.id if isinstance(first, CampaignRow) else ""
+
+
+def read_position(connection: sa.Connection, campaign_id: str) -> Position:
+    """How far the index of this campaign reaches."""
+    row = connection.execute(
+        sa.select(campaigns).where(campaigns.c.campaign_id == campaign_id)
+    ).one_or_none()
+    if row is None:
+        return Position(campaign_id)
+    try:
+        tally = Tally.model_validate_json(row.tally)
+    except ValidationError as error:
+        raise DamagedIndexError(
+            f"the history's tally of campaign {campaign_id} is not one ({row.tally[:40]!r}); "
+            "run autoresearch reindex"
+        ) from error
+    return Position(campaign_id, row.journal_end, row.journal_sha256, row.lines, row.configs, tally)
+
+
+def read_configs(
+    connection: sa.Connection, campaign_id: str, hashes: Iterable[str]
+) -> dict[str, Placed]:
+    """These configs, as far as they are known, in the order first seen."""
+    found = connection.execute(
+        sa.select(configs.c.position, configs.c.evidence)
+        .where(configs.c.campaign_id == campaign_id, configs.c.config_hash.in_(list(hashes)))
+        .order_by(configs.c.position)
+    )
+    placed = (Placed(position, _CONFIG.validate_json(text)) for position, text in found)
+    return {entry.evidence.config_hash: entry for entry in placed}
+
+
+def write(connection: sa.Connection, position: Position, records: Sequence[Record]) -> Position:
+    """Take in rows that follow those indexed; the position without its new sha256.
+
+    :raises JournalError: where a row cannot follow.
+    """
+    campaign_id = position.campaign_id
+    if not position.lines:
+        campaign_id = _first_campaign_id(records[0])
+        forget(connection, campaign_id)
+    touched = {name: None for record in records for name in _configs_of(record.row)}
+    known = read_configs(connection, campaign_id, touched) if touched else {}
+    evidence = Evidence.restore(position.tally, [entry.evidence for entry in known.values()])
+    for record in records:
+        evidence.add(record.row)
+
+    _write_rows(connection, campaign_id, records)
+    new = [entry for name, entry in evidence.configs.items() if name not in known]
+    placed = [Placed(position.configs + i, entry) for i, entry in enumerate(new)]
+    _insert(connection, configs, [_config_values(campaign_id, entry) for entry in placed])
+    _update_configs(connection, [_config_values(campaign_id, entry) for entry in known.values()])
+    return Position(
+        campaign_id,
+        records[-1].end,
+        "",
+        records[-1].line,
+        position.configs + len(new),
+        evidence.tally,
+    )
+
+
+def write_position(connection: sa.Connection, position: Position) -> None:
+    """Remember how far the index reaches."""
+    connection.execute(campaigns.delete().where(campaigns.c.campaign_id == position.campaign_id))
+    connection.execute(
+        campaigns.insert().values(
+            campaign_id=position.campaign_id,
+            journal_end=position.end,
+            journal_sha256=position.sha256,
+            lines=position.lines,
+            configs=position.configs,
+            tally=position.tally.model_dump_json(),
+        )
+    )
+
+
+def forget(connection: sa.Connection, campaign_id: str) -> None:
+    """Remove everything about a campaign."""
+    for table in (trials, rows, configs, campaigns):
+        connection.execute(table.delete().where(table.c.campaign_id == campaign_id))
+
+
+def _first_campaign_id(record: Record) -> str:
+    if not isinstance(record.row, CampaignRow):
+        raise JournalError(
+            f"the journal's first row is of kind {record.row.kind!r}, not a campaign row; "
+            "restore the file from a copy"
+        )
+    return record.row.id
+
+
+def _trials_of(row: Row) -> tuple[TrialRecord, ...]:
+    if isinstance(row, IterationRow):
+        return row.trials
+    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
+
+
+def _configs_of(row: Row) -> list[str]:
+    """The configs whose evidence the row may change."""
+    if not isinstance(row, IterationRow | BaselineRow):
+        return []
+    named = [trial.config_hash for trial in _trials_of(row)]
+    if row.config_hash is not None:
+        named.append(row.config_hash)
+    return named
+
+
+def _write_rows(connection: sa.Connection, campaign_id: str, records: Sequence[Record]) -> None:
+    _insert(connection, rows, [_row_values(campaign_id, record) for record in records])
+    _insert(
+        connection,
+        trials,
+        [
+            _trial_values(campaign_id, record.line, number, trial)
+            for record in records
+            for number, trial in enumerate(_trials_of(record.row))
+        ],
+    )
+
+
+def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
+    row = record.row
+    iteration = row if isinstance(row, IterationRow) else None
+    return {
+        "campaign_id": campaign_id,
+        "line": record.line,
+        "kind": row.kind,
+        "iter": iteration.iter if iteration else None,
+        "action": iteration.decision.action if iteration else None,
+        "config_hash": _config_hash_of(row),
+        "json": record.raw.decode().rstrip("\n"),
+    }
+
+
+def _config_hash_of(row: Row) -> str | None:
+    return row.config_hash if isinstance(row, IterationRow | BaselineRow | StressRow) else None
+
+
+def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) -> dict[str, Any]:
+    return {
+        "campaign_id": campaign_id,
+        "line": line,
+        "number": number,
+        "trial_id": trial.trial_id,
+        "role": trial.role,
+        "config_hash": trial.config_hash,
+        "seed": str(trial.seed),
+        "status": trial.result.status,
+        "val_bpb": trial.val_bpb,
+        "train_s": trial.result.train_s if isinstance(trial.result, TrialOk) else None,
+        "wall_s": trial.wall_s,
+    }
+
+
+def _config_values(campaign_id: str, placed: Placed) -> dict[str, Any]:
+    entry = placed.evidence
+    return {
+        "campaign_id": campaign_id,
+        "config_hash": entry.config_hash,
+        "position": placed.position,
+        "iter": entry.iter,
+        "action": entry.action,
+        "n": entry.n,
+        "seeds": ",".join(map(str, sorted(entry.scores))),
+        "mean_bpb": entry.mean if entry.n else None,
+        "sum_of_squares": entry.sum_of_squares,
+        "failures": len(entry.failures),
+        "train_s": entry.train_s,
+        "params": entry.params,
+        "evidence": _CONFIG.dump_json(entry).decode(),
+    }
+
+
+def _insert(connection: sa.Connection, table: sa.Table, values: list[dict[str, Any]]) -> None:
+    if values:
+        connection.execute(table.insert(), values)
+
+
+def _update_configs(connection: sa.Connection, values: list[dict[str, Any]]) -> None:
+    if not values:
+        return
+    key = ("campaign_id", "position")
+    statement = configs.update().where(
+        *(configs.c[name] == sa.bindparam(f"_{name}") for name in key)
+    )
+    statement = statement.values(
+        {name: sa.bindparam(name) for name in values[0] if name not in key}
+    )
+    connection.execute(
+        statement, [{f"_{n}" if n in key else n: value for n, value in v.items()} for v in values]
+    )

@@ -1,0 +1,151 @@
+"""What the history is asked, as queries within one transaction of its database."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter, ValidationError
+
+from autoresearch.garbage import collector_at_rest
+from trajectory import ranking
+from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.history.indexing import Position, read_configs
+from trajectory.history.tables import DamagedIndexError, configs, rows, trials
+from trajectory.ranking import Ranked
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    EventRow,
+    FinalistsRow,
+    IterationRow,
+    StressRow,
+    TrialRecord,
+    parse_row,
+)
+from trajectory.statistics.population import Population
+
+_CHUNK = 500
+
+_CONFIGS: TypeAdapter[list[ConfigEvidence]] = TypeAdapter(list[ConfigEvidence])
+Kind = TypeVar("Kind", CampaignRow, IterationRow, StressRow, FinalistsRow, EventRow)
+
+
+def newest(
+    connection: sa.Connection, position: Position, kind: type[Kind], limit: int | None
+) -> list[Kind]:
+    """The rows of one kind, the newest first."""
+    found = connection.execute(
+        sa.select(rows.c.json)
+        .where(
+            rows.c.campaign_id == position.campaign_id,
+            rows.c.kind == kind.model_fields["kind"].default,
+        )
+        .order_by(rows.c.line.desc())
+        .limit(limit)
+    )
+    return [row for text in found.scalars() if isinstance(row := parse_row(text), kind)]
+
+
+def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
+    """Of every trial that some row says the end of."""
+    found = connection.execute(
+        sa.select(trials.c.trial_id).where(trials.c.campaign_id == position.campaign_id)
+    )
+    return set(found.scalars()) | set(position.tally.interrupted)
+
+
+def measurements(
+    connection: sa.Connection, position: Position, config_hash: str
+) -> list[TrialRecord]:
+    """The short runs of a config that ended with a measurement, in the rows of which it is the
+    subject, the newest row first."""
+    found = connection.execute(
+        sa.select(rows.c.json)
+        .where(
+            rows.c.campaign_id == position.campaign_id,
+            rows.c.config_hash == config_hash,
+            rows.c.kind.in_(("baseline", "iteration")),
+        )
+        .order_by(rows.c.line.desc())
+    )
+    records: list[TrialRecord] = []
+    for row in map(parse_row, found.scalars()):
+        if isinstance(row, BaselineRow):
+            records.append(row.trial)
+        elif isinstance(row, IterationRow):
+            records += (trial for trial in row.trials if trial.config_hash == config_hash)
+    return [record for record in records if record.val_bpb is not None]
+
+
+def evidence(connection: sa.Connection, position: Position) -> Evidence:
+    """All that was measured.
+
+    :raises DamagedIndexError: where the index holds what is no evidence.
+    """
+    texts = connection.execute(
+        sa.select(configs.c.evidence)
+        .where(configs.c.campaign_id == position.campaign_id)
+        .order_by(configs.c.position)
+    ).scalars()
+    entries: list[ConfigEvidence] = []
+    with collector_at_rest():
+        for part in texts.partitions(_CHUNK):
+            try:
+                entries += _CONFIGS.validate_json(f"[{','.join(part)}]")
+            except ValidationError as error:
+                raise DamagedIndexError(
+                    f"the history of campaign {position.campaign_id} holds what is no evidence; "
+                    "run autoresearch reindex"
+                ) from error
+        return Evidence.restore(position.tally, entries)
+
+
+def top(connection: sa.Connection, position: Position, k: int) -> list[Ranked]:
+    """The ``k`` best configs: :func:`trajectory.ranking.top`, reading a few of the configs only."""
+    noise = ranking.Noise.of(position.tally)
+    population = _population(connection, position, noise) if noise else None
+    baseline_hash = position.tally.baseline_hash
+    wanted = _best_of_each_kind(connection, position, k)
+    if baseline_hash is not None:
+        wanted.add(baseline_hash)
+    found = read_configs(connection, position.campaign_id, wanted)
+    entries = {name: placed.evidence for name, placed in found.items()}
+    baseline = entries.get(baseline_hash or "")
+    return ranking.rank(entries.values(), k, noise=noise, population=population, baseline=baseline)
+
+
+def _population(
+    connection: sa.Connection, position: Position, noise: ranking.Noise
+) -> Population | None:
+    texts = connection.execute(
+        sa.select(configs.c.evidence)
+        .where(
+            configs.c.campaign_id == position.campaign_id,
+            configs.c.n > 0,
+            configs.c.position.in_(range(0, position.configs, ranking.stride(position.configs))),
+            configs.c.config_hash != (position.tally.baseline_hash or ""),
+        )
+        .order_by(configs.c.position)
+    )
+    sample = _CONFIGS.validate_json(f"[{','.join(texts.scalars())}]")
+    return Population.fit(sample, noise.sigma)
+
+
+def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) -> set[str]:
+    """All that could be among the best: of configs measured on the same seeds, the posterior means
+    are in the order of the means."""
+    mine = (configs.c.campaign_id == position.campaign_id, configs.c.n > 0)
+    best: set[str] = set()
+    for seeds in (
+        connection.execute(sa.select(configs.c.seeds).where(*mine).distinct()).scalars().all()
+    ):
+        best.update(
+            connection.execute(
+                sa.select(configs.c.config_hash)
+                .where(*mine, configs.c.seeds == seeds)
+                .order_by(configs.c.mean_bpb, configs.c.position)
+                .limit(k)
+            ).scalars()
+        )
+    return best

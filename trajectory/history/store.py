@@ -1,0 +1,315 @@
+"""The history: an index of the journal that answers questions without reading it whole.
+
+It holds nothing that the journal does not. Beside each campaign's rows it keeps how many bytes of
+the journal they come from and the SHA-256 of those bytes, so that opening it finds out whether it
+is behind (what is missing is added), of another past (it is built anew), or damaged or of another
+layout (likewise). One process writes it, the one that holds the campaign's lock; readers open it
+read-only and never keep the writer waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from autoresearch.errors import HistoryError, MachineryError
+from trajectory.evidence import Evidence
+from trajectory.history import indexing, queries, tables
+from trajectory.history.indexing import Position
+from trajectory.history.queries import Kind
+from trajectory.history.tables import DamagedIndexError
+from trajectory.journal import Record, batches, read_records
+from trajectory.lock import CampaignLock
+from trajectory.ranking import Ranked
+from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, TrialRecord, dump_row
+
+_BATCH_ROWS = 500
+_BATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexed:
+    """What a rebuilt history holds."""
+
+    campaign_id: str
+    rows: int
+    iterations: int
+    configs: int
+
+
+def reindex(where: str | Path, journal: Path) -> Reindexed:
+    """Build the history of a journal anew, under the campaign's lock.
+
+    :raises CampaignLockedError: while a loop runs in this campaign.
+    :raises JournalError: where the journal is damaged.
+    """
+    with CampaignLock(journal.parent), History.open(where, journal, anew=True) as history:
+        done = history.position
+        return Reindexed(done.campaign_id, done.lines, done.tally.iterations, done.configs)
+
+
+class History:
+    """One campaign's index in a database that may hold others'. Make it with :meth:`open`."""
+
+    def __init__(self, where: str | Path, journal: Path, *, readonly: bool) -> None:
+        self.note: str | None = None
+        """One sentence on why it was built anew or is behind; None where all is as it should be."""
+        self._where = where
+        self._journal = journal
+        self._readonly = readonly
+        self._engine = tables.connect(where, readonly=readonly)
+        self._position = Position("")
+        self._digest = hashlib.sha256()
+
+    @classmethod
+    def open(
+        cls, where: str | Path, journal: Path, *, readonly: bool = False, anew: bool = False
+    ) -> History:
+        """The history at a SQLite file's path or SQLAlchemy URL, of the campaign of this journal.
+
+        A writer's is brought up to date with the journal. A reader gets what the index holds; where
+        that is unusable, an index made in memory, for a reader writes nothing.
+
+        :param anew: a writer's is built from the journal's first line, whatever it holds.
+
+        :raises HistoryError: where the database cannot be reached, or not be written by a writer.
+        :raises JournalError: where the journal is damaged.
+        """
+        if readonly:
+            return cls._open_reader(where, journal)
+        history = cls(where, journal, readonly=False)
+        try:
+            try:
+                history._settle(anew=anew)
+            except DamagedIndexError as damage:
+                history._start_afresh(damage)
+        except BaseException:
+            history.close()
+            raise
+        return history
+
+    @classmethod
+    def _open_reader(cls, where: str | Path, journal: Path) -> History:
+        history = cls(where, journal, readonly=True)
+        size = journal.stat().st_size if journal.exists() else 0
+        try:
+            end = history.position.end
+        except HistoryError as error:
+            history.close()
+            if tables.sqlite_path(where) is None and not isinstance(error, DamagedIndexError):
+                raise
+            return cls._in_memory(where, journal)
+        if end > size or (size and not end):
+            history.close()
+            return cls._in_memory(where, journal)
+        if end < size:
+            history.note = (
+                f"the history lacks the last {size - end} bytes of {journal}; the running loop, "
+                "the next one or autoresearch reindex adds them"
+            )
+        return history
+
+    @classmethod
+    def _in_memory(cls, where: str | Path, journal: Path) -> History:
+        history = cls(tables.MEMORY, journal, readonly=False)
+        history._settle()
+        history.note = (
+            f"the history {tables.hidden(where)} is not one of {journal} as it is now, so it was "
+            "built in memory for this reading; autoresearch reindex builds it anew"
+        )
+        return history
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def add(self, row: Row, journal_end: int | None = None) -> None:
+        """Index the row just appended to the journal.
+
+        :param journal_end: the journal's size with it. Given, rows that were missed are noticed
+            and indexed too.
+        :raises MachineryError: when the disk is full; the next opening then indexes the row.
+        """
+        raw = dump_row(row).encode() + b"\n"
+        end = self._position.end + len(raw)
+        try:
+            if journal_end is not None and journal_end != end:
+                self.catch_up()
+            else:
+                self._index([Record(self._position.lines + 1, end, raw, row)])
+        except DamagedIndexError as damage:
+            self._start_afresh(damage)
+
+    def catch_up(self) -> int:
+        """Index whatever the journal has beyond the index; how many rows that was."""
+        before = self._position.lines
+        records = read_records(self._journal, offset=self._position.end, line=before)
+        whole = (record for record in records if record.raw.endswith(b"\n"))
+        for batch in batches(whole, rows=_BATCH_ROWS, size=_BATCH_BYTES):
+            self._index(batch)
+        return self._position.lines - before
+
+    def rebuild(self) -> None:
+        """Forget this campaign and index its journal from the first line."""
+        with self._transaction() as connection:
+            indexing.forget(connection, indexing.campaign_id_of(self._journal))
+        self._position = Position("")
+        self._digest = hashlib.sha256()
+        self.catch_up()
+
+    def close(self) -> None:
+        """Close it; harmless when it is closed."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- asking ------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """How far it reaches, as the database has it now."""
+        with self._transaction() as connection:
+            return self._read_position(connection)
+
+    def iteration_count(self) -> int:
+        """Finished iterations."""
+        return self.position.tally.iterations
+
+    def campaign(self) -> CampaignRow | None:
+        """The campaign's own row; None in an empty history."""
+        return next(iter(self.newest(CampaignRow, 1)), None)
+
+    def last_iteration(self) -> IterationRow | None:
+        """The latest finished one."""
+        return next(iter(self.newest(IterationRow, 1)), None)
+
+    def iterations(self, limit: int | None = None) -> list[IterationRow]:
+        """Finished iterations, the newest first."""
+        return self.newest(IterationRow, limit)
+
+    def events(self, limit: int | None = None) -> list[EventRow]:
+        """What happened to the campaign, the newest first."""
+        return self.newest(EventRow, limit)
+
+    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
+        """The rows of one kind, the newest first."""
+        with self._transaction() as connection:
+            return queries.newest(connection, self._read_position(connection), kind, limit)
+
+    def trial_ids(self) -> set[str]:
+        """Of every trial that is in some row, as measured, failed or interrupted."""
+        with self._transaction() as connection:
+            return queries.trial_ids(connection, self._read_position(connection))
+
+    def measurements(self, config_hash: str) -> list[TrialRecord]:
+        """Short runs of a config that ended with a measurement."""
+        with self._transaction() as connection:
+            return queries.measurements(connection, self._read_position(connection), config_hash)
+
+    def evidence(self) -> Evidence:
+        """All that was measured: what the journal's rows add up to, without reading them."""
+        try:
+            return self._read_evidence()
+        except DamagedIndexError as damage:
+            if self._readonly:
+                raise
+            self._start_afresh(damage)
+            return self._read_evidence()
+
+    def top(self, k: int) -> list[Ranked]:
+        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
+        with self._transaction() as connection:
+            return queries.top(connection, self._read_position(connection), k)
+
+    # --- how ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        with tables.translated(self._where), self._engine.begin() as connection:
+            yield connection
+
+    def _read_evidence(self) -> Evidence:
+        with self._transaction() as connection:
+            return queries.evidence(connection, self._read_position(connection))
+
+    def _read_position(self, connection: sa.Connection) -> Position:
+        campaign_id = self._position.campaign_id or indexing.campaign_id_of(self._journal)
+        return indexing.read_position(connection, campaign_id)
+
+    def _settle(self, *, anew: bool = False) -> None:
+        """Make a writer's index that of the journal."""
+        with self._transaction() as connection:
+            tables.create(connection)
+            position = self._read_position(connection)
+        digest = None if anew else _digest(self._journal, position.end)
+        if digest is not None and digest.hexdigest() == position.sha256:
+            self._position, self._digest = position, digest
+            self.catch_up()
+            return
+        self.rebuild()
+        if not anew:
+            self.note = (
+                f"the history was built anew, because the lines of {self._journal} that it was "
+                "made from have changed since"
+            )
+
+    def _start_afresh(self, damage: DamagedIndexError) -> None:
+        """Replace a SQLite file that is no usable index, and keep it once, in case it is a file
+        of another kind that somebody named by mistake."""
+        path = tables.sqlite_path(self._where)
+        if path is None:
+            raise damage
+        self._engine.dispose()
+        try:
+            path.replace(path.with_name(f"{path.name}.damaged"))
+            for suffix in ("-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+        except OSError as error:
+            raise MachineryError(
+                f"cannot move {path}, which is no usable history, aside ({error.strerror}); "
+                "delete it by hand"
+            ) from error
+        self._position = Position("")
+        self._engine = tables.connect(self._where, readonly=False)
+        self._settle()
+        self.note = f"{path} was damaged or of another layout and was built anew from the journal"
+
+    def _index(self, records: Sequence[Record]) -> None:
+        """Take in rows that follow what is indexed: all of them or none."""
+        digest = self._digest.copy()
+        for record in records:
+            digest.update(record.raw)
+        with self._transaction() as connection:
+            advanced = indexing.write(connection, self._position, records)
+            advanced = replace(advanced, sha256=digest.hexdigest())
+            indexing.write_position(connection, advanced)
+        self._position, self._digest = advanced, digest
+
+
+def _digest(journal: Path, length: int) -> hashlib._Hash | None:
+    """The running SHA-256 of the journal's first ``length`` bytes; None where it has fewer."""
+    digest = hashlib.sha256()
+    if length == 0:
+        return digest
+    try:
+        with journal.open("rb", buffering=0) as file:
+            while length > 0 and (block := file.read(min(length, 1 << 20))):
+                digest.update(block)
+                length -= len(block)
+    except FileNotFoundError:
+        return None
+    return None if length else digest

@@ -1,0 +1,245 @@
+"""The history's tables, and connections to the database that holds them.
+
+The names of the tables carry the version of their layout. There are no migrations: where the tables
+of this version are missing, they are filled from the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from autoresearch.errors import HistoryError, MachineryError
+
+LAYOUT = 2
+BUSY_TIMEOUT_S = 30.0
+MEMORY = ":memory:"
+
+metadata = sa.MetaData()
+_BIG = sa.BigInteger()
+_REAL: sa.Double[float] = sa.Double()
+
+campaigns = sa.Table(
+    f"campaigns_v{LAYOUT}",
+    metadata,
+    sa.Column("campaign_id", sa.Text, primary_key=True),
+    sa.Column("journal_end", _BIG, nullable=False, comment="bytes of the journal indexed"),
+    sa.Column("journal_sha256", sa.Text, nullable=False, comment="of those bytes"),
+    sa.Column("lines", _BIG, nullable=False),
+    sa.Column("configs", _BIG, nullable=False),
+    sa.Column("tally", sa.Text, nullable=False, comment="JSON of trajectory.evidence.Tally"),
+)
+"""How far the index has come, one row a campaign."""
+
+rows = sa.Table(
+    f"rows_v{LAYOUT}",
+    metadata,
+    sa.Column("campaign_id", sa.Text, primary_key=True),
+    sa.Column("line", _BIG, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("iter", _BIG),
+    sa.Column("action", sa.Text),
+    sa.Column("config_hash", sa.Text),
+    sa.Column("json", sa.Text, nullable=False, comment="the line itself"),
+    sa.Index(f"rows_by_kind_v{LAYOUT}", "campaign_id", "kind", "line"),
+)
+
+trials = sa.Table(
+    f"trials_v{LAYOUT}",
+    metadata,
+    sa.Column("campaign_id", sa.Text, primary_key=True),
+    sa.Column("line", _BIG, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("trial_id", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("config_hash", sa.Text, nullable=False),
+    sa.Column("seed", sa.Text, nullable=False, comment="any size of integer"),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("val_bpb", _REAL),
+    sa.Column("train_s", _REAL),
+    sa.Column("wall_s", _REAL, nullable=False),
+    sa.Index(f"trials_by_config_v{LAYOUT}", "campaign_id", "config_hash"),
+)
+
+configs = sa.Table(
+    f"configs_v{LAYOUT}",
+    metadata,
+    sa.Column("campaign_id", sa.Text, primary_key=True),
+    sa.Column(
+        "position", _BIG, primary_key=True, autoincrement=False, comment="order first seen, from 0"
+    ),
+    sa.Column("config_hash", sa.Text, nullable=False),
+    sa.Column("iter", _BIG, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("n", sa.Integer, nullable=False, comment="seeds measured"),
+    sa.Column("seeds", sa.Text, nullable=False, comment="those, joined by commas"),
+    sa.Column("mean_bpb", _REAL, comment="over them"),
+    sa.Column("sum_of_squares", _REAL, nullable=False, comment="about that mean"),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("train_s", _REAL, nullable=False),
+    sa.Column("params", _BIG),
+    sa.Column("evidence", sa.Text, nullable=False, comment="JSON of ConfigEvidence"),
+    sa.Index(f"configs_by_hash_v{LAYOUT}", "campaign_id", "config_hash", unique=True),
+    sa.Index(f"configs_by_mean_v{LAYOUT}", "campaign_id", "seeds", "mean_bpb", "position", "n"),
+    sqlite_with_rowid=False,  # stored in the order of the key: all of them are read in one sweep
+)
+
+
+_CREATION = 0x6175746F
+"""Any number, the same in every process that creates the tables in a PostgreSQL database."""
+
+
+_UNUSABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_UNDEFINED = {"42P01", "42703"}
+"""SQLSTATE of a table and of a column that is not there."""
+
+
+class DamagedIndexError(HistoryError):
+    """No usable index lies there: whoever may write makes one."""
+
+
+def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
+    """An engine for a SQLite file (a path), memory (``:memory:``) or any SQLAlchemy URL.
+
+    :raises HistoryError: for a URL that names no database this installation can reach.
+    """
+    if where == MEMORY:
+        return _sqlite(lambda: sqlite3.connect(MEMORY, check_same_thread=False), StaticPool)
+    path = sqlite_path(where)
+    if path is not None:
+        opener = _reader(path) if readonly else _writer(path)
+        return _sqlite(opener, QueuePool, immediate=not readonly)
+    try:
+        engine = sa.create_engine(str(where), pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise HistoryError(
+            f"the history cannot be kept at {hidden(where)} ({error}); give a file's path or a "
+            "SQLAlchemy URL whose driver is installed, such as postgresql+psycopg://host/database"
+        ) from error
+    if readonly:
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return engine
+
+
+def create(connection: sa.Connection) -> None:
+    """Make the tables that are missing; several campaigns may do so at once."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
+    metadata.create_all(connection)
+
+
+def sqlite_path(where: str | Path) -> Path | None:
+    """The file behind a path or a ``sqlite:///`` URL; None for another database."""
+    text = str(where)
+    if text.startswith("sqlite:///"):
+        return Path(text.removeprefix("sqlite:///"))
+    return None if "://" in text else Path(where)
+
+
+def hidden(where: str | Path) -> str:
+    """The address without its password."""
+    try:
+        return sa.make_url(str(where)).render_as_string(hide_password=True)
+    except ArgumentError:
+        return str(where)
+
+
+@contextmanager
+def translated(where: str | Path) -> Iterator[None]:
+    """Turn a database's errors into ours.
+
+    :raises DamagedIndexError: for a broken SQLite file, or tables that are missing or others.
+    :raises MachineryError: for a full disk.
+    :raises HistoryError: for anything else.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        cause = getattr(error, "orig", None) or error
+        code = getattr(cause, "sqlite_errorcode", -1) & 0xFF
+        what = f"the history at {hidden(where)} failed ({str(cause).splitlines()[0]})"
+        if code in _UNUSABLE or getattr(cause, "sqlstate", None) in _UNDEFINED:
+            raise DamagedIndexError(f"{what}; run autoresearch reindex") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise MachineryError(f"{what}; free some disk space and resume") from error
+        raise HistoryError(
+            f"{what}; check that the database can be reached and written, or use another one, "
+            "for the journal holds everything"
+        ) from error
+
+
+def _sqlite(
+    opener: Callable[[], sqlite3.Connection],
+    pool: type[QueuePool] | type[StaticPool],
+    *,
+    immediate: bool = False,
+) -> sa.Engine:
+    engine = sa.create_engine("sqlite://", creator=opener, poolclass=pool)
+
+    def begin(connection: sa.Connection) -> None:
+        # A writer takes its lock at once: a read lock cannot always be raised to one.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    def take_over_transactions(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # else sqlite3 begins transactions of its own
+
+    sa.event.listen(engine, "connect", take_over_transactions)
+    sa.event.listen(engine, "begin", begin)
+    return engine
+
+
+def _writer(path: Path) -> Callable[[], sqlite3.Connection]:
+    def opener() -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        connection.execute("PRAGMA page_size=8192")  # of a new file: holds a config's row whole
+        connection.execute("PRAGMA journal_mode=WAL")
+        # Safe in WAL; what a power cut may take back, the journal gives again.
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    return opener
+
+
+def _reader(path: Path) -> Callable[[], sqlite3.Connection]:
+    """Read-only. Where the directory cannot be written, WAL's shared memory cannot be made: then
+    the file may be taken as immutable if no log lies beside it."""
+
+    def opener() -> sqlite3.Connection:
+        try:
+            return _open_uri(path, "mode=ro")
+        except sqlite3.OperationalError as error:
+            unwritable = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+            log = path.with_name(path.name + "-wal")
+            if error.sqlite_errorcode & 0xFF not in unwritable or _has_bytes(log):
+                raise
+            return _open_uri(path, "mode=ro&immutable=1")
+
+    return opener
+
+
+def _has_bytes(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _open_uri(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?{options}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

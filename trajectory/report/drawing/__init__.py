@@ -1,0 +1,1 @@
+"""Paper and ink for every figure."""

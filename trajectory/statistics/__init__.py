@@ -1,0 +1,1 @@
+"""What measured scores can be believed to mean."""
