@@ -161,7 +161,7 @@ class _Pages:
 
 
 def _template(name: str) -> str:
-    return (resources.files("funnel") / "templates" / name).read_text("utf-8")
+    return (resources.files("funnel.plan") / "templates" / name).read_text("utf-8")
 
 
 def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:

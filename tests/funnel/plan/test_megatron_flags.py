@@ -18,7 +18,7 @@ from tests.support.places import ROOT
 from trainer.backends import torch_gpt
 from trainer.backends.kernels.sizes import ADAM_EPS
 
-OPTIONS = ROOT / "support" / "megatron_options.tsv"
+OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
 CHECKPOINTS = Checkpoints(
     size_gb=1, every_steps=10, every_hours=1, kept_every_steps=240, kept=3, total_gb=3
 )
