@@ -11,6 +11,7 @@ TFLOP/s are those that training reaches, not those of a data sheet.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -111,57 +112,41 @@ def usual_tflops(gpu: GpuName) -> float:
 
 def cluster_section(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer) -> Section:
     """The monthly table."""
-    units, hours = answer.units, f"{asked.hours_per_month:g} h"
+    figures = (*_owned(rates, asked, answer), *_against_rent(rates, asked, answer))
+    return Section("monthly_usd", "a month of each", figures)
+
+
+def _owned(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer) -> Iterator[Figure]:
+    """How many units, and what they cost at the start and each month."""
+    units = answer.units
     gpus = f"{asked.gpus} {asked.gpu.upper()}"
     pace = f"{asked.gpus} × {asked.gpu_tflops:.4g} / ({asked.unit_tflops:.4g} × {asked.scaling:g})"
-    never = "never: power alone costs as much as the rent"
-    lines = (
-        Figure("units", f"units as fast as {gpus}", units, "count", f"{pace} TFLOP/s, rounded up"),
-        Figure(
-            "owned_capex_usd",
-            "owned: paid at the start",
-            answer.owned_capex_usd,
-            "usd",
-            f"{units} × ${rates.spark_capex_usd:,.0f}",
-        ),
-        Figure(
-            "owned_amortized_usd",
-            "owned: capex, a month",
-            answer.owned_amortized_usd,
-            "usd",
-            f"over {answer.life_months:g} months",
-        ),
-        Figure(
-            "owned_power_usd",
-            "owned: power, a month",
-            answer.owned_power_usd,
-            "usd",
-            f"{units} × {rates.spark_kw:g} kW × {hours} × ${rates.kwh_usd:g}/kWh",
-        ),
-        Figure("owned_usd", "owned, a month", answer.owned_usd, "usd", "capex + power"),
-        Figure(
-            "rented_usd",
-            "rented, a month",
-            answer.rented_usd,
-            "usd",
-            f"{gpus} × ${asked.hourly_usd(rates):g}/h × {hours}",
-        ),
-        Figure(
-            "owned_to_rented",
-            "owned to rented",
-            ratio(answer.owned_usd, answer.rented_usd),
-            "ratio",
-            "a month of each",
-        ),
-        Figure(
-            "break_even_months",
-            "break-even month",
-            answer.break_even_months,
-            "months",
-            never if answer.break_even_months is None else "capex / (rent − power)",
-        ),
+    bought = f"{units} × ${rates.spark_capex_usd:,.0f}"
+    power = (
+        f"{units} × {rates.spark_kw:g} kW × {asked.hours_per_month:g} h × ${rates.kwh_usd:g}/kWh"
     )
-    return Section("monthly_usd", "a month of each", lines)
+    yield Figure("units", f"units as fast as {gpus}", units, "count", f"{pace} TFLOP/s, rounded up")
+    yield Figure(
+        "owned_capex_usd", "owned: paid at the start", answer.owned_capex_usd, "usd", bought
+    )
+    amortized = answer.owned_amortized_usd
+    life = f"over {answer.life_months:g} months"
+    yield Figure("owned_amortized_usd", "owned: capex, a month", amortized, "usd", life)
+    yield Figure("owned_power_usd", "owned: power, a month", answer.owned_power_usd, "usd", power)
+    yield Figure("owned_usd", "owned, a month", answer.owned_usd, "usd", "capex + power")
+
+
+def _against_rent(rates: Rates, asked: ClusterQuestion, answer: ClusterAnswer) -> Iterator[Figure]:
+    """The same work rented, and from when on owning is cheaper."""
+    gpus = f"{asked.gpus} {asked.gpu.upper()}"
+    rent = f"{gpus} × ${asked.hourly_usd(rates):g}/h × {asked.hours_per_month:g} h"
+    yield Figure("rented_usd", "rented, a month", answer.rented_usd, "usd", rent)
+    share = ratio(answer.owned_usd, answer.rented_usd)
+    yield Figure("owned_to_rented", "owned to rented", share, "ratio", "a month of each")
+    months = answer.break_even_months
+    never = "never: power alone costs as much as the rent"
+    why = never if months is None else "capex / (rent − power)"
+    yield Figure("break_even_months", "break-even month", months, "months", why)
 
 
 def cluster_assumptions(asked: ClusterQuestion) -> list[str]:

@@ -48,6 +48,17 @@ def assumptions(
             "tokens and at equal steps"
         )
     yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
+    yield from _about_the_ends(fall, sides, first=first, last=last)
+    yield (
+        f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
+        f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
+    )
+
+
+def _about_the_ends(
+    fall: LossFall, sides: PlannedSides, *, first: float, last: float
+) -> Iterator[str]:
+    """What the warm-up, the floor and the length of the first day leave open."""
     warmup_tokens = sides.warmup_steps * sides.tokens_per_step
     if warmup_tokens > first:
         yield (
@@ -65,10 +76,6 @@ def assumptions(
             f"the first 24 hours ({size_text(sides.first_day_tokens)} tokens) are not enough to "
             "get past that, so the forecast goes on beyond them"
         )
-    yield (
-        f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
-        f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
-    )
 
 
 def _about_the_log(proxy: Text, target: Text) -> str:

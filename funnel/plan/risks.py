@@ -33,17 +33,7 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
         )
     if words := batch_words(winner):
         yield words
-    yield (
-        f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
-        f"{projection.target.d_model / projection.source.d_model:.3g}; of the matrices in the "
-        "blocks the rules say "
-        + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
-    )
-    if projection.source.seq_len < projection.target.seq_len:
-        yield (
-            f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "
-            f"target's have {projection.target.seq_len:,}: nothing was tested over such distances"
-        )
+    yield from _carried_over(projection)
     yield from _long_warmup(dossier, winner, booking)
     yield from _head_start(projection)
     if winner.precision == "bf16" and projection.source.precision == "fp32":
@@ -56,6 +46,26 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
             "ones are in use, and none was tested"
         )
     yield from _doubts(dossier, forecast)
+    yield from _not_measured(winner, booking)
+
+
+def _carried_over(projection: Projection) -> Iterator[str]:
+    """What the rate's rule and the length of sequences rest on."""
+    yield (
+        f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
+        f"{projection.target.d_model / projection.source.d_model:.3g}; of the matrices in the "
+        "blocks the rules say "
+        + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
+    )
+    if projection.source.seq_len < projection.target.seq_len:
+        yield (
+            f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "
+            f"target's have {projection.target.seq_len:,}: nothing was tested over such distances"
+        )
+
+
+def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
+    """What was stated or computed where only a run could say it."""
     bubble = winner.layout.bubble
     if bubble > 0:
         yield (
