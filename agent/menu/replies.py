@@ -122,7 +122,7 @@ def _no_such_number(literal: str) -> NoReturn:
 
 def _changes(changes: Any) -> dict[str, Scalar]:
     if isinstance(changes, list):
-        changes = _object_without_repeats([_pair(item) for item in changes])
+        changes = _object_without_repeats(_said_once([_pair(item) for item in changes]))
     if not isinstance(changes, dict):
         raise ReplyError(
             f"changes is {shown(changes)}; make it a list like "
@@ -136,6 +136,16 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                 f"changes sets {shown(name)} to {shown(value)}; give one number, string or boolean"
             )
     return changes
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The pairs without those that only repeat an earlier one, which small models write: the same
+    knob and the same value, of the same type."""
+    kept: dict[tuple[str, type, Any], tuple[str, Any]] = {}
+    for place, (name, value) in enumerate(pairs):
+        said = value if isinstance(value, bool | int | float | str) else place
+        kept.setdefault((name, type(value), said), (name, value))
+    return list(kept.values())
 
 
 def _pair(item: Any) -> tuple[str, Any]:
