@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from funnel.forecast.fall import COVERAGE, LossFall
-from funnel.forecast.sides import PlannedSides, Text
+from funnel.forecast.both_runs import PlannedRuns, Text
+from funnel.forecast.loss_law import COVERAGE, LossLaw
 from funnel.target.sizes import size_text
 
 SIZE_EXPONENT = 0.076
@@ -15,15 +15,15 @@ NO_FLOOR = 0.1
 
 
 def assumptions(
-    fall: LossFall, sides: PlannedSides, size_factor: float, first: int, last: int
+    fall: LossLaw, both: PlannedRuns, size_factor: float, first: int, last: int
 ) -> Iterator[str]:
     """A sentence each.
 
     :param first: and ``last``: tokens from which and to which the forecast goes.
     """
-    proxy, target = sides.proxy_text, sides.target_text
+    proxy, target = both.proxy_text, both.target_text
     yield (
-        f"the cloud trains on text like the corpus {sides.corpus}: bits per byte of other text are "
+        f"the cloud trains on text like the corpus {both.corpus}: bits per byte of other text are "
         "other numbers"
     )
     yield (
@@ -37,18 +37,18 @@ def assumptions(
         "when it is fitted to the earlier part of the curve"
     )
     yield (
-        f"the target has {sides.target_params / sides.proxy_params:,.3g} times the proxy's "
+        f"the target has {both.target_params / both.proxy_params:,.3g} times the proxy's "
         f"parameters: between no gain (high edge) and {size_factor:.3f} of the loss (low edge, "
         f"N^-{SIZE_EXPONENT} of Kaplan et al. 2020)"
     )
-    ratio = sides.tokens_per_step / sides.proxy_tokens_per_step
+    ratio = both.tokens_per_step / both.proxy_tokens_per_step
     if ratio != 1:
         yield (
             f"a step has {ratio:,.3g} times the proxy's tokens: between the proxy's loss at equal "
             "tokens and at equal steps"
         )
     yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
-    yield from _about_the_ends(fall, sides, first=first, last=last)
+    yield from _about_the_ends(fall, both, first=first, last=last)
     yield (
         f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
         f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
@@ -56,13 +56,13 @@ def assumptions(
 
 
 def _about_the_ends(
-    fall: LossFall, sides: PlannedSides, *, first: float, last: float
+    fall: LossLaw, both: PlannedRuns, *, first: float, last: float
 ) -> Iterator[str]:
     """What the warm-up, the floor and the length of the first day leave open."""
-    warmup_tokens = sides.warmup_steps * sides.tokens_per_step
+    warmup_tokens = both.warmup_steps * both.tokens_per_step
     if warmup_tokens > first:
         yield (
-            f"warm-up lasts {sides.warmup_steps:,} steps ({size_text(warmup_tokens)} tokens); "
+            f"warm-up lasts {both.warmup_steps:,} steps ({size_text(warmup_tokens)} tokens); "
             "through it the high edge counts progress by the sum of learning rates (Tissue et al. "
             "2024)"
         )
@@ -71,9 +71,9 @@ def _about_the_ends(
             "the curves are too short to show where the loss ends (the fitted floor is next to "
             "nothing), so the low edge and the middle fall further than a real loss would"
         )
-    if last > sides.first_day_tokens:
+    if last > both.first_day_tokens:
         yield (
-            f"the first 24 hours ({size_text(sides.first_day_tokens)} tokens) are not enough to "
+            f"the first 24 hours ({size_text(both.first_day_tokens)} tokens) are not enough to "
             "get past that, so the forecast goes on beyond them"
         )
 

@@ -1,6 +1,6 @@
 """The band that the first day of the cloud run's loss must fall in.
 
-The proxy's law (:mod:`funnel.forecast.fall`) is in nats a token of the proxy's tokenizer; the
+The proxy's law (:mod:`funnel.forecast.loss_law`) is in nats a token of the proxy's tokenizer; the
 forecast is in bits per byte, ``nats / (ln 2 × bytes per token)``, so that a run with another
 tokenizer can be compared. Three things part the target's loss from the proxy's at the same tokens,
 and each widens the band by what it may do, from nothing to all of it:
@@ -37,9 +37,9 @@ from autoresearch.errors import HandoffError
 from autoresearch.given_file import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
 from funnel.forecast.assumptions import SIZE_EXPONENT, assumptions
-from funnel.forecast.fall import FallBand, LossFall
+from funnel.forecast.both_runs import BothRuns, PlannedRuns
+from funnel.forecast.loss_law import LawBand, LossLaw
 from funnel.forecast.power_law import Array
-from funnel.forecast.sides import PlannedSides, Sides
 from funnel.target.sizes import size_text
 
 POINTS = 97
@@ -60,11 +60,11 @@ class ForecastPoint(Frozen):
     high_bpb: Positive
 
 
-class Forecast(Sides):
+class Forecast(BothRuns):
     """What the cloud's loss should be, from ``points[0].tokens`` to ``points[-1].tokens``."""
 
     schema_version: PositiveInt = 1
-    fall: LossFall
+    fall: LossLaw
     size_factor: Positive
     """``(target_params / proxy_params)^-0.076``, at most 1: of the low edge."""
     points: Annotated[tuple[ForecastPoint, ...], Field(min_length=2)]
@@ -132,50 +132,50 @@ def read_forecast(path: Path) -> Forecast:
         ) from error
 
 
-def make_forecast(band: FallBand, sides: PlannedSides) -> Forecast:
+def make_forecast(band: LawBand, both: PlannedRuns) -> Forecast:
     """The proxy's law carried to the target.
 
     :raises HandoffError: where the whole run is over before a forecast could begin.
     """
-    if sides.proxy_text.bytes_per_token is None:
+    if both.proxy_text.bytes_per_token is None:
         raise HandoffError(
-            f"the corpus {sides.corpus} does not say how many bytes a token has, and a forecast in "
+            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
             "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
         )
-    first, last = _span(band.fall, sides)
+    first, last = _span(band.fall, both)
     tokens_N = np.geomspace(first, last, POINTS).round()
-    size_factor = min(1.0, (sides.target_params / sides.proxy_params) ** -SIZE_EXPONENT)
-    low_N, middle_N, high_N = _edges(band, sides, tokens_N, size_factor)
-    nats_to_bpb = 1 / (math.log(2) * sides.proxy_text.bytes_per_token)
+    size_factor = min(1.0, (both.target_params / both.proxy_params) ** -SIZE_EXPONENT)
+    low_N, middle_N, high_N = _edges(band, both, tokens_N, size_factor)
+    nats_to_bpb = 1 / (math.log(2) * both.proxy_text.bytes_per_token)
     return Forecast(
-        **sides.model_dump(include=set(Sides.model_fields)),
+        **both.model_dump(include=set(BothRuns.model_fields)),
         fall=band.fall,
         size_factor=size_factor,
         points=tuple(
             ForecastPoint(
                 tokens=int(tokens),
-                step=max(1, round(tokens / sides.tokens_per_step)),
+                step=max(1, round(tokens / both.tokens_per_step)),
                 low_bpb=low * nats_to_bpb,
                 middle_bpb=middle * nats_to_bpb,
                 high_bpb=high * nats_to_bpb,
             )
             for tokens, low, middle, high in zip(tokens_N, low_N, middle_N, high_N, strict=True)
         ),
-        assumptions=tuple(assumptions(band.fall, sides, size_factor, first, last)),
+        assumptions=tuple(assumptions(band.fall, both, size_factor, first, last)),
     )
 
 
-def _span(fall: LossFall, sides: PlannedSides) -> tuple[int, int]:
+def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
     """Tokens from which and to which the forecast says something: from where the slowest reckoning
     of progress has reached the law."""
-    progress = fall.from_tokens / min(sides.tokens_per_step, sides.proxy_tokens_per_step)
-    warmup = sides.warmup_steps
+    progress = fall.from_tokens / min(both.tokens_per_step, both.proxy_tokens_per_step)
+    warmup = both.warmup_steps
     step = math.sqrt(2 * warmup * progress) if 2 * progress < warmup else progress + warmup / 2
-    first = math.ceil(step + 1) * sides.tokens_per_step
-    last = min(max(sides.first_day_tokens, round(LEAST_SPAN * first)), sides.total_tokens)
+    first = math.ceil(step + 1) * both.tokens_per_step
+    last = min(max(both.first_day_tokens, round(LEAST_SPAN * first)), both.total_tokens)
     if last <= first:
         raise HandoffError(
-            f"the run of {size_text(sides.total_tokens)} tokens ends before a forecast could begin "
+            f"the run of {size_text(both.total_tokens)} tokens ends before a forecast could begin "
             f"(after {size_text(first)}: the first plunge of the loss); give the target a larger "
             "token_budget"
         )
@@ -183,14 +183,14 @@ def _span(fall: LossFall, sides: PlannedSides) -> tuple[int, int]:
 
 
 def _edges(
-    band: FallBand, sides: PlannedSides, tokens_N: Array, size_factor: float
+    band: LawBand, both: PlannedRuns, tokens_N: Array, size_factor: float
 ) -> tuple[Array, Array, Array]:
     """Nats a token of the proxy's tokenizer."""
-    steps_N = tokens_N / sides.tokens_per_step
-    most = max(sides.tokens_per_step, sides.proxy_tokens_per_step)
-    least = min(sides.tokens_per_step, sides.proxy_tokens_per_step)
+    steps_N = tokens_N / both.tokens_per_step
+    most = max(both.tokens_per_step, both.proxy_tokens_per_step)
+    least = min(both.tokens_per_step, both.proxy_tokens_per_step)
     fast = band.quantiles(steps_N * most)
-    slow = band.quantiles(_progress(steps_N, sides.warmup_steps) * least)
+    slow = band.quantiles(_progress(steps_N, both.warmup_steps) * least)
     middle_N = np.sqrt(fast[1] * size_factor * slow[1])
     # A run that goes well does not rise: what bounds it earlier bounds it later.
     return fast[0] * size_factor, middle_N, np.minimum.accumulate(slow[2])

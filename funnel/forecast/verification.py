@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt
 from funnel.forecast.band import Forecast, ForecastPoint
+from funnel.forecast.band_width import telling_point, tells
 from funnel.forecast.cloud_log import CloudLog
 from funnel.forecast.departures import LASTING, Departure, Window, earliest_departure, make_windows
-from funnel.forecast.telling import telling_point, tells
 from funnel.forecast.verification_words import verdict_sentence
 
 Verdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
-"""``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.telling`);
+"""``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.band_width`);
 ``too_wide``: it tells nowhere."""
 
 

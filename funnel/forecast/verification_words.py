@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from funnel.forecast.band import Forecast
+from funnel.forecast.band_width import stalled_bpb, telling_point, tells
 from funnel.forecast.cloud_log import CloudLog
 from funnel.forecast.departures import LASTING, LEAST_POINTS, RISE, TOLERANCE, Departure, Window
-from funnel.forecast.telling import stalled_bpb, telling_point, tells
 from funnel.target.sizes import size_text
 
 WIDE_BAND = 2.0

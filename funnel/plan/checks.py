@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.forecast.band import Forecast
-from funnel.forecast.telling import telling_point
+from funnel.forecast.band_width import telling_point
 from funnel.plan.booking import Booking
 from funnel.plan.layout import Cluster, Layout, MemoryUse
 from funnel.plan.megatron_flags import flag_words, layout_flags

@@ -10,11 +10,11 @@ from funnel.cost.bill import Bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.usage import SECONDS_PER_HOUR, measured_usage
 from funnel.forecast.band import Forecast, make_forecast
-from funnel.forecast.fall import fit_fall
-from funnel.forecast.sides import PlannedSides, Text
+from funnel.forecast.both_runs import PlannedRuns, Text
+from funnel.forecast.loss_law import fit_loss_law
 from funnel.plan.booking import Booking, make_booking
+from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
-from funnel.plan.dossier import Dossier
 from funnel.plan.layout import Cluster
 from funnel.plan.projection import LrRule
 from funnel.plan.recipe import Recipe, make_recipes
@@ -56,7 +56,7 @@ class Wishes(Frozen):
 class Handoff:
     """All that ``handoff/`` says."""
 
-    dossier: Dossier
+    case: LaunchCase
     wishes: Wishes
     booking: Booking
     recipes: tuple[Recipe, ...]
@@ -72,7 +72,7 @@ class Handoff:
 
 
 def make_handoff(
-    dossier: Dossier, target: TargetArchitecture, cluster: Cluster, wishes: Wishes, rates: Rates
+    case: LaunchCase, target: TargetArchitecture, cluster: Cluster, wishes: Wishes, rates: Rates
 ) -> Handoff:
     """The launch plan of a campaign's finalists.
 
@@ -85,32 +85,32 @@ def make_handoff(
         mfu=wishes.mfu,
         gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
     )
-    recipes = make_recipes(dossier.candidates, booking, lr_rule=wishes.lr_rule, batch=wishes.batch)
-    forecast = _forecast(dossier, recipes[0], booking, wishes)
+    recipes = make_recipes(case.candidates, booking, lr_rule=wishes.lr_rule, batch=wishes.batch)
+    forecast = _forecast(case, recipes[0], booking, wishes)
     return Handoff(
-        dossier=dossier,
+        case=case,
         wishes=wishes,
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(dossier, booking, rates),
+        money=_money(case, booking, rates),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
-        risks=tuple(risks(dossier, recipes[0], booking, forecast)),
+        risks=tuple(risks(case, recipes[0], booking, forecast)),
     )
 
 
-def _forecast(dossier: Dossier, winner: Recipe, booking: Booking, wishes: Wishes) -> Forecast:
-    candidate = dossier.candidates[0]
-    proxy, target, corpus = candidate.config, booking.target, dossier.row.corpus
-    band = fit_fall(
-        dossier.curves(candidate),
+def _forecast(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> Forecast:
+    candidate = case.candidates[0]
+    proxy, target, corpus = candidate.config, booking.target, case.row.corpus
+    band = fit_loss_law(
+        case.curves(candidate),
         warmup=proxy.lr_warmup,
-        run_sd=dossier.run_sd,
-        seed=dossier.row.seed,
+        run_sd=case.run_sd,
+        seed=case.row.seed,
     )
     return make_forecast(
         band,
-        PlannedSides(
+        PlannedRuns(
             target=target.name,
             corpus=corpus.name,
             proxy_text=Text(
@@ -135,8 +135,8 @@ def _forecast(dossier: Dossier, winner: Recipe, booking: Booking, wishes: Wishes
     )
 
 
-def _money(dossier: Dossier, booking: Booking, rates: Rates) -> Money:
-    usage = measured_usage(dossier.directory, rates)
+def _money(case: LaunchCase, booking: Booking, rates: Rates) -> Money:
+    usage = measured_usage(case.directory, rates)
     run_usd = booking.compute.cost_usd
     return Money(
         search_hours=usage.seconds / SECONDS_PER_HOUR,

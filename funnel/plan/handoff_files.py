@@ -11,8 +11,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from agent.search.campaign import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
+from funnel.forecast.band_width import telling_point
 from funnel.forecast.plot import draw_forecast
-from funnel.forecast.telling import telling_point
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
     FP8_TOLERANCE,
@@ -41,7 +41,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
     :param out: what the pages call that directory.
     """
     pages = _Pages(plan, out)
-    curves = plan.dossier.curves(plan.dossier.candidates[0])
+    curves = plan.case.curves(plan.case.candidates[0])
     files = {
         "README.md": pages.render("README.md.j2", plan.winner),
         PLAN_FILE: json_bytes(plan_json(plan)),
@@ -64,11 +64,11 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
 def plan_json(plan: Handoff) -> dict[str, object]:
     """The whole plan for programs, but for the recipes and the forecast, which have their own
     files."""
-    dossier, winner = plan.dossier, plan.winner
+    case, winner = plan.case, plan.winner
     return {
         "schema_version": 1,
-        "campaign": {"id": dossier.row.id, "directory": str(dossier.directory)},
-        "search": dossier.search.model_dump(mode="json"),
+        "campaign": {"id": case.row.id, "directory": str(case.directory)},
+        "search": case.search.model_dump(mode="json"),
         "target": plan.booking.target.model_dump(mode="json"),
         "cluster": plan.booking.cluster.model_dump(mode="json"),
         "layout": winner.memory.model_dump(mode="json")
@@ -90,9 +90,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
             {"file": recipe.file, "script": recipe.script, "role": recipe.role, "why": recipe.why}
             for recipe in plan.recipes
         ],
-        "finalists": [
-            candidate.standing.model_dump(mode="json") for candidate in dossier.candidates
-        ],
+        "finalists": [candidate.standing.model_dump(mode="json") for candidate in case.candidates],
         "preflight": [check.model_dump(mode="json") for check in plan.checks],
         "forecast": FORECAST_FILE,
         "money": plan.money.model_dump(mode="json"),
@@ -120,8 +118,8 @@ class _Pages:
         self._values = {
             "plan": plan,
             "out": out,
-            "dossier": plan.dossier,
-            "search": plan.dossier.search,
+            "case": plan.case,
+            "search": plan.case.search,
             "target": plan.booking.target,
             "cluster": plan.booking.cluster,
             "compute": plan.booking.compute,
@@ -129,7 +127,7 @@ class _Pages:
             "can_confirm": telling_point(plan.forecast) is not None,
             "money": plan.money,
             "winner": winner,
-            "campaign_id": " ".join(plan.dossier.row.id.split()),
+            "campaign_id": " ".join(plan.case.row.id.split()),
             "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
             "mup_since": MUP_SINCE,
             "half_lr_file": HALF_LR_FILE,
@@ -140,10 +138,10 @@ class _Pages:
             "layout_tolerance": LAYOUT_TOLERANCE,
             "short_steps": SHORT_STEPS,
             "short_warmup": SHORT_WARMUP,
-            "baseline": menu_of(plan.dossier.row).baseline,
+            "baseline": menu_of(plan.case.row).baseline,
             "difference": difference,
-            "fidelity": list(fidelity_lines(plan.dossier.ranking_test))
-            if plan.dossier.ranking_test
+            "fidelity": list(fidelity_lines(plan.case.ranking_test))
+            if plan.case.ranking_test
             else [],
             **PreflightLimits.of(winner, plan.booking).model_dump(),
         }
@@ -166,17 +164,17 @@ def _template(name: str) -> str:
 
 def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
     """The candidates' long runs, the ones left standing and the others."""
-    dossier = plan.dossier
+    case = plan.case
     panels = [
         Panel(
             title=f"rank {runs.rows[0].rank}",
             subtitle=runs.verdict.outcome,
             runs=tuple(
-                Run(dossier.curve(row.trial.trial_id), row.verdict.outcome, row.verdict.step)
+                Run(case.curve(row.trial.trial_id), row.verdict.outcome, row.verdict.step)
                 for row in runs.rows
             ),
         )
-        for runs in dossier.long_runs
+        for runs in case.long_runs
         if any(row.purpose == "candidate" for row in runs.rows)
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive
 from autoresearch.words import scalar_text
 from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
-from funnel.plan.dossier import Candidate
+from funnel.plan.case import Candidate
 from funnel.plan.layout import Layout, MemoryUse, layouts, suggest
 from funnel.plan.megatron_flags import (
     Flag,

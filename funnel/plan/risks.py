@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from autoresearch.words import scalar_text
 from funnel.forecast.band import Forecast
+from funnel.forecast.band_width import stalled_bpb, telling_point
 from funnel.forecast.departures import TOLERANCE
-from funnel.forecast.telling import stalled_bpb, telling_point
 from funnel.plan.booking import Booking
-from funnel.plan.dossier import Dossier
+from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
 from funnel.plan.projection import Projection
@@ -23,7 +23,7 @@ MOST_SAVING = 0.01
 """Of the time, that saving checkpoints should take."""
 
 
-def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
+def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
     """A sentence each, without its full stop."""
     projection = winner.projection
     if projection.departures:
@@ -34,7 +34,7 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
     if words := batch_words(winner):
         yield words
     yield from _carried_over(projection)
-    yield from _long_warmup(dossier, winner, booking)
+    yield from _long_warmup(case, winner, booking)
     yield from _head_start(projection)
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
@@ -45,7 +45,7 @@ def risks(dossier: Dossier, winner: Recipe, booking: Booking, forecast: Forecast
             "the rotary base is 10,000, as the proxies trained with; for long sequences larger "
             "ones are in use, and none was tested"
         )
-    yield from _doubts(dossier, forecast)
+    yield from _doubts(case, forecast)
     yield from _not_measured(winner, booking)
 
 
@@ -117,7 +117,7 @@ def _pauses(winner: Recipe) -> Iterator[str]:
     )
 
 
-def _long_warmup(dossier: Dossier, winner: Recipe, booking: Booking) -> Iterator[str]:
+def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
     """Warm-up is carried as a fraction, and a few steps are a large one of a short long run."""
     schedule, source = winner.schedule, winner.projection.source
     share = winner.projection.warmup_fraction
@@ -127,7 +127,7 @@ def _long_warmup(dossier: Dossier, winner: Recipe, booking: Booking) -> Iterator
     day = booking.compute.first_day_tokens
     yield (
         f"the warm-up is {share:.1%} of the schedule, because {source.lr_warmup} of the long runs' "
-        f"{dossier.candidates[0].horizon_steps:,} steps were: {schedule.warmup_steps:,} steps, "
+        f"{case.candidates[0].horizon_steps:,} steps were: {schedule.warmup_steps:,} steps, "
         f"{size_text(tokens)} tokens, where published runs take less than {USUAL_WARMUP:.0%}"
         + (
             f"; the first day's {size_text(day)} tokens end before the full learning rate is "
@@ -139,9 +139,9 @@ def _long_warmup(dossier: Dossier, winner: Recipe, booking: Booking) -> Iterator
     )
 
 
-def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
-    if len(dossier.candidates) > 1:
-        best, second = (candidate.standing for candidate in dossier.candidates[:2])
+def _doubts(case: LaunchCase, forecast: Forecast) -> Iterator[str]:
+    if len(case.candidates) > 1:
+        best, second = (candidate.standing for candidate in case.candidates[:2])
         gap = second.val_bpb - best.val_bpb
         if best.stderr is None or second.stderr is None:
             yield f"the winner leads the runner-up by {gap:.4f} bits per byte, noise unknown"
@@ -155,7 +155,7 @@ def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
             "there is no runner-up: one finalist is left; autoresearch stress --top 3 looks for "
             "more"
         )
-    yield from _doubts_of_the_search(dossier)
+    yield from _doubts_of_the_search(case)
     if telling_point(forecast) is None:
         yield (
             "the forecast's band is too wide to confirm anything: a run that stopped learning "
@@ -171,9 +171,9 @@ def _doubts(dossier: Dossier, forecast: Forecast) -> Iterator[str]:
         )
 
 
-def _doubts_of_the_search(dossier: Dossier) -> Iterator[str]:
+def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
     """Whether the winner is better than what it was searched from, and the ranking than chance."""
-    best = dossier.candidates[0].standing
+    best = case.candidates[0].standing
     if best.stderr is None:
         yield "the noise of long runs is unknown: stress them with --seeds 2"
     lead, doubt = best.delta_vs_baseline, best.delta_stderr
@@ -182,7 +182,7 @@ def _doubts_of_the_search(dossier: Dossier) -> Iterator[str]:
             f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
             f"{'' if doubt is None else f' ± {doubt:.4f}'}: it is not shown to be better"
         )
-    test = dossier.ranking_test
+    test = case.ranking_test
     if test is None or test.fidelity is None:
         yield (
             "how well short runs predict long ones was not measured; autoresearch stress "

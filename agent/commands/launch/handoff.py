@@ -14,7 +14,7 @@ from agent.settings.rates import read_rates
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from funnel.cost.gpus import UTILISATION, find_gpu
 from funnel.plan.bundle import refuse_foreign, write_bundle
-from funnel.plan.dossier import read_dossier
+from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files, plan_json
 from funnel.plan.layout import Cluster
@@ -61,7 +61,7 @@ def handoff(
     architecture = load_target(target)
     cluster = Cluster(nodes=nodes, gpus=gpus, gpu=find_gpu(gpu))
     plan = make_handoff(
-        read_dossier(existing_campaign(campaign, menu)),
+        read_case(existing_campaign(campaign, menu)),
         architecture,
         cluster,
         Wishes(

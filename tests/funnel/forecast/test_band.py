@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, make_forecast, read_forecast
-from funnel.forecast.fall import fit_fall
-from funnel.forecast.sides import PlannedSides, Text
+from funnel.forecast.both_runs import PlannedRuns, Text
+from funnel.forecast.loss_law import fit_loss_law
 from tests.support.configs import config
 from tests.support.stressed import curve, law
 
 OF = config()
-BAND = fit_fall([curve(OF, law(), seed=s) for s in (1, 2)], warmup=10, run_sd=0.01, seed=0)
+BAND = fit_loss_law([curve(OF, law(), seed=s) for s in (1, 2)], warmup=10, run_sd=0.01, seed=0)
 
 
-def sides(**changes: Any) -> PlannedSides:
+def both(**changes: Any) -> PlannedRuns:
     values: dict[str, Any] = {
         "target": "llama-7b",
         "corpus": "stdlib",
@@ -37,7 +37,7 @@ def sides(**changes: Any) -> PlannedSides:
         "first_day_tokens": 2_000_000,
         "total_tokens": 10**9,
     }
-    return PlannedSides(**values | changes)
+    return PlannedRuns(**values | changes)
 
 
 def at(forecast: Forecast, tokens: float) -> tuple[float, float, float]:
@@ -46,7 +46,7 @@ def at(forecast: Forecast, tokens: float) -> tuple[float, float, float]:
 
 
 def test_the_same_model_is_forecast_to_do_the_same_in_bits_per_byte() -> None:
-    forecast = make_forecast(BAND, sides())
+    forecast = make_forecast(BAND, both())
     for tokens in (1e5, 3e5, 5e5):
         low, middle, high = at(forecast, tokens)
         truth = law()(tokens) / math.log(2) / 2.5
@@ -57,7 +57,7 @@ def test_the_same_model_is_forecast_to_do_the_same_in_bits_per_byte() -> None:
 
 
 def test_a_larger_model_lowers_the_low_edge_alone() -> None:
-    same, larger = make_forecast(BAND, sides()), make_forecast(BAND, sides(target_params=10**9))
+    same, larger = make_forecast(BAND, both()), make_forecast(BAND, both(target_params=10**9))
     assert larger.size_factor == pytest.approx(1000**-0.076)
     low, middle, high = at(same, 3e5)
     low_l, middle_l, high_l = at(larger, 3e5)
@@ -67,12 +67,12 @@ def test_a_larger_model_lowers_the_low_edge_alone() -> None:
 
 
 def test_a_smaller_model_is_not_forecast_to_be_better() -> None:
-    assert make_forecast(BAND, sides(target_params=1000)).size_factor == 1
+    assert make_forecast(BAND, both(target_params=1000)).size_factor == 1
 
 
 def test_a_larger_batch_lies_between_equal_tokens_and_equal_steps() -> None:
     tokens_per_step = 8 * OF.tokens_per_step
-    forecast = make_forecast(BAND, sides(tokens_per_step=tokens_per_step))
+    forecast = make_forecast(BAND, both(tokens_per_step=tokens_per_step))
     tokens = forecast.points[40].tokens
     low, _, high = at(forecast, tokens)
     at_tokens = BAND.quantiles(np.array([float(tokens)]))
@@ -84,7 +84,7 @@ def test_a_larger_batch_lies_between_equal_tokens_and_equal_steps() -> None:
 
 
 def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
-    short, long = make_forecast(BAND, sides()), make_forecast(BAND, sides(warmup_steps=900))
+    short, long = make_forecast(BAND, both()), make_forecast(BAND, both(warmup_steps=900))
     step = 600
     tokens = float(step * OF.tokens_per_step)
     assert long.points[0].tokens < tokens
@@ -107,7 +107,7 @@ def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
 def test_the_band_is_in_order_wherever_it_is(warmup: int, proxy: int, own: int, day: int) -> None:
     forecast = make_forecast(
         BAND,
-        sides(
+        both(
             warmup_steps=warmup,
             proxy_tokens_per_step=proxy,
             tokens_per_step=own,
@@ -121,39 +121,39 @@ def test_the_band_is_in_order_wherever_it_is(warmup: int, proxy: int, own: int, 
 
 def test_the_first_day_is_covered_though_the_warm_up_outlasts_it() -> None:
     day = 20_000_000
-    forecast = make_forecast(BAND, sides(warmup_steps=40_000, first_day_tokens=day))
+    forecast = make_forecast(BAND, both(warmup_steps=40_000, first_day_tokens=day))
     assert 40_000 * OF.tokens_per_step > day
     assert forecast.points[0].tokens < day / 4
     assert forecast.points[-1].tokens == day
 
 
 def test_a_day_too_short_for_the_plunge_is_said_and_outlasted() -> None:
-    forecast = make_forecast(BAND, sides(first_day_tokens=60_000))
+    forecast = make_forecast(BAND, both(first_day_tokens=60_000))
     assert forecast.points[-1].tokens > forecast.first_day_tokens
     assert any("24 hours" in said for said in forecast.assumptions)
 
 
 def test_a_run_that_ends_before_a_forecast_begins_is_refused() -> None:
     with pytest.raises(HandoffError, match="token_budget"):
-        make_forecast(BAND, sides(total_tokens=20_000))
+        make_forecast(BAND, both(total_tokens=20_000))
 
 
 def test_another_vocabulary_without_its_bytes_a_token_is_unknown_and_said() -> None:
     other = Text(tokenizer="the cloud's", vocab_size=128_256, bytes_per_token=None)
-    forecast = make_forecast(BAND, sides(target_text=other))
+    forecast = make_forecast(BAND, both(target_text=other))
     assert forecast.bytes_per_token is None
     assert any("--bytes-per-token" in said for said in forecast.assumptions)
     told = other.model_copy(update={"bytes_per_token": 4.4})
-    assert make_forecast(BAND, sides(target_text=told)).bytes_per_token == 4.4
+    assert make_forecast(BAND, both(target_text=told)).bytes_per_token == 4.4
 
 
 def test_the_high_edge_never_rises() -> None:
-    high = [point.high_bpb for point in make_forecast(BAND, sides()).points]
+    high = [point.high_bpb for point in make_forecast(BAND, both()).points]
     assert high == sorted(high, reverse=True)
 
 
 def test_it_comes_back_from_its_file_and_csv_holds_its_points(tmp_path: Path) -> None:
-    forecast = make_forecast(BAND, sides())
+    forecast = make_forecast(BAND, both())
     path = tmp_path / "forecast.json"
     path.write_text(forecast.model_dump_json())
     assert read_forecast(path) == forecast
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_forecast_is_refused(tmp_path: Path, content: str) -> 
 
 
 def test_its_milestones_are_its_first_and_last_points_and_some_between() -> None:
-    forecast = make_forecast(BAND, sides())
+    forecast = make_forecast(BAND, both())
     assert forecast.milestones[0] == forecast.points[0]
     assert forecast.milestones[-1] == forecast.points[-1]
     assert len(forecast.milestones) == 9

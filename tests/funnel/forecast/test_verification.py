@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, make_forecast
+from funnel.forecast.band_width import telling_point
+from funnel.forecast.both_runs import Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.departures import LASTING, TOLERANCE
-from funnel.forecast.fall import fit_fall
-from funnel.forecast.sides import Text
-from funnel.forecast.telling import telling_point
+from funnel.forecast.loss_law import fit_loss_law
 from funnel.forecast.verification import verify
-from tests.funnel.forecast.test_band import BAND, OF, sides
+from tests.funnel.forecast.test_band import BAND, OF, both
 from tests.support.stressed import curve, law
 
 BYTES = 4.4
 OTHER = Text(tokenizer="the cloud's", vocab_size=128_256, bytes_per_token=None)
 FORECAST = make_forecast(
-    BAND, sides(target_params=10**8, target_text=OTHER, first_day_tokens=20_000_000)
+    BAND, both(target_params=10**8, target_text=OTHER, first_day_tokens=20_000_000)
 )
 TOKENS = np.linspace(OF.tokens_per_step, FORECAST.points[-1].tokens, 2000).round()
 
@@ -250,7 +250,8 @@ def test_false_alarms_are_rare() -> None:
     for seed in range(trials):
         curves = [curve(OF, law(), seed=3 * seed + k, level_sd=0.01, noise=0.1) for k in (0, 1)]
         forecast = make_forecast(
-            fit_fall(curves, warmup=10, run_sd=0.01, seed=seed), sides(first_day_tokens=8_000_000)
+            fit_loss_law(curves, warmup=10, run_sd=0.01, seed=seed),
+            both(first_day_tokens=8_000_000),
         )
         alarms += verify(_same_model(forecast, seed), forecast, None).verdict != "within"
     assert alarms <= 0.05 * trials

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from funnel.forecast.band import make_forecast
-from tests.funnel.forecast.test_band import BAND, sides
+from tests.funnel.forecast.test_band import BAND, both
 from tests.support.campaigns import COMMAND, Toy
 from tests.support.configs import config
 from tests.support.stressed import stressed_campaign
@@ -93,7 +93,7 @@ def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
 
 
 def test_a_log_within_a_band_that_tells_is_the_one_that_exits_0(tmp_path: Path) -> None:
-    forecast = make_forecast(BAND, sides())
+    forecast = make_forecast(BAND, both())
     (tmp_path / "forecast.json").write_text(forecast.model_dump_json())
     with (tmp_path / "bpb.csv").open("w") as log:
         log.write("tokens,bpb\n")

@@ -16,7 +16,7 @@ import pytest
 from agent.settings.rates import Rates
 from funnel.cost.gpus import GPUS
 from funnel.plan.bundle import write_bundle
-from funnel.plan.dossier import Dossier, read_dossier
+from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster
@@ -34,7 +34,7 @@ WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_to
 def plan_of(campaign: Path, target: str = "llama-7b", nodes: int = 1, **changes: Any) -> Handoff:
     cluster = Cluster(nodes=nodes, gpus=8, gpu=GPUS["h100"])
     wishes = WISHES.model_copy(update=changes)
-    return make_handoff(read_dossier(campaign), load_target(target), cluster, wishes, Rates())
+    return make_handoff(read_case(campaign), load_target(target), cluster, wishes, Rates())
 
 
 @pytest.fixture(scope="module")
@@ -452,13 +452,13 @@ def test_what_the_long_runs_do_not_show_is_a_risk(stressed: Path, tmp_path: Path
 def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
     stressed: Path, delta: float, stderr: float | None, is_doubted: bool
 ) -> None:
-    dossier = read_dossier(stressed)
-    best = dossier.candidates[0]
+    case = read_case(stressed)
+    best = case.candidates[0]
     standing = best.standing.model_copy(
         update={"delta_vs_baseline": delta, "delta_stderr": stderr, "pairs": 2}
     )
     first = best.model_copy(update={"standing": standing})
-    risks = risks_of(replace(dossier, candidates=(first, *dossier.candidates[1:])))
+    risks = risks_of(replace(case, candidates=(first, *case.candidates[1:])))
     assert ("not shown to be better" in risks) == is_doubted
 
 
@@ -475,7 +475,7 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
 ) -> None:
     found = fidelity([float(n) for n in range(len(long))], long)
     test = RankingTest(steps=1000, n=len(long), nonfinite=0, left_out=0, fidelity=found)
-    risks = risks_of(replace(read_dossier(stressed), ranking_test=test))
+    risks = risks_of(replace(read_case(stressed), ranking_test=test))
     for words in ("was not measured", "cannot be told from chance"):
         assert (words in risks) == (words == said)
 
@@ -527,14 +527,14 @@ def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
     assert "starts the head" not in " ".join(plan_of(campaign).risks)
 
 
-def risks_of(dossier: Dossier) -> str:
+def risks_of(case: LaunchCase) -> str:
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
-    return " ".join(make_handoff(dossier, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
+    return " ".join(make_handoff(case, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
 
 
 def test_on_a_single_gpu_nothing_is_compared_with_itself(stressed: Path, tmp_path: Path) -> None:
     plan = make_handoff(
-        read_dossier(stressed),
+        read_case(stressed),
         load_target("llama-1b"),
         Cluster(nodes=1, gpus=1, gpu=GPUS["h100"]),
         WISHES,

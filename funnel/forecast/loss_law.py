@@ -46,7 +46,7 @@ LAST_BINS = 4
 COVERAGE = 0.95
 
 
-class LossFall(Frozen):
+class LossLaw(Frozen):
     """The law and its doubts, in nats a token of the runs' own tokenizer."""
 
     floor: NonNegative
@@ -72,10 +72,10 @@ class LossFall(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class FallBand:
+class LawBand:
     """A law, and the laws that the data could as well have given."""
 
-    fall: LossFall
+    fall: LossLaw
     replicates: PowerLaws
     factors: Array
     """Each replicate's own run-to-run factor."""
@@ -94,9 +94,9 @@ class FallBand:
         return low_N / widening_N, middle_N, np.minimum(high_N * widening_N, ceiling)
 
 
-def fit_fall(
+def fit_loss_law(
     curves: Sequence[Sequence[CurvePoint]], *, warmup: int, run_sd: float, seed: int
-) -> FallBand:
+) -> LawBand:
     """The law of one config's long runs.
 
     :param curves: one a run, all of the same length.
@@ -109,7 +109,7 @@ def fit_fall(
     fitted_N = law.at(bins.tokens)[0]
     generator = np.random.default_rng(seed)
     loss_RN = _resampled(bins, fitted_N, generator)
-    fall = LossFall(
+    fall = LossLaw(
         floor=float(law.floors[0]),
         amplitude=float(law.amplitudes[0]),
         exponent=float(law.exponents[0]),
@@ -122,7 +122,7 @@ def fit_fall(
         drift_per_doubling=_drift(bins),
         run_sd=run_sd,
     )
-    return FallBand(
+    return LawBand(
         fall=fall,
         replicates=fit_power_laws(bins.tokens, loss_RN, bins.weights),
         factors=np.exp(generator.normal(0.0, run_sd, REPLICATES)),

@@ -57,7 +57,7 @@ class Search(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class Dossier:
+class LaunchCase:
     """Everything that the launch plan argues from."""
 
     directory: Path
@@ -96,8 +96,8 @@ class Dossier:
         return curves
 
 
-def read_dossier(directory: Path, *, top: int = 10) -> Dossier:
-    """The dossier of the campaign in this directory.
+def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
+    """What the campaign in this directory has to say for its candidates.
 
     :raises HandoffError: where it has no finished stress test, or none that left a config standing.
     """
@@ -116,7 +116,7 @@ def read_dossier(directory: Path, *, top: int = 10) -> Dossier:
     runs = gather(count.stress, ended.steps)
     ranked = ranking.top(evidence, len(evidence.configs))
     noise = Noise.of(evidence.tally)
-    return Dossier(
+    return LaunchCase(
         directory=directory,
         row=first,
         search=_search(evidence, count, noise, runs),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import HandoffError
-from funnel.plan.dossier import read_dossier
+from funnel.plan.case import read_case
 from tests.support.configs import config
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
@@ -16,23 +16,23 @@ CONFIGS = [config(lr=lr) for lr in (2e-3, 5e-4)]
 
 
 def test_it_counts_what_the_campaign_did(stressed: Path) -> None:
-    dossier = read_dossier(stressed)
-    assert (dossier.search.iterations, dossier.search.configs, dossier.search.trials) == (3, 4, 5)
-    assert dossier.search.kept == 1
-    assert dossier.search.stressed == 3
-    assert [candidate.config.lr for candidate in dossier.candidates] == [2e-3, 1.5e-3, 8e-4]
-    assert dossier.candidates[0].horizon_steps == 1000
-    assert [len(curve) for curve in dossier.curves(dossier.candidates[0])] == [1000, 1000]
+    case = read_case(stressed)
+    assert (case.search.iterations, case.search.configs, case.search.trials) == (3, 4, 5)
+    assert case.search.kept == 1
+    assert case.search.stressed == 3
+    assert [candidate.config.lr for candidate in case.candidates] == [2e-3, 1.5e-3, 8e-4]
+    assert case.candidates[0].horizon_steps == 1000
+    assert [len(curve) for curve in case.curves(case.candidates[0])] == [1000, 1000]
     # The finalist's standard error is of a mean of two.
-    assert dossier.run_sd == pytest.approx(0.01 * 2**0.5 / 2.212)
-    assert dossier.ranking_test is None
+    assert case.run_sd == pytest.approx(0.01 * 2**0.5 / 2.212)
+    assert case.ranking_test is None
 
 
 def test_long_runs_of_one_seed_borrow_the_noise_of_short_ones(tmp_path: Path) -> None:
-    dossier = read_dossier(stressed_campaign(tmp_path, CONFIGS, seeds=1))
-    assert dossier.candidates[0].standing.stderr is None
-    assert dossier.search.sigma_bpb is not None
-    assert dossier.run_sd == pytest.approx(dossier.search.sigma_bpb / dossier.ranked[0].mean_bpb)
+    case = read_case(stressed_campaign(tmp_path, CONFIGS, seeds=1))
+    assert case.candidates[0].standing.stderr is None
+    assert case.search.sigma_bpb is not None
+    assert case.run_sd == pytest.approx(case.search.sigma_bpb / case.ranked[0].mean_bpb)
 
 
 def test_the_latest_stress_test_counts(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_latest_stress_test_counts(tmp_path: Path) -> None:
     later = FinalistsRow.model_validate(last | {"finalists": last["finalists"][1:]})
     with journal.open("a") as file:
         file.write(dump_row(later) + "\n")
-    assert [c.config.lr for c in read_dossier(tmp_path).candidates] == [5e-4]
+    assert [c.config.lr for c in read_case(tmp_path).candidates] == [5e-4]
 
 
 def test_without_a_stress_test_it_says_what_to_run(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_without_a_stress_test_it_says_what_to_run(tmp_path: Path) -> None:
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(line for line in lines if '"finalists"' not in line[:20]))
     with pytest.raises(HandoffError, match="run: autoresearch stress --campaign"):
-        read_dossier(tmp_path)
+        read_case(tmp_path)
 
 
 def test_where_nothing_survived_there_is_nothing_to_launch(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_where_nothing_survived_there_is_nothing_to_launch(tmp_path: Path) -> No
     with journal.open("a") as file:
         file.write(dump_row(none) + "\n")
     with pytest.raises(HandoffError, match="nothing to launch"):
-        read_dossier(tmp_path)
+        read_case(tmp_path)
 
 
 def test_a_curve_that_is_gone_is_named(tmp_path: Path) -> None:
-    dossier = read_dossier(stressed_campaign(tmp_path, CONFIGS))
-    gone = dossier.candidates[0].trial_ids[1]
+    case = read_case(stressed_campaign(tmp_path, CONFIGS))
+    gone = case.candidates[0].trial_ids[1]
     (tmp_path / "trials" / gone / "curve.jsonl").unlink()
     with pytest.raises(HandoffError, match=rf"{gone} is missing or empty"):
-        dossier.curves(dossier.candidates[0])
+        case.curves(case.candidates[0])

@@ -14,7 +14,7 @@ class Text(Frozen):
     """Of UTF-8, mean; None where nobody said."""
 
 
-class Sides(Frozen):
+class BothRuns(Frozen):
     """The two runs, and what parts them; what a forecast says of itself."""
 
     target: str
@@ -34,7 +34,7 @@ class Sides(Frozen):
     """What 24 hours train on at the stated utilisation."""
 
 
-class PlannedSides(Sides):
+class PlannedRuns(BothRuns):
     """With what of the target's schedule shapes a forecast, and is in the plan's recipe."""
 
     warmup_steps: NonNegativeInt

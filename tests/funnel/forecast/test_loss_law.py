@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.fall import FallBand, fit_fall
+from funnel.forecast.loss_law import LawBand, fit_loss_law
 from tests.support.configs import config
 from tests.support.stressed import curve, law
 
@@ -14,14 +14,14 @@ SEEN = np.geomspace(60, 480, 8) * OF.tokens_per_step
 BEYOND = np.geomspace(4, 64, 5) * 500 * OF.tokens_per_step
 
 
-def band(seed: int, *, runs: int = 2, level_sd: float = 0.01, noise: float = 0.1) -> FallBand:
+def band(seed: int, *, runs: int = 2, level_sd: float = 0.01, noise: float = 0.1) -> LawBand:
     curves = [
         curve(OF, TRUE, seed=10 * seed + run, level_sd=level_sd, noise=noise) for run in range(runs)
     ]
-    return fit_fall(curves, warmup=OF.lr_warmup, run_sd=level_sd, seed=0)
+    return fit_loss_law(curves, warmup=OF.lr_warmup, run_sd=level_sd, seed=0)
 
 
-def share_inside(of: FallBand, tokens: np.ndarray) -> float:
+def share_inside(of: LawBand, tokens: np.ndarray) -> float:
     low, _, high = of.quantiles(tokens)
     truth = np.array([TRUE(t) for t in tokens])
     return float(((low <= truth) & (truth <= high)).mean())
@@ -87,11 +87,11 @@ def test_what_annealing_gains_is_not_taken_for_the_recipes_progress() -> None:
             ]
             for one in curves
         ]
-        found = fit_fall(annealed, warmup=OF.lr_warmup, run_sd=0.01, seed=0)
+        found = fit_loss_law(annealed, warmup=OF.lr_warmup, run_sd=0.01, seed=0)
         inside.append(share_inside(found, BEYOND))
     assert np.mean(inside) > 0.9
 
 
 def test_a_curve_too_short_for_a_law_is_refused() -> None:
     with pytest.raises(HandoffError, match="autoresearch stress --steps 1000"):
-        fit_fall([curve(OF, TRUE, steps=25)], warmup=10, run_sd=0.01, seed=0)
+        fit_loss_law([curve(OF, TRUE, steps=25)], warmup=10, run_sd=0.01, seed=0)
