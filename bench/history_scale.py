@@ -32,7 +32,7 @@ GOAL_TOP_MS = 200.0
 _RESUME = """
 import sys, time
 from pathlib import Path
-from trajectory.history import History
+from trajectory.history.store import History
 from trajectory.journal import Journal
 journal, where = Path(sys.argv[1]), Path(sys.argv[2])
 began = time.perf_counter()
@@ -43,7 +43,7 @@ with Journal(journal), History.open(where, journal) as history:
 _TOP = """
 import sys, time
 from pathlib import Path
-from trajectory.history import History
+from trajectory.history.store import History
 journal, where = Path(sys.argv[1]), Path(sys.argv[2])
 began = time.perf_counter()
 with History.open(where, journal, readonly=True) as history:

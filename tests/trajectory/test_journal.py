@@ -287,7 +287,7 @@ FILL_AND_GO_ON = """
 import os, resource, sys
 from pathlib import Path
 from tests.support.rows import campaign_row, iteration_row
-from trainer.errors import MachineryError
+from autoresearch.errors import MachineryError
 from trajectory.journal import Journal, read_rows
 path, how = Path(sys.argv[1]), sys.argv[2]
 rows = [campaign_row()]

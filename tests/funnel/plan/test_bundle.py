@@ -90,7 +90,7 @@ def test_a_disk_that_refuses_leaves_the_old_one(tmp_path: Path) -> None:
 KILLED_AT_EVENT = """
 import os, signal, sys
 from pathlib import Path
-from agent.funnel.bundle import write_bundle
+from funnel.plan.bundle import write_bundle
 
 out, last = Path(sys.argv[1]), int(sys.argv[2])
 seen = 0

@@ -187,7 +187,7 @@ def test_a_reader_whose_journal_was_cut_behind_the_index_reads_the_journal(
 READ_UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
-from trajectory.history import History
+from trajectory.history.store import History
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 directory = Path(sys.argv[1])
@@ -266,7 +266,7 @@ LOOP = """
 import sys
 from pathlib import Path
 from tests.support.rows import Simulator
-from trajectory.history import History
+from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
 directory = Path(sys.argv[1])
