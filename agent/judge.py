@@ -53,9 +53,9 @@ class Rules:
     max_runs: int = 4
     """Most common seeds of a race."""
 
-    def early_bar(self, _pairs: int) -> float:
-        """Standard errors that keep a candidate before the race's last pair, from the second on."""
-        return max(Z_OBVIOUS, self.z_keep)
+    def keeps_early(self, z: float, pairs: int) -> bool:
+        """Whether a gain of so many standard errors wins the race before its last pair."""
+        return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def assess(
     action: Literal["keep", "discard", "race"]
     if pairs >= rules.max_runs:
         action = "keep" if z >= rules.z_keep and delta < 0 else "discard"
-    elif pairs >= 2 and z >= rules.early_bar(pairs):
+    elif rules.keeps_early(z, pairs):
         action = "keep"
     elif pairs == 1:
         action = "discard" if delta > rules.first_drop * noise.sigma_d else "race"

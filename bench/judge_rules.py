@@ -27,9 +27,9 @@ FRESH_SEEDS = 4
 class OBrienFleming(Rules):
     """Keeps early at ``z_keep sqrt(max_runs / pairs)`` (Biometrics 35, 1979)."""
 
-    def early_bar(self, pairs: int) -> float:
-        """Falls to z_keep at the last pair."""
-        return self.z_keep * math.sqrt(self.max_runs / pairs)
+    def keeps_early(self, z: float, pairs: int) -> bool:
+        """The bar falls to z_keep at the last pair."""
+        return pairs >= 2 and z >= self.z_keep * math.sqrt(self.max_runs / pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from statistics import NormalDist
 from typing import Protocol, Self
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
@@ -154,7 +152,8 @@ def rank(
 
     Without a population, a config's mean stands for itself; without noise, there are no intervals.
     """
-    measured = [(entry, believed(entry, noise, population)) for entry in _contenders(entries, k)]
+    contenders = _contenders(entries, k, baseline)
+    measured = [(entry, believed(entry, noise, population, baseline)) for entry in contenders]
     measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
     ranked = []
     for entry, posterior in measured[:k]:
@@ -165,13 +164,15 @@ def rank(
     return ranked
 
 
-def _contenders(entries: Iterable[ConfigEvidence], k: int) -> list[ConfigEvidence]:
+def _contenders(
+    entries: Iterable[ConfigEvidence], k: int, baseline: ConfigEvidence | None
+) -> list[ConfigEvidence]:
     """All that could be among the k best: of configs measured on the same seeds, the posterior
-    means are in the order of the means."""
-    alike: dict[frozenset[int], list[ConfigEvidence]] = defaultdict(list)
+    means are in the order of the means; but for the baseline, which is not shrunk."""
+    alike: dict[tuple[frozenset[int], bool], list[ConfigEvidence]] = defaultdict(list)
     for entry in entries:
         if entry.n:
-            alike[frozenset(entry.scores)].append(entry)
+            alike[frozenset(entry.scores), entry is baseline].append(entry)
     return [
         entry
         for group in alike.values()
@@ -179,13 +180,35 @@ def _contenders(entries: Iterable[ConfigEvidence], k: int) -> list[ConfigEvidenc
     ]
 
 
-def believed(entry: Measured, noise: RunNoise | None, population: Population | None) -> Posterior:
-    """What a measured config scores; an infinite sd while the noise is unknown."""
+def believed(
+    entry: Measured,
+    noise: RunNoise | None,
+    population: Population | None,
+    baseline: Measured | None,
+) -> Posterior:
+    """What a measured config scores; an infinite sd while the noise is unknown.
+
+    The baseline's spread is its own here as in :func:`difference`, so that the two agree.
+    """
     if population is not None:
-        return population.posterior(entry)
+        return population.baseline(entry) if entry is baseline else population.posterior(entry)
     if noise is not None:
-        return Posterior(entry.mean, noise.sigma / math.sqrt(entry.n), noise.dof)
-    return Posterior(entry.mean, math.inf, 1)
+        return Posterior(entry.mean, ((noise.sigma**2 / entry.n, noise.dof),))
+    return Posterior(entry.mean, ((math.inf, 1),))
+
+
+def baseline_run(
+    baseline: Measured, noise: RunNoise | None, population: Population | None
+) -> float | None:
+    """Half the width about the baseline's mean in which 95 of 100 of its single runs would fall;
+    None while the noise is unknown."""
+    if population is not None:
+        variance, dof = population.baseline_spread(baseline)
+    elif noise is not None:
+        variance, dof = noise.sigma**2, noise.dof
+    else:
+        return None
+    return Posterior(0.0, ((variance, dof),)).half_interval(LEVEL)
 
 
 def difference(
@@ -196,15 +219,15 @@ def difference(
         return population.difference(entry, baseline)
     delta = entry.mean - baseline.mean
     if noise is None:
-        return Posterior(delta, math.inf, 1)
-    return Posterior(delta, noise.sigma * math.sqrt(1 / entry.n + 1 / baseline.n), noise.dof)
+        return Posterior(delta, ((math.inf, 1),))
+    return Posterior(delta, ((noise.sigma**2 * (1 / entry.n + 1 / baseline.n), noise.dof),))
 
 
 def interval(posterior: Posterior) -> tuple[float, float] | None:
     """Its 95 % interval; None where the noise is unknown."""
     if not math.isfinite(posterior.sd):
         return None
-    half = student_t((1 + LEVEL) / 2, posterior.dof) * posterior.sd
+    half = posterior.half_interval(LEVEL)
     return posterior.mean - half, posterior.mean + half
 
 
@@ -238,36 +261,3 @@ def _ranked(
         train_s=entry.train_s,
         params=entry.params,
     )
-
-
-@cache
-def student_t(p: float, dof: int) -> float:
-    """The p-quantile, 0.5 < p < 1, of Student's t distribution.
-
-    Exact for one and two degrees of freedom; above, found by halving between bounds on the exact
-    distribution function for integer degrees (Abramowitz and Stegun 26.7.3 and 26.7.4).
-    """
-    if dof > 1000:  # within 1e-3 of the normal
-        return NormalDist().inv_cdf(p)
-    low, high = 0.0, 1.0
-    while _t_cdf(high, dof) < p:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_cdf(middle, dof) < p else (low, middle)
-    return (low + high) / 2
-
-
-def _t_cdf(t: float, dof: int) -> float:
-    angle = math.atan(t / math.sqrt(dof))
-    cosine_squared = math.cos(angle) ** 2
-    odd = dof % 2
-    term, series = 1.0, 1.0 if dof > 1 else 0.0
-    for j in range(2 + odd, dof - 1, 2):
-        term *= (j - 1) / j * cosine_squared
-        series += term
-    if odd:
-        within = 2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * series)
-    else:
-        within = math.sin(angle) * series
-    return 0.5 + within / 2

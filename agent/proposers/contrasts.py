@@ -1,6 +1,9 @@
 """What is known of one config against another, and of one value of a knob against another.
 
-Only common seeds are compared where there are any, for what a seed does to both cancels. A knob's
+Only common seeds are compared where there are any. What a seed does to both cancels in parent and
+child, and need not in configs that are further apart: so the spread of a difference is the pair's
+own, from that of unpaired runs as far as a few pairs cannot tell, and never the one pooled over
+races, which are all of parent and child. A knob's
 effect is read only from pairs of configs that differ in nothing else: the mean over all configs
 that had a value says more about what else they had.
 """
@@ -16,7 +19,7 @@ from statistics import fmean
 from agent.menu.files import ProxyMenu
 from autoresearch.values import Scalar
 from trajectory.evidence import ConfigEvidence
-from trajectory.ranking import Noise
+from trajectory.ranking import RACE_PRIOR_DOF, Noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,22 @@ def contrast(
     common = sorted(entry.scores.keys() & other.scores.keys())
     if common:
         delta = fmean(entry.scores[seed] - other.scores[seed] for seed in common)
-        stderr = noise.sigma_d / math.sqrt(len(common)) if noise else None
-        return Contrast(delta, stderr, len(common))
+        return Contrast(delta, _paired_stderr(entry, other, common, noise), len(common))
     stderr = noise.sigma * math.sqrt(1 / entry.n + 1 / other.n) if noise else None
     return Contrast(entry.mean - other.mean, stderr, 0)
+
+
+def _paired_stderr(
+    entry: ConfigEvidence, other: ConfigEvidence, common: Sequence[int], noise: Noise | None
+) -> float | None:
+    """The variance of unpaired runs weighs as much as RACE_PRIOR_DOF degrees of freedom."""
+    if noise is None:
+        return None
+    differences = [entry.scores[seed] - other.scores[seed] for seed in common]
+    mean, pairs = fmean(differences), len(differences)
+    squares = math.fsum((each - mean) ** 2 for each in differences)
+    spread = (RACE_PRIOR_DOF * 2 * noise.sigma**2 + squares) / (RACE_PRIOR_DOF + pairs - 1)
+    return math.sqrt(spread / pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,7 @@ def effects(
                 known.setdefault((before, after), []).append(measured)
     return {
         name: sorted(
-            (Effect(*values, _pooled(each, noise)) for values, each in seen[name].items()),
+            (Effect(*values, _pooled(each)) for values, each in seen[name].items()),
             key=lambda effect: (-effect.contrast.pairs, -effect.contrast.weight),
         )
         for name in names
@@ -110,7 +125,9 @@ def _steps(
             yield getattr(anchor.config, name), getattr(entry.config, name), measured
 
 
-def _pooled(contrasts: Sequence[Contrast], noise: Noise | None) -> Contrast:
+def _pooled(contrasts: Sequence[Contrast]) -> Contrast:
+    """Their mean, weighed by pairs."""
     pairs = sum(each.pairs for each in contrasts)
     delta = sum(each.delta * each.pairs for each in contrasts) / pairs
-    return Contrast(delta, noise.sigma_d / math.sqrt(pairs) if noise else None, pairs)
+    known = [each.pairs * each.stderr for each in contrasts if each.stderr is not None]
+    return Contrast(delta, math.hypot(*known) / pairs if known else None, pairs)

@@ -177,10 +177,11 @@ def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
     if best.stderr is None:
         yield "the noise of long runs is unknown: stress them with --seeds 2"
     lead, doubt = best.delta_vs_baseline, best.delta_stderr
+    known = "" if doubt is None else f" ± {doubt:.4f} (one standard error)"
     if lead is not None and (lead >= 0 or (doubt is not None and -lead < 2 * doubt)):
         yield (
             f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
-            f"{'' if doubt is None else f' ± {doubt:.4f}'}: it is not shown to be better"
+            f"{known}: it is not shown to be better"
         )
     test = case.ranking_test
     if test is None or test.fidelity is None:

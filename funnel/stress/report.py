@@ -187,7 +187,7 @@ class StressReport:
     def _legend(self) -> str:
         text = (
             f"val_bpb after {self.work.plan.steps} steps, lower is better, on seeds that chose "
-            "nothing; the verdict is the worst of n runs"
+            "nothing, ± one standard error; the verdict is the worst of n runs"
         )
         if self.noise.sigma_run is None:
             return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"

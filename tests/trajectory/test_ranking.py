@@ -7,9 +7,12 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import fmean
+from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.configs import config
 from tests.support.rows import (
@@ -23,10 +26,13 @@ from tests.support.rows import (
 )
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
-from trajectory.ranking import Noise, Ranked, rank, student_t, top
+from trajectory.journal import read_rows
+from trajectory.ranking import Noise, Ranked, interval, population_of, rank, top
 from trajectory.rows import Row
+from trajectory.statistics import crossed_effects
 from trajectory.statistics.exact import ExactSum
-from trajectory.statistics.population import MIN_CONFIGS, Population
+from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
+from trajectory.statistics.student import student_t
 
 SIGMA = 0.056
 ANY = config()
@@ -293,24 +299,53 @@ def test_costs_are_those_of_every_run() -> None:
     assert line.params == 918_528
 
 
-@pytest.mark.parametrize(
-    ("dof", "expected"),
-    [
-        (1, 12.706205),
-        (2, 4.302653),
-        (3, 3.182446),
-        (4, 2.776445),
-        (5, 2.570582),
-        (10, 2.228139),
-        (29, 2.045230),
-        (30, 2.042272),
-        (120, 1.979930),
-        (1000, 1.962339),
-        (10**9, 1.959964),
-    ],
-)
-def test_student_t_is_that_of_the_tables(dof: int, expected: float) -> None:
-    assert student_t(0.975, dof) == pytest.approx(expected, abs=1e-6)
+def test_degrees_of_freedom_are_not_cut_to_whole_numbers() -> None:
+    """They would jump where a variance moves by next to nothing, and the interval with them."""
+    posterior = Posterior(0.0, ((1.0, 4.0), (1.0, 9.0)))
+    dof = 2**2 / (1 / 4 + 1 / 9)
+    assert dof % 1 > 0.05
+    ends = interval(posterior)
+    assert ends is not None
+    assert ends[1] == pytest.approx(student_t(0.975, dof) * math.sqrt(2))
+
+
+@given(own=st.floats(0, 10), more=st.floats(0, 10), dof=st.floats(1, 200), others=st.floats(1, 200))
+def test_what_is_measured_less_never_looks_surer(
+    own: float, more: float, dof: float, others: float
+) -> None:
+    one, other = (
+        Posterior(0.0, ((own + extra, dof), (1.0, others), (0.3, 3.0))).half_interval(0.95)
+        for extra in (0.0, more)
+    )
+    assert other >= one * (1 - 1e-9)
+
+
+def test_the_baseline_s_interval_is_its_own_and_no_difference_to_it_is_surer() -> None:
+    simulated = simulate(11)
+    lines = {line.config_hash: line for line in top(simulated.evidence, 1000)}
+    scores = list(simulated.evidence.configs["0"].scores.values())
+    baseline = lines.pop("0")
+    assert baseline.hi_bpb is not None
+    half = baseline.hi_bpb - baseline.posterior_bpb
+    assert half >= student_t(0.975, 4) * stdev(scores) / math.sqrt(5) * (1 - 1e-9)
+    for line in lines.values():
+        assert line.delta_hi is not None
+        assert line.delta_vs_baseline == pytest.approx(line.posterior_bpb - baseline.posterior_bpb)
+        assert line.delta_hi - line.delta_vs_baseline >= student_t(0.975, 4) * stdev(
+            scores
+        ) / math.sqrt(5) * (1 - 1e-9)
+
+
+def test_the_demo_has_the_slope_that_is_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Path(__file__).parents[2] / "docs" / "demo" / "trajectory.jsonl"
+    evidence = Evidence(read_rows(journal))
+    slopes = []
+    for sd in (crossed_effects.SLOPE_SD, 1000.0):
+        monkeypatch.setattr(crossed_effects, "SLOPE_SD", sd)
+        population = population_of(evidence, Noise.of(evidence.tally))
+        assert population is not None
+        slopes.append(population.fit_.slope)
+    assert slopes == [pytest.approx(4.2, abs=0.05), pytest.approx(7.3, abs=0.05)]
 
 
 def test_noise_counts_races_once_there_are_any() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Self
 
@@ -97,7 +98,7 @@ class ForeignRanked(Frozen):
     """The 95 % interval of the difference lies below zero."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Standings:
     """Every config of another tool's campaign, in the order first seen, and the noise."""
 
@@ -129,14 +130,22 @@ class Standings:
         """The measured baseline, where the source names one."""
         return next((one for one in self.configs.values() if one.is_baseline and one.n), None)
 
+    @cached_property
+    def population(self) -> Population | None:
+        """Of all measured configs but the baseline; None while the noise is unknown."""
+        if self.noise is None:
+            return None
+        baseline = self.baseline
+        others = [one for one in self.configs.values() if one.n and one is not baseline]
+        return Population.fit(others, self.noise.sigma, seeds_known=False)
+
     def top(self, k: int) -> list[ForeignRanked]:
         """The ``k`` best by posterior mean, best first."""
         measured = [config for config in self.configs.values() if config.n]
-        population = None
-        if self.noise is not None:
-            others = [config for config in measured if config is not self.baseline]
-            population = Population.fit(others, self.noise.sigma, seeds_known=False)
-        ranked = [(config, believed(config, self.noise, population)) for config in measured]
+        population = self.population
+        ranked = [
+            (config, believed(config, self.noise, population, self.baseline)) for config in measured
+        ]
         ranked.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
         return [self._ranked(config, posterior, population) for config, posterior in ranked[:k]]
 

@@ -14,15 +14,15 @@ from autoresearch.values import Scalar
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignRanked, Standings
+from trajectory.ranking import baseline_run
 from trajectory.report.coverage import Stops, coverage
 from trajectory.report.details import Change, DetailBook, Details, cell
 from trajectory.report.effects import effects
 from trajectory.report.findings import About, Best, Findings
 from trajectory.report.importance import importances
 from trajectory.report.knob_domain import MAX_VALUES, KnobDomain
-from trajectory.report.progress import Progress, Step, point
+from trajectory.report.progress import Progress, Step, baseline_estimate, point
 from trajectory.report.samples import Sample
-from trajectory.report.statistics import of_runs, t_quantile
 from trajectory.report.text import label, shown
 from trajectory.report.turns import Outcome, Spent, Turn
 
@@ -165,7 +165,7 @@ def _progress(
     standings: Standings,
     ranked: Iterable[ForeignRanked],
 ) -> Progress:
-    noise, baseline = standings.noise, standings.baseline
+    noise, baseline, population = standings.noise, standings.baseline, standings.population
     believed = {entry.config_key: entry.posterior for entry in ranked}
     reigns = [(0, baseline.key)] if baseline else []
     reigns += [(run.iter, key) for run in runs if run.action == "keep" and (key := run.config_key)]
@@ -178,8 +178,8 @@ def _progress(
             for (first, key), end in zip(reigns, ends, strict=True)
             if key in believed
         ),
-        baseline=of_runs(baseline.mean, baseline.n, noise) if baseline else None,
-        one_run_half=t_quantile(noise.dof) * noise.sigma if noise else None,
+        baseline=baseline_estimate(baseline, noise, population) if baseline else None,
+        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
     )
 
 

@@ -9,8 +9,9 @@ from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked
 from trajectory.report.digest import Digest
-from trajectory.report.statistics import Estimate, RunNoise, of_runs, t_quantile
+from trajectory.report.statistics import Estimate, RunNoise, of_runs
 from trajectory.report.turns import Outcome, Turn
+from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population
 
 
@@ -46,9 +47,10 @@ class Progress:
     points: tuple[Point, ...]
     steps: tuple[Step, ...]
     baseline: Estimate | None
-    """Mean over its seeds, with the interval of the mean."""
+    """As believed, with its 95 % interval: what ``top`` says of it."""
     one_run_half: float | None
-    """Half the band in which 95 of 100 single runs of the baseline would fall."""
+    """Half the band about the baseline in which 95 of 100 of its single runs would fall, from its
+    own spread."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,24 @@ class Standings:
 
 def progress(digest: Digest, standings: Standings) -> Progress:
     """Of all iterations so far."""
-    noise = standings.noise
+    noise, population = standings.noise, standings.population
     entry = digest.evidence.configs.get(digest.evidence.baseline_hash or "")
-    measured = entry is not None and entry.n
+    baseline = entry if entry is not None and entry.n else None
     return Progress(
         points=tuple(point(turn, noise) for turn in digest.turns),
         steps=tuple(_steps(digest, standings)),
-        baseline=of_runs(entry.mean, entry.n, noise) if entry and measured else None,
-        one_run_half=t_quantile(noise.dof) * noise.sigma if noise else None,
+        baseline=baseline_estimate(baseline, noise, population) if baseline else None,
+        one_run_half=ranking.baseline_run(baseline, noise, population) if baseline else None,
     )
+
+
+def baseline_estimate(
+    baseline: Measured, noise: RunNoise | None, population: Population | None
+) -> Estimate:
+    """What the ranking says of the baseline."""
+    posterior = ranking.believed(baseline, noise, population, baseline)
+    lo, hi = ranking.interval(posterior) or (None, None)
+    return Estimate(posterior.mean, lo, hi, baseline.n)
 
 
 def point(turn: Turn, noise: RunNoise | None) -> Point:

@@ -9,7 +9,7 @@ from functools import cache
 from statistics import NormalDist, fmean, stdev
 from typing import Protocol
 
-from trajectory.ranking import student_t
+from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
 """Of every interval in a report."""

@@ -9,8 +9,10 @@ The difference to the baseline is the believed score less the baseline's mean, e
 taken out of both. The baseline was not chosen by its score, so it is not shrunk; its spread is its
 own. Whether a seed did to the baseline what it does to today's recipes cannot be told from five
 runs (in one campaign measured afresh, none of it was left after seven keeps), so the larger of the
-paired variance and the unpaired counts. Intervals are Student's t, the degrees of freedom
-after Satterthwaite (1946); bench/judge_honesty.py measures how many of them hold.
+paired variance and the unpaired counts. What is said of the baseline by itself has the same spread
+(:meth:`Population.baseline`): beside it no difference to it can look surer than it is. Intervals
+are Student's t, the degrees of freedom after Satterthwaite (1946), and never narrower than without
+one of their parts; bench/judge_honesty.py measures how many of them hold.
 
 Only sensible recipes belong to the population. So the members are found first: from the shortest
 half of the means outwards, to a fixed point, all that lie under CUTOFF_SD sd above it (and all
@@ -22,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, variance
 from typing import Self
 
@@ -29,6 +32,7 @@ import numpy as np
 
 from trajectory.statistics.crossed_effects import Fit, Measured, Runs, take_apart
 from trajectory.statistics.prior_shape import Floats
+from trajectory.statistics.student import student_t
 
 CUTOFF_SD = 3.0
 MIN_CONFIGS = 8
@@ -46,17 +50,30 @@ class Posterior:
     """What a config is believed to score, or to differ by, on average over all seeds there are."""
 
     mean: float
-    sd: float
-    dof: int
-    """Degrees of freedom behind ``sd``, for Student's t."""
+    parts: tuple[tuple[float, float], ...]
+    """Independent parts of its variance, each with its degrees of freedom."""
 
-    @classmethod
-    def of(cls, mean: float, *parts: tuple[float, float]) -> Self:
-        """From independent parts of its variance, each with its degrees of freedom."""
-        total = sum(part for part, _ in parts)
-        scatter = sum(part**2 / dof for part, dof in parts)
-        dof = total**2 / scatter if scatter > 0 else min(dof for _, dof in parts)
-        return cls(mean, math.sqrt(total), max(1, int(dof)))
+    @property
+    def sd(self) -> float:
+        """Infinite where the noise is unknown."""
+        return math.sqrt(sum(part for part, _ in self.parts))
+
+    def half_interval(self, level: float) -> float:
+        """``sd`` times Student's t, and no less than without some of the parts.
+
+        Satterthwaite's degrees of freedom grow with a part that is better known than the rest, and
+        t falls by more than the sd rises: a config measured once would look surer than one
+        measured four times.
+        """
+        p, half = (1 + level) / 2, 0.0
+        for size in range(len(self.parts), 0, -1):
+            for parts in combinations(self.parts, size):
+                total = sum(part for part, _ in parts)
+                least = min(dof for _, dof in parts)
+                if total > 0 and student_t(p, least) * math.sqrt(total) > half:
+                    dof = total**2 / sum(part**2 / dof for part, dof in parts)
+                    half = max(half, student_t(p, dof) * math.sqrt(total))
+        return half
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +125,40 @@ class Population:
     def posterior(self, entry: Measured) -> Posterior:
         """Of a measured config; what is no member of the population is not shrunk."""
         mean, own, k = self._own(entry)
-        return Posterior.of(mean, (own, self.fit_.dof), self._frame(k))
+        return Posterior(mean, ((own, self.fit_.dof), self._frame(k)))
+
+    def baseline(self, entry: Measured) -> Posterior:
+        """Of the measured baseline: it was not chosen by its score, so it is not shrunk."""
+        mean, part = self._baseline(entry)
+        return Posterior(mean, (part, self._frame(self._k(entry.mean))))
 
     def difference(self, entry: Measured, baseline: Measured) -> Posterior:
         """From the measured baseline; negative is better."""
         mean, own, k = self._own(entry)
-        k0 = self._k(baseline.mean)
-        n0 = baseline.n
-        plain = list(baseline.scores.values())
-        paired = [
-            score - k0 * self.seeds.get(seed, (0.0, 0.0))[0]
-            for seed, score in baseline.scores.items()
-        ]
+        mean_0, part_0 = self._baseline(baseline)
+        frame = self._frame(abs(k - self._k(baseline.mean)))
+        return Posterior(mean - mean_0, ((own, self.fit_.dof), part_0, frame))
+
+    def baseline_spread(self, baseline: Measured) -> tuple[float, float]:
+        """The variance of one run of the baseline, and its degrees of freedom: its own, paired or
+        unpaired, where it was run twice, and that of a recipe that scores as it does elsewhere."""
+        if baseline.n > 1:
+            plain = list(baseline.scores.values())
+            return max(variance(self._unseeded(baseline)), variance(plain)), baseline.n - 1
         fit = self.fit_
-        spread, dof = k0**2 * (fit.sigma2 + fit.phi2), fit.dof
-        if n0 > 1:
-            spread, dof = max(variance(paired), variance(plain)), n0 - 1
-        frame, frame_dof = self._frame(abs(k - k0))
-        return Posterior.of(
-            mean - fmean(paired), (own, fit.dof), (spread / n0, dof), (frame, frame_dof)
-        )
+        return self._k(baseline.mean) ** 2 * (fit.sigma2 + fit.phi2), fit.dof
+
+    def _baseline(self, baseline: Measured) -> tuple[float, tuple[float, float]]:
+        """Its mean without its seeds' effects, that one's variance and degrees of freedom."""
+        spread, dof = self.baseline_spread(baseline)
+        return fmean(self._unseeded(baseline)), (spread / baseline.n, dof)
+
+    def _unseeded(self, entry: Measured) -> list[float]:
+        """Its scores, the seeds' effects taken out."""
+        k = self._k(entry.mean)
+        return [
+            score - k * self.seeds.get(seed, (0.0, 0.0))[0] for seed, score in entry.scores.items()
+        ]
 
     def _own(self, entry: Measured) -> tuple[float, float, float]:
         """Its believed score, that one's variance but for what all configs share, and its k."""

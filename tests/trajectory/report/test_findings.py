@@ -6,7 +6,7 @@ import math
 import random
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
 
@@ -25,12 +25,13 @@ from tests.support.rows import (
 )
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
-from trajectory.ranking import Noise, student_t, top
+from trajectory.ranking import Noise, top
 from trajectory.report.curves import MAX_POINTS, merged
 from trajectory.report.digest import read_digest
 from trajectory.report.importance import importances
 from trajectory.report.samples import Sample
 from trajectory.rows import Decision, EventRow, IterationRow, ProposerRecord, Row, Verdict
+from trajectory.statistics.student import student_t
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +82,22 @@ def test_the_staircase_stands_at_what_is_believed_now_not_at_the_lucky_score(
 
 def test_the_band_is_where_one_run_of_the_baseline_falls(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
-    scores = [row.trial.val_bpb for row in rows if row.kind == "baseline"]
-    noise = Noise.of(Evidence(rows).tally)
-    assert noise is not None
-    assert found.progress.baseline is not None
-    assert found.progress.baseline.value == pytest.approx(fmean(s for s in scores if s))
-    expected = student_t(0.975, noise.dof) * noise.sigma
-    assert found.progress.one_run_half == pytest.approx(expected)
+    scores = [s for row in rows if row.kind == "baseline" and (s := row.trial.val_bpb)]
+    assert found.progress.one_run_half is not None
+    assert found.progress.one_run_half >= student_t(0.975, len(scores) - 1) * stdev(scores) * 0.999
+
+
+def test_the_baseline_is_told_as_top_tells_it(tmp_path: Path, rows: list[Row]) -> None:
+    found = findings(tmp_path, rows)
+    ranked = top(Evidence(rows), 10_000)
+    line = next(entry for entry in ranked if entry.iter == 0)
+    told = found.progress.baseline
+    assert told is not None
+    assert (told.value, told.lo, told.hi) == (line.posterior_bpb, line.lo_bpb, line.hi_bpb)
+    for entry in ranked:
+        if entry.delta_hi is not None and entry.delta_vs_baseline is not None:
+            assert told.hi is not None
+            assert entry.delta_hi - entry.delta_vs_baseline > 0.9 * (told.hi - told.value)
 
 
 def test_the_best_are_those_of_top(tmp_path: Path, rows: list[Row]) -> None:

@@ -88,6 +88,13 @@ def test_no_caption_names_a_colour_that_only_one_scheme_has(tmp_path: Path) -> N
     assert not re.search("dark|black|white", "".join(captions))
 
 
+def test_what_a_plus_minus_is_stands_where_it_stands(tmp_path: Path) -> None:
+    found = findings(tmp_path / "campaign", stress_rows(simulated(60)), curve)
+    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
+    assert "against the baseline ± s.e." in page.split('<section id="long">')[1]
+    assert "± half its 95 % interval" in page.split('<section id="best">')[1].split("</section>")[0]
+
+
 def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
     report = write_report(found, tmp_path / "report")

@@ -225,7 +225,7 @@ def _words(progress: Progress, measure: str) -> str:
     kept = sum(point.outcome == "keep" for point in progress.points)
     words = f"{measure} of {len(progress.points)} iterations, {kept} of them kept."
     if progress.baseline:
-        words += f" The baseline's mean is {progress.baseline.value:.4f}."
+        words += f" The baseline is believed to score {progress.baseline.value:.4f}."
     if progress.steps:
         now = progress.steps[-1].believed
         words += f" The incumbent is now believed to score {now:.4f}."

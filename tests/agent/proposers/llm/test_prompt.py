@@ -137,7 +137,7 @@ def test_the_reference_the_baseline_and_the_noise() -> None:
     noise = Noise.of(memory.evidence.tally)
     assert noise is not None
     # On seed 0, the only one they share: 3.9 against 3.7512.
-    assert f"- baseline +149±{1000 * noise.sigma_d:.0f}: norm=layernorm lr=0.001\n" in text
+    assert f"- baseline +149±{1000 * noise.sigma * 2**0.5:.0f}: norm=layernorm lr=0.001\n" in text
     assert f"standard deviation of {1000 * noise.sigma:.0f};" in text
 
 
@@ -171,7 +171,10 @@ def test_lines_are_differences_from_the_reference() -> None:
         if entry is kept or not common or noise is None:
             continue
         delta = fmean(entry.scores[seed] - kept.scores[seed] for seed in common)
-        stderr = noise.sigma_d / len(common) ** 0.5
+        own = [entry.scores[seed] - kept.scores[seed] for seed in common]
+        squares = sum((each - delta) ** 2 for each in own)
+        spread = (4 * 2 * noise.sigma**2 + squares) / (4 + len(common) - 1)
+        stderr = (spread / len(common)) ** 0.5
         name = f"#{entry.iter}" if entry.iter else "baseline"
         assert f"- {name} {1000 * delta:+.0f}±{1000 * stderr:.0f}" in text
 
@@ -236,7 +239,7 @@ def test_a_knobs_effect_is_read_from_configs_that_are_alike_otherwise() -> None:
     section = user_text(memory).split("## What turning one knob did")[1]
     noise = Noise.of(memory.evidence.tally)
     assert noise is not None
-    once, twice = (1000 * noise.sigma_d / pairs**0.5 for pairs in (1, 2))
+    once, twice = (1000 * noise.sigma * (2 / pairs) ** 0.5 for pairs in (1, 2))
     # The baseline is 3.9 on seed 0: (-50 - 20) / 2 for the norm, (-400 - 370) / 2 for the rate.
     assert f"- norm: from layernorm: rmsnorm -35±{twice:.0f}\n" in section
     assert f"- lr: from 0.001: 0.006 -385±{twice:.0f}\n" in section
