@@ -1,1 +1,1 @@
-"""Proposers: sampler, random, llm, hybrid, scripted."""
+"""Proposers: sampler, random, llm, hybrid."""

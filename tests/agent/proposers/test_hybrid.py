@@ -14,10 +14,10 @@ from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.scripted import ScriptedProposer
 from autoresearch.values import Scalar
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
+from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
 from trajectory.rows import Attempt, ProposerRecord
 
