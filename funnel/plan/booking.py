@@ -73,11 +73,6 @@ class Schedule(Frozen):
     batch: PositiveInt
     """Sequences a step that divide by DP × micro-batch."""
 
-    @property
-    def batch_change(self) -> float:
-        """1 where the batch could be kept."""
-        return self.batch / self.batch_carried
-
 
 class Booking(Frozen):
     """The GPUs, and what the whole run takes on them: the same for every candidate."""

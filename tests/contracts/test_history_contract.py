@@ -125,8 +125,7 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
         with History.open(where, journal, readonly=readonly) as history:
             assert history.note is None
             assert history.campaign() == rows[0]
-            assert history.iteration_count() == 60
-            assert history.last_iteration() == iterations[-1]
+            assert history.position.tally.iterations == 60
             assert history.iterations() == iterations[::-1]
             assert history.iterations(limit=7) == iterations[:-8:-1]
             assert history.events() == events[::-1]
@@ -166,8 +165,7 @@ def test_nothing_yet(where: Address, journal: Path) -> None:
     for _ in range(2):
         with History.open(where, journal) as history:
             assert history.campaign() is None
-            assert history.last_iteration() is None
-            assert history.iteration_count() == 0
+            assert history.position.tally.iterations == 0
             assert (history.iterations(), history.events(), history.top(10)) == ([], [], [])
             assert history.evidence().configs == {}
             assert history.note is None
@@ -179,7 +177,7 @@ def test_opened_before_the_first_row_it_takes_that_too(where: Address, journal: 
         for row in Simulator(4).rows(5):
             record.append(row)
             history.add(row)
-        assert history.iteration_count() == 5
+        assert history.position.tally.iterations == 5
         assert history.campaign() is not None
 
 
@@ -251,7 +249,7 @@ def test_a_journal_with_another_past_is_indexed_anew(
             assert history.note is not None
             assert "have changed since" in history.note
         assert_equal(history.evidence(), Evidence(rows))
-        assert history.iteration_count() == sum(isinstance(row, IterationRow) for row in rows)
+        assert history.position.tally.iterations == sum(isinstance(row, IterationRow) for row in rows)
     with History.open(where, journal) as history:
         assert history.note is None
 
@@ -260,7 +258,7 @@ def test_it_counts_finished_iterations_not_the_highest_id(where: Address, journa
     rows: list[Row] = [campaign_row(), baseline_row(1, 4.27, 0), iteration_row(9, None)]
     write_both(journal, where, iter(rows))
     with History.open(where, journal) as history:
-        assert history.iteration_count() == 1
+        assert history.position.tally.iterations == 1
 
 
 def test_campaigns_share_a_database(where: Address, journal: Path, tmp_path: Path) -> None:
@@ -303,7 +301,7 @@ def test_a_damaged_journal_is_an_error_that_leaves_what_was_indexed(
     with pytest.raises(JournalError, match=f"line {len(rows) + 1} of"):
         History.open(where, journal)
     with History.open(where, journal, readonly=True) as history:
-        assert history.iteration_count() == 10
+        assert history.position.tally.iterations == 10
 
 
 def test_a_journal_without_a_campaign_row_is_refused(where: Address, journal: Path) -> None:
@@ -321,7 +319,7 @@ def test_refused_proposals_are_iterations_without_a_config(where: Address, journ
     verdict = Verdict(allowed=False, rail="range", why="lr 3 is above its highest 0.01")
     write_both(journal, where, iter([campaign_row(), iteration_row(1, None, verdict=verdict)]))
     with History.open(where, journal) as history:
-        assert history.iteration_count() == 1
+        assert history.position.tally.iterations == 1
         assert history.top(10) == []
         assert history.evidence().refusals == {"range": 1}
 

@@ -2,8 +2,8 @@
 
 A spreadsheet runs a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return as
 a formula, and reasons are whatever a model wrote (OWASP, CSV Injection). So a text that begins with
-one of those, or with an apostrophe, has one apostrophe put before it: :func:`text_of` takes it away
-again. Numbers are written as they are.
+one of those, or with an apostrophe, has one apostrophe put before it; who takes that away has the
+text again. Numbers are written as they are.
 """
 
 from __future__ import annotations
@@ -36,8 +36,3 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, str):
         return f"'{cell}" if cell.startswith(GUARDED) else cell
     return repr(cell)
-
-
-def text_of(cell: str) -> str:
-    """The text that a text cell was written for."""
-    return cell[1:] if cell.startswith("'") else cell

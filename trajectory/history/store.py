@@ -185,17 +185,9 @@ class History:
         with self._transaction() as connection:
             return self._read_position(connection)
 
-    def iteration_count(self) -> int:
-        """Finished iterations."""
-        return self.position.tally.iterations
-
     def campaign(self) -> CampaignRow | None:
         """The campaign's own row; None in an empty history."""
         return next(iter(self.newest(CampaignRow, 1)), None)
-
-    def last_iteration(self) -> IterationRow | None:
-        """The latest finished one."""
-        return next(iter(self.newest(IterationRow, 1)), None)
 
     def iterations(self, limit: int | None = None) -> list[IterationRow]:
         """Finished iterations, the newest first."""

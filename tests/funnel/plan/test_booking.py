@@ -43,7 +43,7 @@ def test_the_schedule_covers_the_budget_with_the_warm_up_in_proportion() -> None
     assert schedule.tokens_per_step == 128 * 8192
     assert 0 <= schedule.tokens - TARGET.tokens < schedule.tokens_per_step
     assert schedule.warmup_steps == round(0.01 * schedule.steps)
-    assert schedule.batch_change == 128
+    assert schedule.batch == 128 * schedule.batch_carried
 
 
 def test_checkpoints_are_hourly_kept_daily_and_counted() -> None:

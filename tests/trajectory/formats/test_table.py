@@ -17,7 +17,7 @@ from autoresearch.errors import FormatError
 from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write_jsonl
 from tests.support.rows import Simulator, iteration_row
 from trajectory.formats import single_knob
-from trajectory.formats.csv_file import GUARDED, cell_text, text_of, write_csv
+from trajectory.formats.csv_file import GUARDED, cell_text, write_csv
 from trajectory.formats.own import trials_of
 from trajectory.formats.parquet_file import write_parquet
 from trajectory.formats.source import Source
@@ -76,6 +76,11 @@ def test_another_tools_score_goes_by_its_measures_name(tmp_path: Path) -> None:
     assert [line["val_bits_per_token"] for line in lines] == [10.9554, 10.87, None, None]
     assert lines[1]["config.d_model"] == 768
     assert lines[3]["metric.error"] == "CUDA out of memory"
+
+
+def text_of(cell: str) -> str:
+    """The text that a text cell was written for."""
+    return cell[1:] if cell.startswith("'") else cell
 
 
 def read_csv(table: Table) -> list[list[Cell]]:

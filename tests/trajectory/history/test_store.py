@@ -169,7 +169,7 @@ def test_a_reader_of_a_damaged_file_reads_the_journal_and_changes_nothing(
     rows = indexed(journal, where, 40)
     where.write_bytes(b"no database" * 100)
     with History.open(where, journal, readonly=True) as reader:
-        assert reader.iteration_count() == 40
+        assert reader.position.tally.iterations == 40
         assert reader.evidence().configs == Evidence(rows).configs
         assert reader.note is not None
     assert where.read_bytes() == b"no database" * 100
@@ -193,7 +193,7 @@ if os.geteuid() == 0:
 directory = Path(sys.argv[1])
 assert not os.access(directory, os.W_OK)
 with History.open(directory / "history.sqlite", directory / "trajectory.jsonl", readonly=True) as h:
-    print(len(h.top(5)), h.iteration_count(), h.note)
+    print(len(h.top(5)), h.position.tally.iterations, h.note)
 """
 
 
