@@ -249,7 +249,8 @@ def test_a_journal_with_another_past_is_indexed_anew(
             assert history.note is not None
             assert "have changed since" in history.note
         assert_equal(history.evidence(), Evidence(rows))
-        assert history.position.tally.iterations == sum(isinstance(row, IterationRow) for row in rows)
+        iterations = sum(isinstance(row, IterationRow) for row in rows)
+        assert history.position.tally.iterations == iterations
     with History.open(where, journal) as history:
         assert history.note is None
 

@@ -326,7 +326,8 @@ def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> Non
                 history.add(row, record.append(row))
         wait_for(server, "c", sum(isinstance(row, IterationRow) for row in rows))
     with History.open(history_path, journal, readonly=True) as history:
-        assert history.position.tally.iterations == sum(isinstance(row, IterationRow) for row in rows)
+        iterations = sum(isinstance(row, IterationRow) for row in rows)
+        assert history.position.tally.iterations == iterations
         assert history.note is None
 
 
