@@ -18,7 +18,7 @@ from agent.search.goal import Goal, Work
 from agent.search.pending import PendingFile, PendingIteration
 from agent.search.pruning import prune_rule
 from agent.search.race import Outcome, Race
-from agent.search.scribe import Scribe, now
+from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from autoresearch.errors import CampaignError
@@ -95,7 +95,7 @@ class Loop:
             if isinstance(trial.result, TrialFailed):
                 self.scribe.record(
                     EventRow(
-                        at=now(),
+                        at=timestamp(),
                         event="note",
                         why=f"baseline seed {seed}: {trial.result.status}: {trial.result.message}",
                         trial_ids=(trial.trial_id,),
@@ -106,7 +106,7 @@ class Loop:
                     f"({trial.result.message}); mend the menu's defaults or the machine first"
                 )
             row = BaselineRow(
-                at=now(), config=baseline, config_hash=baseline.config_hash, trial=trial
+                at=timestamp(), config=baseline, config_hash=baseline.config_hash, trial=trial
             )
             self.scribe.record(row)
             self._work.add(row)
@@ -123,7 +123,9 @@ class Loop:
             self.watcher.proposing(memory.iter)
             offer = self.proposer.propose(memory)
             if offer.record.fallback is not None:
-                self.scribe.record(EventRow(at=now(), event="fallback", why=offer.record.fallback))
+                self.scribe.record(
+                    EventRow(at=timestamp(), event="fallback", why=offer.record.fallback)
+                )
                 self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
             checked = self.rails.check(offer.raw, memory.reference, self.campaign.evidence.configs)
             if checked.config is None or checked.proposal is None:
@@ -236,7 +238,7 @@ def _refused(
 ) -> IterationRow:
     return IterationRow(
         iter=memory.iter,
-        at=now(),
+        at=timestamp(),
         proposer=record,
         proposal=checked.proposal,
         verdict=checked.verdict,
@@ -261,7 +263,7 @@ def _raced(
 ) -> IterationRow:
     return IterationRow(
         iter=pending.iter,
-        at=now(),
+        at=timestamp(),
         proposer=pending.proposer,
         proposal=pending.proposal,
         verdict=pending.verdict,

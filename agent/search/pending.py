@@ -6,7 +6,6 @@ before the first trial lets a resumed campaign finish that very iteration instea
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -56,8 +55,3 @@ class PendingFile:
         """The iteration is in the journal."""
         with writing_to(self._path.parent):
             self._path.unlink(missing_ok=True)
-
-
-def pause_requested(directory: Path) -> bool:
-    """Whether a person put a ``pause`` file into the campaign's directory."""
-    return os.path.lexists(directory / "pause")

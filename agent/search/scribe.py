@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
-from agent.search.pending import pause_requested
-from agent.search.stopping import StopRequest
+from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import Leftovers
 from trajectory.rows import EventRow, Row
 
@@ -30,14 +29,14 @@ class Scribe:
 
         :raises MachineryError: when the journal cannot be written.
         """
-        with self.stop.writing():
+        with self.stop.deferred():
             trouble = self.campaign.record(row)
         if trouble is not None:
             self.note(trouble)
 
     def take_note(self, why: str) -> None:
         """Write down and say something that is worth knowing later."""
-        self.record(EventRow(at=now(), event="note", why=why))
+        self.record(EventRow(at=timestamp(), event="note", why=why))
         self.note(why)
 
     def announce_format(self, schema: int) -> None:
@@ -51,13 +50,13 @@ class Scribe:
             f"of autoresearch that read up to {began_with} stop here, and nothing is damaged"
         )
         if all(event.why != why for event in self.campaign.history.events()):
-            self.record(EventRow(at=now(), event="note", why=why))
+            self.record(EventRow(at=timestamp(), event="note", why=why))
 
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
         """Say that these trials are in no other row and count for nothing."""
         if trial_ids:
             self.record(
-                EventRow(at=now(), event="interrupted", why=why, trial_ids=tuple(trial_ids))
+                EventRow(at=timestamp(), event="interrupted", why=why, trial_ids=tuple(trial_ids))
             )
             self.note(f"{', '.join(trial_ids)}: {why}")
 
@@ -75,15 +74,15 @@ class Scribe:
         if not pause_requested(directory):
             return
         why = f"the file {directory / 'pause'} is there; remove it to go on"
-        self.record(EventRow(at=now(), event="paused", why=why))
+        self.record(EventRow(at=timestamp(), event="paused", why=why))
         self.note(f"paused: {why}")
         while pause_requested(directory):
             self.stop.check()
             time.sleep(PAUSE_POLL_S)
-        self.record(EventRow(at=now(), event="resumed", why="the pause file is gone"))
+        self.record(EventRow(at=timestamp(), event="resumed", why="the pause file is gone"))
         self.note("resumed")
 
 
-def now() -> str:
+def timestamp() -> str:
     """ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

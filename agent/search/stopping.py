@@ -1,10 +1,12 @@
-"""How a person stops a campaign: once politely, twice at once."""
+"""How a person stops a campaign, once politely and twice at once, or has it pause."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 
@@ -19,17 +21,17 @@ class Interrupted(KeyboardInterrupt):
 class StopRequest:
     """SIGINT and SIGTERM, and what they may cut short.
 
-    Outside the two blocks below a signal stops the work where it is: nothing is lost by that while
-    a corpus is read or a model is asked. A trial is worth finishing, so within
-    :meth:`finishing_trial` one signal only marks the end and a second one, seen through
-    :meth:`now`, kills the trial. Rows are written whole whatever comes: :meth:`writing`.
+    Outside :meth:`deferred` a signal stops the work where it is: nothing is lost by that while a
+    corpus is read or a model is asked. A trial is worth finishing, so while one runs the first
+    signal only marks the end and a second one, seen through :meth:`at_once`, kills the trial. A row
+    is written whole whatever comes.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self._deferred = 0
 
-    def now(self) -> bool:
+    def at_once(self) -> bool:
         """Whether even the running trial should end."""
         return self._count >= 2
 
@@ -42,16 +44,13 @@ class StopRequest:
             raise Interrupted("stopped as asked")
 
     @contextmanager
-    def finishing_trial(self) -> Iterator[None]:
-        """A trial runs: signals are counted, not obeyed."""
+    def deferred(self) -> Iterator[None]:
+        """While a trial runs or a row is written: signals are counted, not obeyed."""
         self._deferred += 1
         try:
             yield
         finally:
             self._deferred -= 1
-
-    writing = finishing_trial
-    """A row is being written: the same, and it takes milliseconds."""
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
@@ -69,3 +68,8 @@ class StopRequest:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def pause_requested(directory: Path) -> bool:
+    """Whether a person put a ``pause`` file into the campaign's directory."""
+    return os.path.lexists(directory / "pause")

@@ -101,12 +101,12 @@ class TrialRunner:
             spec = spec.model_copy(update={"trial_id": trial_id})
             self._watcher.trial_started(spec, role)
             try:
-                with self._stop.finishing_trial():
+                with self._stop.deferred():
                     finished = self._executor.run(
                         spec,
                         self._directory / trial_id,
                         on_point=self._watcher.trial_point,
-                        should_stop=self._stop.now,
+                        should_stop=self._stop.at_once,
                     )
             except TrialAborted as aborted:
                 raise Interrupted("stopped at once; the running trial is lost") from aborted

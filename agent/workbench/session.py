@@ -24,7 +24,7 @@ from agent.search.campaign import Campaign, menu_of, read_campaign_row
 from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.search.goal import Goal
 from agent.search.loop import Loop
-from agent.search.scribe import Scribe, now
+from agent.search.scribe import Scribe, timestamp
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.display import Progress, display_for
@@ -118,7 +118,7 @@ def _work(
             _note_priors(campaign, scribe, priors)
             return loop.run(goal)
     finally:
-        watcher.close(HURRIED_CLOSE_S if sitting.stop.now() else CLOSE_S)
+        watcher.close(HURRIED_CLOSE_S if sitting.stop.at_once() else CLOSE_S)
 
 
 def _rules(settings: CampaignSettings) -> Rules:
@@ -137,7 +137,7 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
     if note is None:
         return
     if priors:  # the greeting has named them
-        scribe.record(EventRow(at=now(), event="note", why=note))
+        scribe.record(EventRow(at=timestamp(), event="note", why=note))
     else:
         scribe.take_note(note)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.campaign import Campaign
-from agent.search.scribe import Scribe, now
+from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from funnel.stress.plan import Entrant, LongRunSpec, StressPlan
@@ -96,7 +96,7 @@ class StressTest:
         )
         self.scribe.announce_format(STRESS_SCHEMA)
         row = StressRow(
-            at=now(),
+            at=timestamp(),
             purpose=entrant.purpose,
             rank=entrant.rank,
             steps=self.plan.steps,
@@ -129,7 +129,7 @@ class StressTest:
 
     def _conclude(self) -> FinalistsRow:
         row = FinalistsRow(
-            at=now(),
+            at=timestamp(),
             steps=self.plan.steps,
             finalists=finalists(
                 self.results(),
