@@ -33,29 +33,9 @@ from typing import Literal
 
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
+from trajectory.rules import Rules
 
-Z_OBVIOUS = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How strict the judge is."""
-
-    z_keep: float = 1.3
-    """Standard errors by which a gain must exceed nothing at the race's end."""
-    z_drop: float = 1.0
-    """Standard errors of hope after the second pair and later ones: what could not reach the bar
-    even if the truth were so much better ends there."""
-    first_drop: float = 0.35
-    """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
-    much goes on. A second run costs as much as the next idea: at 0.35 a candidate as good as its
-    reference is dropped after one in 36 of 100 cases."""
-    max_runs: int = 4
-    """Most common seeds of a race."""
-
-    def keeps_early(self, z: float, pairs: int) -> bool:
-        """Whether a gain of so many standard errors wins the race before its last pair."""
-        return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
+__all__ = ["Assessment", "Rules", "assess", "kept_when", "no_effect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +91,7 @@ def assess(
             pairs=pairs,
             pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if pairs > 1 else 0.0,
             z=max(-1e6, min(1e6, z)),
-            z_keep=rules.z_keep,
-            z_drop=rules.z_drop,
-            first_drop=rules.first_drop,
-            max_runs=rules.max_runs,
+            rules=rules,
             explanation=_explain(action, delta, stderr, pairs, z, rules),
         ),
     )
@@ -130,10 +107,7 @@ def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> 
         estimate_bpb=score,
         delta=0.0,
         pairs=1,
-        z_keep=rules.z_keep,
-        z_drop=rules.z_drop,
-        first_drop=rules.first_drop,
-        max_runs=rules.max_runs,
+        rules=rules,
         no_effect=True,
         explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last bit",
     )

@@ -15,10 +15,12 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     TypeAdapter,
     model_serializer,
+    model_validator,
 )
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
 
 SCHEMA = 3
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
@@ -158,21 +160,21 @@ class Decision(Frozen):
     races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
     """``-delta / stderr``, to be compared with ``z_keep``."""
-    z_keep: Finite | None = None
-    z_drop: Finite | None = None
-    first_drop: Finite | None = None
-    max_runs: NonNegativeInt | None = None
-    """The rest of the rules it was judged by (:class:`agent.judge.Rules`)."""
+    rules: SaidRules = Field(default_factory=dict)
+    """What it was judged by. In a row each rule stands under its own name."""
     no_effect: bool = False
     """The candidate trained exactly as its reference did: what it changes does nothing there."""
     explanation: Text = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rules_are_one_value(cls, said: Any) -> Any:
+        return with_rules_as_one(said) if isinstance(said, dict) else said
+
     @model_serializer(mode="wrap")
     def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What older formats had no word for is left out of rows that do not need it."""
-        written: dict[str, Any] = write(self)
-        if self.first_drop is None:
-            written.pop("first_drop", None)
+        written = with_rules_by_name(write(self))
         if not self.no_effect:
             written.pop("no_effect", None)
         return written

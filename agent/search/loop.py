@@ -247,10 +247,7 @@ def _refused(
         decision=Decision(
             action="none",
             reference_hash=memory.reference.config_hash,
-            z_keep=rules.z_keep,
-            z_drop=rules.z_drop,
-            first_drop=rules.first_drop,
-            max_runs=rules.max_runs,
+            rules=rules,
             explanation="nothing was trained: the rails refused the proposal",
         ),
         wall_s=wall_s,

@@ -123,10 +123,7 @@ class Race:
         decision = Decision(
             action="discard",
             reference_hash=reference_hash,
-            z_keep=self.rules.z_keep,
-            z_drop=self.rules.z_drop,
-            first_drop=self.rules.first_drop,
-            max_runs=self.rules.max_runs,
+            rules=self.rules,
             explanation=explanation,
         )
         return Outcome(tuple(self._trials), decision)

@@ -34,6 +34,7 @@ from trajectory.rows import (
     Verdict,
     dump_row,
 )
+from trajectory.rules import Rules
 
 BEGAN = datetime(2026, 1, 5, 22, 0, tzinfo=UTC)
 SIGMA = 0.056
@@ -302,7 +303,7 @@ class Simulator:
             pairs=pairs,
             pairs_ss=math.fsum((d - delta) ** 2 for d in differences),
             z=-delta / stderr,
-            z_keep=1.3,
+            rules=Rules(),
             explanation=f"{delta:+.4f} ± {stderr:.4f} bpb on {pairs} common seeds",
         )
 

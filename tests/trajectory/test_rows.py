@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from trajectory.rows import (
     dump_row,
     parse_row,
 )
+from trajectory.rules import Rules
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -85,6 +87,31 @@ def test_an_unknown_field_is_refused() -> None:
 def test_a_decision_cannot_hold_a_number_that_is_none() -> None:
     with pytest.raises(ValidationError):
         Decision(action="keep", delta=math.nan)
+
+
+def test_every_rule_is_in_the_row_under_its_own_name() -> None:
+    """Rules are declared once: whatever is among them is written, and read back as it was."""
+    other = Rules(**{rule.name: rule.default + 1 for rule in fields(Rules)})
+    for rules in (Rules(), other):
+        decision = Decision(action="keep", rules=rules)
+        written = json.loads(decision.model_dump_json())
+        assert {rule: written.pop(rule) for rule in asdict(rules)} == asdict(rules)
+        assert "rules" not in written
+        assert Decision.model_validate_json(decision.model_dump_json()) == decision
+
+
+def test_an_older_row_says_the_rules_that_it_says_and_no_more() -> None:
+    said = '{"action": "keep", "z_keep": 1.3, "z_drop": 1.0, "max_runs": 4}'
+    rules = Decision.model_validate_json(said).rules
+    assert rules == {"z_keep": 1.3, "z_drop": 1.0, "max_runs": 4, "first_drop": None}
+
+
+@pytest.mark.parametrize(
+    "said", ['"z_keep": NaN', '"max_runs": "four"', '"rules": 4', '"rules": null', '"rules": [1]']
+)
+def test_senseless_rules_are_refused(said: str) -> None:
+    with pytest.raises(ValidationError, match="rules"):
+        Decision.model_validate_json(f'{{"action": "keep", {said}}}')
 
 
 def test_a_failed_trial_has_no_score() -> None:

@@ -1,0 +1,79 @@
+"""How strict the judge is, as one value: the judge weighs by it, and every decision's row says it.
+
+It stands here and not beside the judge (:mod:`agent.judge`) because the record outlives the code
+that decided. A rule is declared here alone: rows carry whatever :class:`Rules` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import Discriminator, Tag
+
+from autoresearch.values import Finite, NonNegative, NonNegativeInt, PositiveInt
+
+Z_OBVIOUS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict the judge is."""
+
+    z_keep: NonNegative = 1.3
+    """Standard errors by which a gain must exceed nothing at the race's end."""
+    z_drop: NonNegative = 1.0
+    """Standard errors of hope after the second pair and later ones: what could not reach the bar
+    even if the truth were so much better ends there."""
+    first_drop: Finite = 0.35
+    """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
+    much goes on. A second run costs as much as the next idea: at 0.35 a candidate as good as its
+    reference is dropped after one in 36 of 100 cases."""
+    max_runs: PositiveInt = 4
+    """Most common seeds of a race."""
+
+    def keeps_early(self, z: float, pairs: int) -> bool:
+        """Whether a gain of so many standard errors wins the race before its last pair."""
+        return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
+
+
+_NAMES = tuple(rule.name for rule in fields(Rules))
+_OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
+"""Rows name these even where they do not say them."""
+
+
+def _how_many(said: Any) -> str:
+    some = isinstance(said, dict) and any(said.get(name) is None for name in _NAMES)
+    return "some" if some else "all"
+
+
+SomeRules: TypeAlias = dict[str, NonNegativeInt | Finite | None]
+"""By name, as far as an older row says them: before format 3 none says them all."""
+SaidRules: TypeAlias = Annotated[
+    Annotated[Rules, Tag("all")] | Annotated[SomeRules, Tag("some")], Discriminator(_how_many)
+]
+"""The rules as a row says them."""
+
+
+def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision's fields, where a row has a field for each rule."""
+    if isinstance(said.get("rules"), Rules):
+        return dict(said)
+    others = {name: value for name, value in said.items() if name not in _NAMES}
+    return {"rules": {name: said.get(name) for name in _NAMES}} | others
+
+
+def with_rules_by_name(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of its row, in their order."""
+    row: dict[str, Any] = {}
+    for name, value in decision.items():
+        row |= _by_name(value) if name == "rules" else {name: value}
+    return row
+
+
+def _by_name(rules: Mapping[str, Any]) -> dict[str, Any]:
+    said = {name: rules.get(name) for name in _NAMES}
+    return {
+        name: value for name, value in said.items() if value is not None or name in _OF_FORMAT_1
+    }
