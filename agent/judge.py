@@ -15,12 +15,12 @@ After each pair, one of three things:
 - **keep**: the race is at its last pair and ``-delta / stderr >= z_keep``; or at an earlier one,
   the second at least, with ``z >= Z_OBVIOUS``. Looking after every pair and keeping at the first
   lucky look would keep more of what is worth nothing (Armitage, McPherson and Rowe 1969).
+- :class:`Undecided`: the race goes on, with one more common seed.
 
 Were sigma_d known, a candidate worth nothing would be kept with less than z_keep's probability. It
 is estimated, at first from a few runs, so that is no promise for a campaign's first races, and none
 at all for a campaign as a whole: of a hundred ideas worth nothing some get through.
 docs/decisions.md has the rates that were simulated.
-- **race** on, with one more common seed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,96 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
 from trajectory.rules import Rules
 
-__all__ = ["Assessment", "Rules", "assess", "kept_when", "no_effect"]
+__all__ = ["Assessment", "Comparison", "Rules", "Undecided", "assess", "kept_when", "no_effect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Assessment:
-    """What the pairs so far say."""
+class Comparison:
+    """A candidate beside its reference on their common seeds, in val_bpb."""
 
-    action: Literal["keep", "discard", "race"]
-    decision: Decision
+    reference_hash: str
+    reference_bpb: float
+    """Mean over the common seeds, as is ``estimate_bpb``, the candidate's."""
+    estimate_bpb: float
+    delta: float
+    """Estimate minus reference: negative is better."""
+    pairs: int
+    pairs_ss: float
+    """Sum of squares of the paired differences about ``delta``."""
+    sigma_d: float
+
+    @property
+    def stderr(self) -> float:
+        """Of ``delta``."""
+        return self.sigma_d / math.sqrt(self.pairs)
+
+    @property
+    def z(self) -> float:
+        """Standard errors by which the candidate is better."""
+        if self.stderr > 0:
+            return -self.delta / self.stderr
+        return math.copysign(math.inf, -self.delta) if self.delta else 0.0
+
+    def decision(self, action: Literal["keep", "discard"], rules: Rules, why: str) -> Decision:
+        """With every number that it was made from."""
+        return Decision(
+            action=action,
+            reference_hash=self.reference_hash,
+            reference_bpb=self.reference_bpb,
+            estimate_bpb=self.estimate_bpb,
+            delta=self.delta,
+            stderr=self.stderr,
+            sigma=self.sigma_d,
+            pairs=self.pairs,
+            pairs_ss=self.pairs_ss,
+            z=max(-1e6, min(1e6, self.z)),
+            rules=rules,
+            explanation=f"{self}: {why}",
+        )
+
+    def __str__(self) -> str:
+        seeds = "1 common seed" if self.pairs == 1 else f"{self.pairs} common seeds"
+        return f"{self.delta:+.4f} ± {self.stderr:.4f} bpb on {seeds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Neither kept nor discarded yet: the race goes on, with one more common seed."""
+
+    reference_hash: str
+    rules: Rules
+    seen: Comparison | None = None
+    """None where the race begins, before its first pair."""
+
+    @property
+    def explanation(self) -> str:
+        """What the pairs so far say."""
+        return f"{self.seen or 'no common seed'}: undecided so far"
+
+    def left_open(self, why: str) -> Decision:
+        """What is written down where no seed is left to race on.
+
+        Rows have no word of its own for it. The reference stands, which is all that ``discard``
+        means to what follows; that nothing was proven is in the explanation.
+        """
+        if self.seen is not None:
+            return self.seen.decision("discard", self.rules, f"undecided, since {why}")
+        return Decision(
+            action="discard",
+            reference_hash=self.reference_hash,
+            rules=self.rules,
+            explanation=f"undecided, with nothing to judge by, since {why}",
+        )
+
+
+Assessment: TypeAlias = Decision | Undecided
+"""What the pairs so far say."""
 
 
 def assess(
@@ -58,43 +133,51 @@ def assess(
 
     Only common seeds count, and there must be at least one.
     """
+    seen = _compared(candidate, reference, noise, reference_hash)
+    last = seen.pairs >= rules.max_runs
+    proven = seen.z >= rules.z_keep if last else rules.keeps_early(seen.z, seen.pairs)
+    if proven and seen.delta < 0:
+        why = f"better by {seen.z:.1f} standard errors (the bar is {rules.z_keep:g})"
+        return seen.decision("keep", rules, why)
+    if last or _hopeless(seen, rules):
+        return seen.decision("discard", rules, _why_discarded(seen, rules))
+    return Undecided(reference_hash, rules, seen)
+
+
+def _compared(
+    candidate: Mapping[int, float],
+    reference: Mapping[int, float],
+    noise: Noise,
+    reference_hash: str,
+) -> Comparison:
     seeds = sorted(candidate.keys() & reference.keys())
     differences = [candidate[seed] - reference[seed] for seed in seeds]
-    pairs = len(differences)
     delta = fmean(differences)
-    stderr = noise.sigma_d / math.sqrt(pairs)
-    z = -delta / stderr if stderr > 0 else math.copysign(math.inf, -delta) if delta else 0.0
-    hoped = -delta + rules.z_drop * stderr
-    bar = rules.z_keep * noise.sigma_d / math.sqrt(max(rules.max_runs, pairs))
-
-    action: Literal["keep", "discard", "race"]
-    if pairs >= rules.max_runs:
-        action = "keep" if z >= rules.z_keep and delta < 0 else "discard"
-    elif rules.keeps_early(z, pairs):
-        action = "keep"
-    elif pairs == 1:
-        action = "discard" if delta > rules.first_drop * noise.sigma_d else "race"
-    else:
-        action = "discard" if hoped < bar else "race"
-
-    reference_bpb = fmean(reference[seed] for seed in seeds)
-    return Assessment(
-        action,
-        Decision(
-            action="discard" if action == "race" else action,
-            reference_hash=reference_hash,
-            reference_bpb=reference_bpb,
-            estimate_bpb=fmean(candidate[seed] for seed in seeds),
-            delta=delta,
-            stderr=stderr,
-            sigma=noise.sigma_d,
-            pairs=pairs,
-            pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if pairs > 1 else 0.0,
-            z=max(-1e6, min(1e6, z)),
-            rules=rules,
-            explanation=_explain(action, delta, stderr, pairs, z, rules),
-        ),
+    return Comparison(
+        reference_hash=reference_hash,
+        reference_bpb=fmean(reference[seed] for seed in seeds),
+        estimate_bpb=fmean(candidate[seed] for seed in seeds),
+        delta=delta,
+        pairs=len(seeds),
+        pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
+        sigma_d=noise.sigma_d,
     )
+
+
+def _hopeless(seen: Comparison, rules: Rules) -> bool:
+    """Whether more common seeds would hardly get it over the bar."""
+    if seen.pairs == 1:
+        return seen.delta > rules.first_drop * seen.sigma_d
+    hoped = -seen.delta + rules.z_drop * seen.stderr
+    return hoped < rules.z_keep * seen.sigma_d / math.sqrt(rules.max_runs)
+
+
+def _why_discarded(seen: Comparison, rules: Rules) -> str:
+    if seen.delta >= 0:
+        return "not better"
+    if seen.pairs >= rules.max_runs:
+        return f"better by {seen.z:.1f} standard errors, short of the bar of {rules.z_keep:g}"
+    return "too small a gain for the rest of the race to prove"
 
 
 def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> Decision:
@@ -111,18 +194,6 @@ def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> 
         no_effect=True,
         explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last bit",
     )
-
-
-def _explain(action: str, delta: float, stderr: float, pairs: int, z: float, rules: Rules) -> str:
-    runs = "1 common seed" if pairs == 1 else f"{pairs} common seeds"
-    seen = f"{delta:+.4f} ± {stderr:.4f} bpb on {runs}"
-    if action == "keep":
-        return f"{seen}: better by {z:.1f} standard errors (the bar is {rules.z_keep:g})"
-    if delta >= 0:
-        return f"{seen}: not better"
-    if pairs >= rules.max_runs:
-        return f"{seen}: better by {z:.1f} standard errors, short of the bar of {rules.z_keep:g}"
-    return f"{seen}: too small a gain for the rest of the race to prove"
 
 
 def kept_when(rules: Rules) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.judge import Assessment, Rules, assess, no_effect
+from agent.judge import Assessment, Rules, Undecided, assess, no_effect
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
@@ -53,12 +53,16 @@ class Race:
         A candidate that fails on any seed is discarded, whatever its other seeds said: a recipe
         that cannot be relied on to train is no recipe.
         """
+        decision = self._decided()
+        return Outcome(tuple(self._trials), decision)
+
+    def _decided(self) -> Decision:
         reference_hash = self.reference.config_hash
         known = self.evidence.configs[reference_hash]
         reference_scores = dict(known.scores)
         reference_trials = dict(known.trial_ids)
         candidate_scores: dict[int, float] = {}
-        assessment: Assessment | None = None
+        standing = Undecided(reference_hash, self.rules)
         for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
             if seed in known.failed_seeds:
                 continue
@@ -70,11 +74,10 @@ class Race:
                 reference_trials[seed] = self._trials[-1].trial_id
             score = self._measure(self.candidate, seed, "candidate")
             if score is None:
-                return self._failed(reference_hash, seed)
+                return self._failed(seed)
             first, same = not candidate_scores, score == reference_scores[seed]
             if first and same and self._trained_alike(reference_trials[seed]):
-                decision = no_effect(score, seed, self.rules, reference_hash=reference_hash)
-                return Outcome(tuple(self._trials), decision)
+                return no_effect(score, seed, self.rules, reference_hash=reference_hash)
             candidate_scores[seed] = score
             assessment = assess(
                 candidate_scores,
@@ -84,19 +87,10 @@ class Race:
                 reference_hash=reference_hash,
             )
             self.on_assessment(assessment)
-            if assessment.action != "race":
-                break
-        if assessment is None:
-            return self._discarded(
-                reference_hash, "the reference itself failed on every seed: nothing to judge by"
-            )
-        decision = assessment.decision
-        if assessment.action == "race":
-            unfinished = "the reference failed on the seeds that were left, so the race ended early"
-            decision = decision.model_copy(
-                update={"explanation": f"{decision.explanation}; {unfinished}"}
-            )
-        return Outcome(tuple(self._trials), decision)
+            if isinstance(assessment, Decision):
+                return assessment
+            standing = assessment
+        return standing.left_open("the reference failed on every seed that was left")
 
     def _measure(self, config: Config, seed: int, role: Role) -> float | None:
         prune = self.prune if role == "candidate" else None
@@ -113,17 +107,12 @@ class Race:
         ours = [(p.step, p.tokens, p.loss) for p in self.runner.curve(self._trials[-1].trial_id)]
         return bool(ours) and ours == theirs
 
-    def _failed(self, reference_hash: str, seed: int) -> Outcome:
+    def _failed(self, seed: int) -> Decision:
         result = self._trials[-1].result
         why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
-        return self._discarded(reference_hash, f"failed on seed {seed}: {why}")
-
-    def _discarded(self, reference_hash: str, explanation: str) -> Outcome:
-        """Without a comparison."""
-        decision = Decision(
+        return Decision(
             action="discard",
-            reference_hash=reference_hash,
+            reference_hash=self.reference.config_hash,
             rules=self.rules,
-            explanation=explanation,
+            explanation=f"failed on seed {seed}: {why}",
         )
-        return Outcome(tuple(self._trials), decision)

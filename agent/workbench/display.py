@@ -201,7 +201,7 @@ class LiveDisplay:
             self.note(slow)
 
     def assessed(self, assessment: Assessment) -> None:
-        self._draw(assessment.decision.explanation)
+        self._draw(assessment.explanation)
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._progress.ended(row)

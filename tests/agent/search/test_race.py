@@ -67,6 +67,26 @@ def test_the_rules_are_in_every_decision(score: Score, says: str) -> None:
     assert decision.reference_hash == REFERENCE.config_hash
 
 
+def test_a_race_that_its_reference_leaves_open_says_so_and_changes_nothing() -> None:
+    """The reference trains on two of the six seeds: two pairs that speak for the candidate, and
+    prove nothing."""
+    gains = {0: 0.02, 1: 0.06}
+
+    def score(of: Config, seed: int) -> TrialOk | TrialFailed:
+        return ok(4.2 - gains[seed] if of == CANDIDATE else 4.2) if seed in gains else failed()
+
+    decision = decide(score)
+    assert decision.explanation == (
+        "-0.0400 ± 0.0354 bpb on 2 common seeds: undecided, since the reference failed on every "
+        "seed that was left"
+    )
+    assert (decision.action, decision.pairs, decision.rules) == ("discard", 2, RULES)
+    assert decision.pairs_ss == pytest.approx(2 * 0.02**2)
+    none_at_all = decide(lambda of, seed: failed())
+    assert (none_at_all.action, none_at_all.pairs) == ("discard", 0)
+    assert "undecided" in none_at_all.explanation
+
+
 def point(loss: float) -> CurvePoint:
     return CurvePoint(step=1, tokens=64, loss=loss, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
 
