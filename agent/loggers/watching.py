@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from agent.judge import Assessment
 from agent.loggers.background import CLOSE_S, BackgroundLogger
 from agent.loggers.base import RunEvent, TrialBegan, TrialEnded, TrialPoint
-from agent.search.loop import Watcher
+from agent.search.watcher import Watcher
 from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 

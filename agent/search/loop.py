@@ -8,41 +8,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from agent.judge import Assessment, Rules
-from agent.menu.rails import Checked, Rails
+from agent.judge import Rules
+from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer
+from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
 from agent.search.pending import PendingFile, PendingIteration
-from agent.search.pruning import prune_rule
-from agent.search.race import Outcome, Race
+from agent.search.race import Outcome, Race, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
-from agent.search.trials import TrialRunner, TrialWatcher
-from autoresearch.errors import CampaignError
-from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
+from agent.search.trials import TrialRunner
+from agent.search.watcher import Watcher
+from trainer.spec import Config
 from trainer.telemetry import Meter
-from trajectory.ranking import Noise
-from trajectory.rows import (
-    ITERATION_SCHEMA,
-    BaselineRow,
-    Decision,
-    EventRow,
-    IterationRow,
-    ProposerRecord,
-)
-
-
-class Watcher(TrialWatcher, Protocol):
-    """Whoever shows the loop to a person."""
-
-    def note(self, text: str) -> None: ...
-    def baseline_measured(self, row: BaselineRow) -> None: ...
-    def proposing(self, iteration: int) -> None: ...
-    def assessed(self, assessment: Assessment) -> None: ...
-    def iteration_ended(self, row: IterationRow) -> None: ...
+from trajectory.rows import ITERATION_SCHEMA, EventRow, IterationRow
 
 
 @dataclass(slots=True)
@@ -58,216 +39,139 @@ class Loop:
     stop: StopRequest
     meter: Meter
     scribe: Scribe = field(init=False)
-    _until: int | None = field(init=False, default=None)
-    """Iterations to reach, where that was asked for."""
+    _in_flight: PendingFile = field(init=False)
+    _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Over all sittings."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
+        self._in_flight = PendingFile(self.campaign.directory)
 
     def run(self, goal: Goal) -> str:
         """Go on until the campaign has reached its goal; what of it ended the work, in words.
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self._until = goal.iterations
+        self._goal = goal
         self._work = Work(self.campaign.evidence.iterations)
-        if goal.trials is not None or goal.hours is not None:
+        if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
-        self.measure_baseline()
+        for row in measure_baseline(self.campaign, self.runner, self.scribe):
+            self._work.add(row)
+            self.watcher.baseline_measured(row)
         while (reached := goal.reached(self._work)) is None:
             self.stop.check()
             self.scribe.wait_while_paused()
             self.iterate()
         return reached
 
-    def measure_baseline(self) -> None:
-        """Train the menu's defaults on every baseline seed that has no row yet."""
-        baseline = self.campaign.menu.baseline
-        known = self.campaign.evidence.configs.get(baseline.config_hash)
-        measured = set(known.scores) if known else set()
-        for seed in self.campaign.baseline_seeds:
-            if seed in measured:
-                continue
-            trial = self.runner.run(baseline, seed, "baseline")
-            if isinstance(trial.result, TrialFailed):
-                self.scribe.record(
-                    EventRow(
-                        at=timestamp(),
-                        event="note",
-                        why=f"baseline seed {seed}: {trial.result.status}: {trial.result.message}",
-                        trial_ids=(trial.trial_id,),
-                    )
-                )
-                raise CampaignError(
-                    f"the baseline cannot be trained: seed {seed} ended as {trial.result.status} "
-                    f"({trial.result.message}); mend the menu's defaults or the machine first"
-                )
-            row = BaselineRow(
-                at=timestamp(), config=baseline, config_hash=baseline.config_hash, trial=trial
-            )
-            self.scribe.record(row)
-            self._work.add(row)
-            self.watcher.baseline_measured(row)
-
     def iterate(self) -> IterationRow:
         """One turn: proposal, verdict, trials, decision, one row."""
-        began = time.monotonic()
         memory = self._memory()
-        files = PendingFile(self.campaign.directory)
-        pending = files.read(memory.iter)
-        resumed = pending is not None and self._still_stands(pending, memory)
-        if pending is None or not resumed:
-            self.watcher.proposing(memory.iter)
-            offer = self.proposer.propose(memory)
-            if offer.record.fallback is not None:
-                self.scribe.record(
-                    EventRow(at=timestamp(), event="fallback", why=offer.record.fallback)
-                )
-                self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
-            checked = self.rails.check(offer.raw, memory.reference, self.campaign.evidence.configs)
-            if checked.config is None or checked.proposal is None:
-                row = _refused(
-                    memory,
-                    offer.record,
-                    checked,
-                    wall_s=time.monotonic() - began,
-                    energy_wh=self.meter.energy_wh(began),
-                    rules=self.rules,
-                )
-                return self._end(row)
-            pending = PendingIteration(
-                iter=memory.iter,
-                reference_hash=memory.reference.config_hash,
-                proposer=offer.record,
-                proposal=checked.proposal,
-                verdict=checked.verdict,
-                config=checked.config,
-                wall_s=time.monotonic() - began,
-                until=self._until,
-            )
-            files.write(pending)
-        race_began = time.monotonic()
-        outcome = self._race(memory.reference, pending.config)
-        race_s = time.monotonic() - race_began + self._taken_up_s(outcome)
-        self._account_for_leftovers()
-        # Of an iteration that a stop cut in two only the later part was metered.
-        energy_wh = None if resumed else self.meter.energy_wh(began)
-        row = self._end(_raced(pending, outcome, race_s, energy_wh))
-        files.clear()
-        return row
+        turn = self._resumed(memory) or self._proposed(memory)
+        began = time.monotonic()
+        outcome = self._raced(turn, memory.reference)
+        return self._ended(turn, outcome, race_s=time.monotonic() - began)
 
-    def _race(self, reference: Config, candidate: Config) -> Outcome:
-        noise = Noise.of(self.campaign.evidence.tally)
-        if noise is None:
-            raise CampaignError(
-                "the noise is unknown because no config was trained on two seeds; "
-                "start the campaign with --baseline-seeds 2 or more"
+    def _resumed(self, memory: Memory) -> PendingIteration | None:
+        """What was in flight when the campaign last stopped, where it would pass the rails today,
+        against the same reference."""
+        turn = self._in_flight.read(memory.iter)
+        if turn is None or turn.proposal is None or turn.config is None:
+            return None
+        if turn.reference_hash != memory.reference.config_hash:
+            return None
+        checked = self.rails.check(turn.proposal.raw, memory.reference, memory.evidence.configs)
+        return turn if checked.config == turn.config else None
+
+    def _proposed(self, memory: Memory) -> PendingIteration:
+        """A new proposal and the rails' verdict on it; on disk if it is to be raced."""
+        began = time.monotonic()
+        self.watcher.proposing(memory.iter)
+        offer = self.proposer.propose(memory)
+        if offer.record.fallback is not None:
+            self.scribe.record(
+                EventRow(at=timestamp(), event="fallback", why=offer.record.fallback)
             )
-        return Race(
+            self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
+        checked = self.rails.check(offer.raw, memory.reference, memory.evidence.configs)
+        turn = PendingIteration(
+            iter=memory.iter,
+            reference_hash=memory.reference.config_hash,
+            proposer=offer.record,
+            proposal=checked.proposal,
+            verdict=checked.verdict,
+            config=checked.config,
+            wall_s=time.monotonic() - began,
+            until=memory.until,
+            began=began,
+        )
+        if turn.config is not None:
+            self._in_flight.write(turn)
+        return turn
+
+    def _raced(self, turn: PendingIteration, reference: Config) -> Outcome:
+        """Its trials and what was decided from them; no trial where the rails refused it."""
+        if turn.config is None:
+            return not_raced(turn.reference_hash, self.rules)
+        settings, evidence = self.campaign.settings, self.campaign.evidence
+        outcome = Race(
             runner=self.runner,
-            evidence=self.campaign.evidence,
-            noise=noise,
+            evidence=evidence,
+            noise=known_noise(evidence),
             rules=self.rules,
             reference=reference,
-            candidate=candidate,
+            candidate=turn.config,
             first_seed=self.campaign.baseline_seeds[0],
-            prune=self._prune_rule(reference, candidate),
+            prune=settings.budget if settings.prune else None,
             on_assessment=self.watcher.assessed,
         ).run()
-
-    def _prune_rule(self, reference: Config, candidate: Config) -> PruneRule | None:
-        if not self.campaign.settings.prune:
-            return None
-        trial_ids = self.campaign.evidence.configs[reference.config_hash].trial_ids
-        curves: list[list[CurvePoint]] = [self.runner.curve(trial) for trial in trial_ids.values()]
-        return prune_rule(curves, reference, candidate, self.campaign.settings.budget)
-
-    def _memory(self) -> Memory:
-        evidence = self.campaign.evidence
-        return Memory(
-            menu=self.campaign.menu,
-            reference=self.campaign.reference,
-            evidence=evidence,
-            iter=evidence.iterations + 1,
-            seed=self.campaign.settings.seed,
-            max_changes=self.campaign.settings.max_changes,
-            until=self._until,
-            corpus=self.campaign.row.corpus,
-            rules=self.rules,
-        )
-
-    def _end(self, row: IterationRow) -> IterationRow:
-        self.scribe.announce_format(ITERATION_SCHEMA)
-        self.scribe.record(row)
-        self._work.add(row)
-        self.watcher.iteration_ended(row)
-        return row
-
-    def _still_stands(self, pending: PendingIteration, memory: Memory) -> bool:
-        """Whether what was in flight would pass the rails today, against the same reference."""
-        if pending.reference_hash != memory.reference.config_hash:
-            return False
-        checked = self.rails.check(pending.proposal.raw, memory.reference, memory.evidence.configs)
-        return checked.config == pending.config
-
-    def _taken_up_s(self, outcome: Outcome) -> float:
-        """What trials of this iteration took before the campaign last stopped."""
-        taken_up = self.runner.taken_up
-        return sum(trial.wall_s for trial in outcome.trials if trial.trial_id in taken_up)
-
-    def _account_for_leftovers(self) -> None:
-        """Finished trials that nothing has asked for again belong to no row and never will. Long
-        runs are another matter: the next stress test asks for them."""
+        # Finished trials that nothing has asked for again belong to no row and never will. Long
+        # runs are another matter: the next stress test asks for them.
         self.scribe.interrupted(
             self.runner.leftovers.give_up(self.campaign.is_short_run),
             "finished before the campaign last stopped, but their iteration was lost",
         )
+        return outcome
 
+    def _ended(self, turn: PendingIteration, outcome: Outcome, *, race_s: float) -> IterationRow:
+        """Its row, written down and told.
 
-def _refused(
-    memory: Memory,
-    record: ProposerRecord,
-    checked: Checked,
-    *,
-    wall_s: float,
-    energy_wh: float | None,
-    rules: Rules,
-) -> IterationRow:
-    return IterationRow(
-        iter=memory.iter,
-        at=timestamp(),
-        proposer=record,
-        proposal=checked.proposal,
-        verdict=checked.verdict,
-        config=None,
-        config_hash=None,
-        decision=Decision(
-            action="none",
-            reference_hash=memory.reference.config_hash,
-            rules=rules,
-            explanation="nothing was trained: the rails refused the proposal",
-        ),
-        wall_s=wall_s,
-        energy_wh=energy_wh,
-    )
+        :param race_s: in this sitting; trials taken up from an earlier one come on top.
+        """
+        taken_up = [t.wall_s for t in outcome.trials if t.trial_id in self.runner.taken_up]
+        row = IterationRow(
+            iter=turn.iter,
+            at=timestamp(),
+            proposer=turn.proposer,
+            proposal=turn.proposal,
+            verdict=turn.verdict,
+            config=turn.config,
+            config_hash=turn.config.config_hash if turn.config else None,
+            trials=outcome.trials,
+            decision=outcome.decision,
+            wall_s=turn.wall_s + race_s + sum(taken_up),
+            energy_wh=None if turn.began is None else self.meter.energy_wh(turn.began),
+        )
+        self.scribe.announce_format(ITERATION_SCHEMA)
+        self.scribe.record(row)
+        self._in_flight.clear()
+        self._work.add(row)
+        self.watcher.iteration_ended(row)
+        return row
 
-
-def _raced(
-    pending: PendingIteration, outcome: Outcome, race_s: float, energy_wh: float | None
-) -> IterationRow:
-    return IterationRow(
-        iter=pending.iter,
-        at=timestamp(),
-        proposer=pending.proposer,
-        proposal=pending.proposal,
-        verdict=pending.verdict,
-        config=pending.config,
-        config_hash=pending.config.config_hash,
-        trials=outcome.trials,
-        decision=outcome.decision,
-        wall_s=pending.wall_s + race_s,
-        energy_wh=energy_wh,
-    )
+    def _memory(self) -> Memory:
+        campaign = self.campaign
+        return Memory(
+            menu=campaign.menu,
+            reference=campaign.reference,
+            evidence=campaign.evidence,
+            iter=campaign.evidence.iterations + 1,
+            seed=campaign.settings.seed,
+            max_changes=campaign.settings.max_changes,
+            until=self._goal.iterations,
+            corpus=campaign.row.corpus,
+            rules=self.rules,
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from autoresearch.files import replace_file, writing_to
 from autoresearch.values import Frozen, NonNegative, PositiveInt
@@ -17,18 +17,22 @@ from trajectory.rows import Proposal, ProposerRecord, Verdict
 
 
 class PendingIteration(Frozen):
-    """All of an iteration that precedes its trials."""
+    """All of an iteration that precedes its trials; all of it where the rails allow none."""
 
     iter: PositiveInt
     reference_hash: str
     proposer: ProposerRecord
-    proposal: Proposal
+    proposal: Proposal | None
     verdict: Verdict
-    config: Config
+    config: Config | None
+    """What is to be raced; None where the rails refused the proposal."""
     wall_s: NonNegative
     """Spent until the trials could start."""
     until: PositiveInt | None = None
     """Iterations the loop at work is to reach: for whoever looks on and wonders how long."""
+    began: float | None = Field(default=None, exclude=True)
+    """By this process's clock. None where an earlier sitting began it: the energy of such an
+    iteration is unknown, as only its later part was metered."""
 
 
 class PendingFile:

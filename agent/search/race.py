@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.judge import Assessment, Rules, Undecided, assess, no_effect
-from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed
+from agent.search.pruning import prune_rule
+from autoresearch.errors import CampaignError
+from trainer.spec import Budget, Config, CurvePoint, PruneRule, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
@@ -30,6 +32,27 @@ class Outcome:
     decision: Decision
 
 
+def not_raced(reference_hash: str, rules: Rules) -> Outcome:
+    """Of a proposal that the rails refused."""
+    why = "nothing was trained: the rails refused the proposal"
+    decision = Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
+    return Outcome((), decision)
+
+
+def known_noise(evidence: Evidence) -> Noise:
+    """What one run's number is worth.
+
+    :raises CampaignError: where no config was trained on two seeds.
+    """
+    noise = Noise.of(evidence.tally)
+    if noise is None:
+        raise CampaignError(
+            "the noise is unknown because no config was trained on two seeds; "
+            "start the campaign with --baseline-seeds 2 or more"
+        )
+    return noise
+
+
 @dataclass(slots=True)
 class Race:
     """One race. Make one per candidate and call :meth:`run` once."""
@@ -42,7 +65,8 @@ class Race:
     candidate: Config
     first_seed: int
     """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
-    prune: PruneRule | None
+    prune: Budget | None
+    """The trials' budget, where a hopeless candidate is to be stopped within it."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     _trials: list[TrialRecord] = field(default_factory=list)
 
@@ -62,17 +86,18 @@ class Race:
         reference_scores = dict(known.scores)
         reference_trials = dict(known.trial_ids)
         candidate_scores: dict[int, float] = {}
+        prune = self._prune_rule(known.trial_ids.values())
         standing = Undecided(reference_hash, self.rules)
         for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
             if seed in known.failed_seeds:
                 continue
             if seed not in reference_scores:
-                score = self._measure(self.reference, seed, "reference")
+                score = self._measure(self.reference, seed, "reference", None)
                 if score is None:
                     continue
                 reference_scores[seed] = score
                 reference_trials[seed] = self._trials[-1].trial_id
-            score = self._measure(self.candidate, seed, "candidate")
+            score = self._measure(self.candidate, seed, "candidate", prune)
             if score is None:
                 return self._failed(seed)
             first, same = not candidate_scores, score == reference_scores[seed]
@@ -92,8 +117,15 @@ class Race:
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
 
-    def _measure(self, config: Config, seed: int, role: Role) -> float | None:
-        prune = self.prune if role == "candidate" else None
+    def _prune_rule(self, reference_trials: Iterable[str]) -> PruneRule | None:
+        if self.prune is None:
+            return None
+        curves = [self.runner.curve(trial) for trial in reference_trials]
+        return prune_rule(curves, self.reference, self.candidate, self.prune)
+
+    def _measure(
+        self, config: Config, seed: int, role: Role, prune: PruneRule | None
+    ) -> float | None:
         record = self.runner.run(config, seed, role, prune)
         self._trials.append(record)
         return record.val_bpb
