@@ -28,11 +28,11 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from trainer.isolation import trial_process
+from trainer.isolation import trial_startup
 from trainer.isolation.driver_line import DriverEar
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import Channel, Ended, Ready, ServerSettings, Start, Started, Stop
-from trainer.isolation.processes import become_subreaper, children, die_with_parent
+from trainer.isolation.process_tree import become_subreaper, children, die_with_parent
 
 _SWEEP_S = 3.0
 """How long SIGKILL may take to end what a trial left behind; microseconds unless the kernel is
@@ -119,7 +119,7 @@ class ForkServer:
             try:
                 self._become_nobody()
                 line = ear.as_trial()
-                exit_code = trial_process.live(
+                exit_code = trial_startup.live(
                     trial_dir,
                     born=born,
                     server=server,
@@ -242,7 +242,7 @@ def _end_all_children() -> tuple[int, ...]:
         time.sleep(0.0005)
 
 
-def load_entry(entry: str) -> trial_process.TrialFunction:
+def load_entry(entry: str) -> trial_startup.TrialFunction:
     """The function that ``module:function`` names."""
     module, _, name = entry.partition(":")
     function: Callable[..., object] = getattr(importlib.import_module(module), name)

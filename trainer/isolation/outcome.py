@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import explain
 from trainer.isolation.contradiction import contradiction
+from trainer.isolation.forkserver_client import signal_name
 from trainer.isolation.messages import Driver, Ended
-from trainer.isolation.server_process import signal_name
 from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, TrialFiles
 from trainer.machine.cuda_codes import CRASHED
 from trainer.spec import FailureStatus, TrialFailed, TrialOk, TrialSpec, parse_result

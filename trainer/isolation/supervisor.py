@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from autoresearch.errors import MachineryError, SandboxError
+from trainer.isolation.forkserver_client import ForkServerClient, ServerDied
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.messages import Ended
 from trainer.isolation.outcome import Ending, Stopped, TrialAborted, judge
-from trainer.isolation.processes import await_death, oom_kills
-from trainer.isolation.server_process import ServerDied, ServerProcess
+from trainer.isolation.process_tree import await_death, oom_kills
 from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.weighing import TreeUsage, usage_below
 from trainer.machine.host_memory import HostWatch
@@ -121,7 +121,7 @@ class LocalExecutor:
         self._entry = entry
         self._root = root
         self._lock = threading.Lock()
-        self._server: ServerProcess | None = self._start_server()
+        self._server: ForkServerClient | None = self._start_server()
 
     def describe(self) -> str:
         """How trials are confined and started, for the record and the screen."""
@@ -165,8 +165,8 @@ class LocalExecutor:
     ) -> None:
         self.close()
 
-    def _start_server(self) -> ServerProcess:
-        return ServerProcess(
+    def _start_server(self) -> ForkServerClient:
+        return ForkServerClient(
             entry=self._entry,
             warm=self._warm,
             layers=self._layers,
@@ -174,7 +174,7 @@ class LocalExecutor:
             root=self._root,
         )
 
-    def _live_server(self) -> ServerProcess:
+    def _live_server(self) -> ForkServerClient:
         if self._server is None:
             raise MachineryError("this executor is closed; create another to run more trials")
         if not self._server.alive:
@@ -194,7 +194,7 @@ class _Watch:
 
     def __init__(
         self,
-        server: ServerProcess,
+        server: ForkServerClient,
         spec: TrialSpec,
         files: TrialFiles,
         host: HostWatch,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from trainer.isolation.processes import descendants
+from trainer.isolation.process_tree import descendants
 
 _COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _SHARES = (b"Pss:", b"SwapPss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen, Positive, PositiveInt
-from trainer.machine.own_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask
 
 if TYPE_CHECKING:
     import torch

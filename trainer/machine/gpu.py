@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, Positive
-from trainer.machine.own_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask
 
 PATIENCE_S = 120.0
 """Importing torch from a cold disk and starting CUDA take tens of seconds at worst."""

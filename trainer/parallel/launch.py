@@ -20,7 +20,7 @@ from pathlib import Path
 from autoresearch.code import package_root
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
-from trainer.isolation.processes import await_death, descendants
+from trainer.isolation.process_tree import await_death, descendants
 from trainer.machine.environment import allowed_environment
 from trainer.parallel.job import (
     JOB_FILE,

@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from trainer.isolation.processes import die_with_parent
+from trainer.isolation.process_tree import die_with_parent
 from trainer.parallel.job import (
     JOB_FILE,
     LOSSES_FILE,

@@ -3,7 +3,7 @@
 Outside the sandbox everything can work (nvidia-smi, torch, every question of
 :mod:`trainer.machine.gpu`) while each trial fails inside it. So the question is put where trials
 are: forked by the fork server, confined by the same rules, started by the same first instructions
-(:func:`trainer.isolation.trial_process.live`: the driver, a context, a product). What is left to do
+(:func:`trainer.isolation.trial_startup.live`: the driver, a context, a product). What is left to do
 here is one compiled kernel, where there is what compiles it."""
 
 from __future__ import annotations

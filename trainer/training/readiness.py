@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from autoresearch.errors import AutoresearchError, MachineryError, SpecError
 from autoresearch.values import Frozen
-from trainer.machine.own_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask
 from trainer.spec import BackendName, Config
 
 PATIENCE_S = 120.0

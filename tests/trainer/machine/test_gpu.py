@@ -11,7 +11,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.values import Frozen
 from tests.support.configs import config
 from tests.support.stub_cuda import build_stub
-from trainer.machine.own_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask
 from trainer.training.readiness import check_elsewhere, check_trainable
 
 

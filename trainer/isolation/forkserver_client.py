@@ -39,7 +39,7 @@ class ServerDied(Exception):
     """The server ended without being asked to."""
 
 
-class ServerProcess:
+class ForkServerClient:
     """A running fork server. Its start is not waited for until it is needed."""
 
     def __init__(

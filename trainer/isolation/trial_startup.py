@@ -19,7 +19,7 @@ from typing import Protocol
 from autoresearch.errors import AutoresearchError, MachineryError
 from trainer.isolation.driver_line import DriverLine
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
-from trainer.isolation.processes import die_with_parent
+from trainer.isolation.process_tree import die_with_parent
 from trainer.isolation.trial_files import (
     ERROR_EXIT_CODE,
     LOG_NAME,
