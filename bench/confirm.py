@@ -19,7 +19,7 @@ from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.corpora import prepared_corpus
 from trainer.corpus import Corpus
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import Config, TrialOk, TrialSpec
 from trajectory.history.store import History
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol
 from autoresearch.errors import AutoresearchError
 from autoresearch.values import Frozen, NonNegative
 from trainer.corpus import Corpus
-from trainer.isolation.supervisor import Executor, LocalExecutor
+from trainer.executors.base import Executor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import Budget, Config, Limits, TrialOk, TrialSpec, parse_result
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,8 @@ from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.gpu_figures import figures, standings, table
 from bench.gpu_race import Course, DidNotRun, Entrant, Lap, entrants
 from trainer.corpus import prepare
-from trainer.isolation.supervisor import Executor, LocalExecutor
+from trainer.executors.base import Executor
+from trainer.executors.local import LocalExecutor
 from trainer.machine.ceiling import Ceiling, measure_ceiling
 from trainer.spec import Config, make_config
 from trainer.telemetry import TELEMETRY_FILE, Sampler, choose_telemetry

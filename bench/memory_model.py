@@ -11,7 +11,7 @@ from agent.menu.files import load_menu
 from bench.figure import Figure
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
 from trainer.envelope import Cell, EnvelopePoint, EnvelopeSettings, cells, fit, sweep
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import GIB, AnalyticMemory
 from trainer.memory.parts import BF16, megatron
 from trainer.spec import Config

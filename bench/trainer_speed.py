@@ -25,7 +25,7 @@ import numpy as np
 from bench.figure import Figure
 from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import Budget, CurvePoint, TrialSpec, parse_result
 
 ROUNDS = 3

@@ -11,7 +11,7 @@ from statistics import median
 from bench import trivial_trial
 from bench.figure import Figure
 from tests.support.configs import config
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import TrialFailed, TrialSpec
 
 WARM_TRIALS = 40

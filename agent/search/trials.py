@@ -16,7 +16,7 @@ from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
 from autoresearch.files import writing_to
-from trainer.isolation.supervisor import Executor, TrialAborted
+from trainer.executors.base import Executor, TrialAborted
 from trainer.isolation.trial_files import finished_trial, read_curve, wall_s
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import Role, TrialRecord

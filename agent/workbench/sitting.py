@@ -18,17 +18,17 @@ from agent.search.campaign import Campaign
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
-from agent.settings.environment import CudaEnvironment, data_dir, read_environment
+from agent.settings.environment import data_dir, read_environment
 from agent.workbench.corpora import prepared_corpus
+from agent.workbench.device_telemetry import device_telemetry
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.base import Executor
+from trainer.executors.choice import choose_executor
 from trainer.spec import Config, TrialSpec
 from trainer.telemetry import (
     TELEMETRY_FILE,
     MeteredExecutor,
     Sampler,
-    Telemetry,
-    choose_telemetry,
 )
 
 
@@ -38,7 +38,7 @@ class Sitting:
 
     console: Console
     campaign: Campaign
-    executor: MeteredExecutor
+    executor: Executor
     sampler: Sampler
     memory: MemoryChoice
     stop: StopRequest
@@ -65,7 +65,7 @@ class Sitting:
         stop = StopRequest()
         with ExitStack() as resources:
             resources.enter_context(stop.listening())
-            executor = resources.enter_context(LocalExecutor(allow_unsandboxed=allow_unsandboxed))
+            executor = resources.enter_context(choose_executor(allow_unsandboxed=allow_unsandboxed))
             corpus = prepared_corpus(settings, console)
             campaign = resources.enter_context(
                 Campaign(
@@ -77,7 +77,7 @@ class Sitting:
                     history_url=read_environment().history_url,
                 )
             )
-            telemetry = _telemetry(settings)
+            telemetry = device_telemetry(settings.device)
             sampler = resources.enter_context(
                 Sampler(
                     telemetry,
@@ -169,13 +169,4 @@ def _memory(campaign: Campaign) -> MemoryChoice:
         compile=settings.compile,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
-    )
-
-
-def _telemetry(settings: CampaignSettings) -> Telemetry:
-    cuda = CudaEnvironment()
-    return choose_telemetry(
-        settings.device,
-        visible_devices=cuda.cuda_visible_devices,
-        device_order=cuda.cuda_device_order,
     )

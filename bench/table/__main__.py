@@ -27,7 +27,7 @@ from agent.workbench.corpora import prepared_corpus
 from bench.table.plan import BLOCKS, SHORT_STEPS, Job, Plan
 from bench.table.store import TableStore, TableTrial
 from trainer.corpus import Corpus
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import Budget, Limits, TrialOk, TrialSpec
 

@@ -13,7 +13,7 @@ from agent.search.campaign import hardware, versions
 from autoresearch.errors import CorpusError
 from tests.support.places import ROOT
 from trainer.corpus import Corpus, prepare
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import Config, Limits, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow

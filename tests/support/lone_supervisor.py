@@ -10,12 +10,11 @@ from pathlib import Path
 
 from tests.support import hostile
 from tests.support.trials import trial_spec
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 
 
 def main() -> None:
     with LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor:
-        assert executor._server is not None
         print(executor._server.pid, flush=True)
         executor.run(trial_spec(), Path(sys.argv[1]))
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from tests.support import doors, hostile
 from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.libc import check, libc
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor
 
 ON_A_PROCESS = (
     *(doors.limit_processor_time, doors.set_priority, doors.set_affinity, doors.set_scheduler),

@@ -22,7 +22,7 @@ from autoresearch.values import (
 )
 from trainer.corpus import Corpus
 from trainer.envelope.sweep import counted_step_s
-from trainer.isolation.supervisor import Executor
+from trainer.executors.base import Executor
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import (

@@ -22,7 +22,7 @@ from trainer.envelope.points import (
 )
 from trainer.envelope.random_corpus import random_corpus
 from trainer.envelope.wall import Wall
-from trainer.isolation.supervisor import Executor
+from trainer.executors.base import Executor
 from trainer.spec import DEFAULT_RESERVE_GIB, Budget, CurvePoint, Limits, TrialOk, TrialSpec
 from trainer.telemetry import TELEMETRY_FILE, Sampler, Telemetry
 

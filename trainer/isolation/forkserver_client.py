@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -35,8 +35,16 @@ _READY_S = 180.0
 """Importing torch from a cold disk takes tens of seconds at worst."""
 
 
+_LOOK_S = 0.1
+"""Between two questions whether a start is still wanted."""
+
+
 class ServerDied(Exception):
     """The server ended without being asked to."""
+
+
+class GivenUp(Exception):
+    """A start is not wanted any more. The trial may start or not until the server is closed."""
 
 
 class ForkServerClient:
@@ -89,18 +97,21 @@ class ForkServerClient:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start_trial(self, trial_dir: Path, imports: tuple[str, ...] = ()) -> int:
+    def start_trial(
+        self, trial_dir: Path, imports: tuple[str, ...], given_up: Callable[[], bool]
+    ) -> int:
         """Fork a trial, which finds ``imports`` loaded where the server is warm; return its process
-        id.
+        id. That waits for what the server has still to import.
 
+        :raises GivenUp: where ``given_up`` said so first.
         :raises ServerDied: where there is no server to do it.
         :raises MachineryError: where it does not become ready.
         """
         if not self._ready:
-            self._await_ready()
+            self._await_ready(given_up)
         self.driver = None
         self._send(Start(trial_dir=str(trial_dir), imports=imports))
-        started = self.receive(timeout_s=_READY_S)
+        started = self._answer(given_up)
         if not isinstance(started, Started):
             raise ServerDied
         return started.pid
@@ -164,9 +175,20 @@ class ForkServerClient:
             self.kill()
         self._complaints.close()
 
-    def _await_ready(self) -> None:
+    def _answer(self, given_up: Callable[[], bool]) -> Message | None:
+        """The next message; None where it takes longer than any import does."""
+        give_up_at = time.monotonic() + _READY_S
+        while time.monotonic() < give_up_at:
+            message = self.receive(_LOOK_S)
+            if message is not None:
+                return message
+            if given_up():
+                raise GivenUp
+        return None
+
+    def _await_ready(self, given_up: Callable[[], bool]) -> None:
         try:
-            message = self.receive(_READY_S)
+            message = self._answer(given_up)
         except ServerDied:
             raise MachineryError(
                 f"the fork server did not start ({self.last_words()}); see `autoresearch doctor`"

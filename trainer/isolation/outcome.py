@@ -20,7 +20,12 @@ _GIB = 1 << 30
 
 
 class TrialAborted(AutoresearchError):
-    """``should_stop`` said so. The trial's processes are dead, and there is no result."""
+    """Someone cancelled the trial. Its processes are dead, and there is no result."""
+
+
+def aborted(trial_id: str) -> TrialAborted:
+    """The error that a cancelled trial ends in."""
+    return TrialAborted(f"trial {trial_id} was stopped and has no result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | Trial
             garbage = files.tampering() or contradiction(spec, result)
             if not garbage:
                 return result
-    status, message = _failure(files, ending, garbage)
+    status, message = _failure(spec, files, ending, garbage)
     logged = files.curve.last
     failed = TrialFailed(
         status=status,
@@ -116,10 +121,12 @@ def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
     raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
 
 
-def _failure(files: TrialFiles, ending: Ending, garbage: str) -> tuple[FailureStatus, str]:
+def _failure(
+    spec: TrialSpec, files: TrialFiles, ending: Ending, garbage: str
+) -> tuple[FailureStatus, str]:
     if ending.stopped is not None:
         if ending.stopped.cause == "aborted":
-            raise TrialAborted(ending.stopped.why)
+            raise aborted(spec.trial_id)
         return ending.stopped.cause, ending.stopped.why
     last = files.log.last_line()
     number = ending.ended.signal

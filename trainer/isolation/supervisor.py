@@ -1,4 +1,4 @@
-"""Runs one trial at a time in a sandboxed process of its own, and always comes back.
+"""Runs a trial in a sandboxed process of its own, and always comes back.
 
 The trial's process is forked by a fork server (:mod:`trainer.isolation.forkserver`), which reports
 its end the moment it happens. Between start and end the supervisor looks at it ten times a second:
@@ -11,29 +11,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
-from autoresearch.errors import MachineryError, SandboxError
-from trainer.isolation.forkserver_client import ForkServerClient, ServerDied
-from trainer.isolation.kernel.sandbox import Layers
+from autoresearch.errors import MachineryError
+from trainer.isolation.forkserver_client import ForkServerClient, GivenUp, ServerDied
 from trainer.isolation.messages import Ended
-from trainer.isolation.outcome import Ending, Stopped, TrialAborted, judge
+from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import await_death, oom_kills
 from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.weighing import TreeUsage, usage_below
 from trainer.machine.host_memory import HostWatch
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
-
-__all__ = ["ENTRY", "Executor", "Finished", "LocalExecutor", "TrialAborted"]
-
-ENTRY = "trainer.training.child:run_trial"
-"""What a trial runs."""
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 """What compiling imports: some seconds, which the fork server spends once."""
@@ -46,141 +36,33 @@ _OVERDUE_S = 4.0
 _GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A trial's one result. ``wall_s`` is from the request to the result in hand."""
+def supervise(
+    server: ForkServerClient,
+    spec: TrialSpec,
+    trial_dir: Path,
+    *,
+    on_point: Callable[[CurvePoint], None],
+    cancelled: Callable[[], bool],
+    meminfo: Path,
+) -> TrialOk | TrialFailed:
+    """Run one trial, in and only in ``trial_dir``, and return when nothing of it is left.
 
-    result: TrialOk | TrialFailed
-    wall_s: float
-
-
-class Executor(Protocol):
-    """The seam where other ways of running trials plug in."""
-
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
-    ) -> Finished:
-        """Train as ``spec`` says, in and only in ``trial_dir``, and return what came of it.
-
-        ``on_point`` is told each line of the curve soon after it is written; ``should_stop`` is
-        asked several times a second.
-
-        :raises TrialAborted: when ``should_stop`` returned true before there was a result.
-        :raises SpecError: where no trainer could run the spec.
-        :raises CorpusError: where the corpus is not the one meant.
-        :raises SandboxError: where the trial cannot be confined.
-        :raises MachineryError: where the machinery failed; the trial counts for nothing.
-        """
-        ...
-
-
-class LocalExecutor:
-    """Trials as child processes of this one, on this machine.
-
-    One trial at a time: a second thread's ``run`` waits for the first. For several at once use
-    several executors. ``close``, or leaving the ``with`` block, leaves no process.
-
-    A fork server that dies (something killed it) takes its trial along, which is a MachineryError;
-    the next ``run`` starts a new server.
+    :param server: has no other trial meanwhile. It is closed where nothing less ends this one.
+    :param on_point: told each line of the curve soon after it is written.
+    :param cancelled: asked several times a second whether to end the trial.
+    :param meminfo: /proc/meminfo.
+    :raises TrialAborted: where it was cancelled before there was a result.
+    :raises AutoresearchError: where the trial's end says nothing about its config.
     """
-
-    def __init__(
-        self,
-        *,
-        allow_unsandboxed: bool = False,
-        fork_server: bool = True,
-        environ: Mapping[str, str] | None = None,
-        layers: Layers | None = None,
-        entry: str = ENTRY,
-        root: Path = Path("/"),
-    ) -> None:
-        """Start the fork server; it gets ready while the caller goes on.
-
-        :param allow_unsandboxed: go on, and say so, where this kernel cannot confine a trial.
-        :param fork_server: import torch once, not in every trial.
-        :param environ: what the allowlist chooses from; None: this process's environment.
-        :param layers: what to confine with; None: all that the kernel has.
-        :param entry: ``module:function`` that a trial runs.
-        :param root: where /proc/meminfo and a GPU driver's files are looked for.
-        :raises SandboxError: where this kernel cannot confine a trial and that is not allowed.
-        """
-        self._layers = Layers.detect() if layers is None else layers
-        if not self._layers.confine and not allow_unsandboxed:
-            raise SandboxError(
-                "this kernel has no Landlock, so trials cannot be confined to their directories;"
-                " use Linux 5.13 or newer with Landlock enabled, or accept it with"
-                " --allow-unsandboxed"
-            )
-        self._warm = fork_server
-        self._environ = environ
-        self._entry = entry
-        self._root = root
-        self._lock = threading.Lock()
-        self._server: ForkServerClient | None = self._start_server()
-
-    def describe(self) -> str:
-        """How trials are confined and started, for the record and the screen."""
-        return f"{self._layers.describe()}, {'fork server' if self._warm else 'cold start'}"
-
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
-    ) -> Finished:
-        """See :meth:`Executor.run`."""
-        asked_at = time.monotonic()
-        with self._lock:
-            server = self._live_server()
-            files = TrialFiles(spec, trial_dir.resolve())
-            try:
-                host = HostWatch(spec.limits.reserve_gib, self._root / "proc" / "meminfo")
-                ending = _Watch(server, spec, files, host, on_point, should_stop).until_end()
-                result = judge(spec, files, ending)
-            finally:
-                files.close()
-        return Finished(result, time.monotonic() - asked_at)
-
-    def close(self) -> None:
-        """End the fork server and whatever runs below it."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _start_server(self) -> ForkServerClient:
-        return ForkServerClient(
-            entry=self._entry,
-            warm=self._warm,
-            layers=self._layers,
-            environ=self._environ,
-            root=self._root,
-        )
-
-    def _live_server(self) -> ForkServerClient:
-        if self._server is None:
-            raise MachineryError("this executor is closed; create another to run more trials")
-        if not self._server.alive:
-            self._server.close()
-            self._server = self._start_server()
-        return self._server
+    if cancelled():
+        raise aborted(spec.trial_id)
+    files = TrialFiles(spec, trial_dir)
+    try:
+        host = HostWatch(spec.limits.reserve_gib, meminfo)
+        ending = _Watch(server, spec, files, host, on_point, cancelled).until_end()
+        return judge(spec, files, ending)
+    finally:
+        files.close()
 
 
 def _ahead(spec: TrialSpec) -> tuple[str, ...]:
@@ -198,15 +80,15 @@ class _Watch:
         spec: TrialSpec,
         files: TrialFiles,
         host: HostWatch,
-        on_point: Callable[[CurvePoint], None] | None,
-        should_stop: Callable[[], bool] | None,
+        on_point: Callable[[CurvePoint], None],
+        cancelled: Callable[[], bool],
     ) -> None:
         self._server = server
         self._spec = spec
         self._files = files
         self._host = host
         self._on_point = on_point
-        self._should_stop = should_stop
+        self._cancelled = cancelled
         self._usage = TreeUsage()
         self._peak_bytes = 0
         self._trial = 0
@@ -214,11 +96,13 @@ class _Watch:
     def until_end(self) -> Ending:
         """Start the trial and return when nothing of it is left.
 
+        :raises TrialAborted: where it was cancelled before it started.
         :raises MachineryError: where the fork server died.
         """
         oom_kills_before = oom_kills()
         try:
-            self._trial = self._server.start_trial(self._files.path, _ahead(self._spec))
+            ahead = _ahead(self._spec)
+            self._trial = self._server.start_trial(self._files.path, ahead, self._cancelled)
             ended, stopped = self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()
@@ -226,7 +110,10 @@ class _Watch:
                 f"the fork server died ({self._server.last_words()}) during trial"
                 f" {self._spec.trial_id}; run the trial again"
             ) from None
-        except BaseException:  # a callback's error or an interrupt: leave nothing behind
+        except GivenUp:
+            self._server.close()
+            raise aborted(self._spec.trial_id) from None
+        except BaseException:  # of this code or the system's: leave nothing behind
             self._server.close()
             raise
         self._files.log.compact()
@@ -253,8 +140,8 @@ class _Watch:
             return Stopped("timeout", f"not done within the limit of {limits.wall_s:g} s")
         self._files.log.trim()
         self._tell_points()
-        if self._should_stop is not None and self._should_stop():
-            return Stopped("aborted", f"trial {self._spec.trial_id} was stopped and has no result")
+        if self._cancelled():
+            return Stopped("aborted", "cancelled")
         usage = usage_below(self._server.pid)
         if self._trial in usage.pids or self._server.alive:
             # Else the server has just died and what it left is no longer below it: the look
@@ -290,8 +177,7 @@ class _Watch:
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():
-            if self._on_point is not None:
-                self._on_point(point)
+            self._on_point(point)
 
     def _stop(self, grace_s: float) -> Ended:
         """End the trial; on return nothing of it is left, whatever it takes."""

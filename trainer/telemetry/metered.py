@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Protocol
 
-from trainer.isolation.supervisor import Executor, Finished
+from trainer.executors.base import Executor, Finished, Job
 from trainer.spec import CurvePoint, TrialOk, TrialSpec
 
 
@@ -17,7 +17,7 @@ class Meter(Protocol):
     def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None: ...
 
 
-class MeteredExecutor:
+class MeteredExecutor(Executor):
     """An executor whose measured trials carry ``energy_wh``.
 
     The interval is the whole trial, from the request to the result in hand: start-up, training
@@ -28,19 +28,54 @@ class MeteredExecutor:
         self._executor = executor
         self._meter = meter
 
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
-    ) -> Finished:
-        """See :meth:`Executor.run`."""
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
+        """See :meth:`Executor.submit`."""
         since_s = self._meter.mark()
-        finished = self._executor.run(spec, trial_dir, on_point=on_point, should_stop=should_stop)
-        energy_wh = self._meter.energy_wh(since_s)
-        if energy_wh is None or not isinstance(finished.result, TrialOk):
+        asked_s = time.monotonic()
+        return _MeteredJob(self._executor.submit(spec, trial_dir), self._meter, since_s, asked_s)
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self._executor.describe()
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        self._executor.close()
+
+
+class _MeteredJob(Job):
+    """A job whose result is measured up to the moment that it was there."""
+
+    def __init__(self, job: Job, meter: Meter, since_s: float, asked_s: float) -> None:
+        self._job = job
+        self._meter = meter
+        self._since_s = since_s
+        self._asked_s = asked_s
+        self._finished: Finished | None = None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`."""
+        return self._job.wait(timeout_s)
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if self._finished is None:
+            self._finished = self._measured(self._job.result(timeout_s))
+        return self._finished
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        return self._job.points()
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        self._job.cancel()
+
+    def _measured(self, finished: Finished) -> Finished:
+        if not isinstance(finished.result, TrialOk):
+            return finished
+        energy_wh = self._meter.energy_wh(self._since_s, self._asked_s + finished.wall_s)
+        if energy_wh is None:
             return finished
         result = finished.result.model_copy(update={"energy_wh": energy_wh})
         return Finished(result, finished.wall_s)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen
 from trainer.backends.compilation import compiled, missing_for
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.trial_files import write_atomically
 from trainer.machine.cuda_codes import NO_DEVICE, explain_code
 from trainer.machine.cuda_driver import WITHOUT_CUDA
@@ -63,7 +63,7 @@ def probe_cuda(
     """Start CUDA on ``device`` as a trial would. Takes some seconds.
 
     :param environ: what trials' environment is chosen from; None: this process's.
-    :param root: as :class:`trainer.isolation.supervisor.LocalExecutor` has it.
+    :param root: as :class:`trainer.executors.local.LocalExecutor` has it.
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-probe-") as scratch:
         trial_dir = Path(scratch).resolve() / "trial"

@@ -25,7 +25,7 @@ from trainer.envelope.comparison import (
     Contender,
     compare_backends,
 )
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.choice import choose_executor
 from trainer.machine.ceiling import Ceiling, measure_ceiling
 from trainer.machine.flops import FORMULA
 from trainer.spec import BackendName, Config, Limits, make_config
@@ -161,7 +161,10 @@ def _measured(
     corpus = named or random_corpus(
         directory / "corpus", vocab_size=vocab_size, longest_seq_len=config.seq_len
     )
-    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor, console.status("") as line:
+    with (
+        choose_executor(allow_unsandboxed=allow_unsandboxed) as executor,
+        console.status("") as line,
+    ):
         return compare_backends(
             settings,
             names,

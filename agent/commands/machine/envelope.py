@@ -36,7 +36,8 @@ from trainer.envelope import (
 )
 from trainer.envelope.chart import write_chart
 from trainer.envelope.grid import Grid, as_csv, what_fits
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.base import Executor
+from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import device_limit
 
 DEFAULT_WALL_S = 1800.0
@@ -103,7 +104,7 @@ def envelope(
     limit = device_limit(device, settings.memory_gib, reserve_gib)
     wall = Wall(settings, limit.gib) if limit.is_shared and not to_the_wall else None
     directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
-    with LocalExecutor(allow_unsandboxed=allow_unsandboxed) as executor:
+    with choose_executor(allow_unsandboxed=allow_unsandboxed) as executor:
         points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)
     files = _save(found, directory)
@@ -172,7 +173,7 @@ def _measured(
     grid: tuple[Cell, ...],
     directory: Path,
     console: Console,
-    executor: LocalExecutor,
+    executor: Executor,
     reserve_gib: float,
     wall: Wall | None,
 ) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:

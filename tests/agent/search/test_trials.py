@@ -10,8 +10,9 @@ import pytest
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from tests.support.configs import config
+from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
-from trainer.isolation.supervisor import Finished
+from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import Budget, Config, CurvePoint, TrialSpec
 from trajectory.rows import Role, TrialRecord
@@ -19,16 +20,11 @@ from trajectory.rows import Role, TrialRecord
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
 
 
-class Instant:
+class Instant(InstantExecutor):
     """An executor whose trials are over at once, as real ones leave their directories."""
 
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
         TrialFiles(spec, trial_dir).close()
         (trial_dir / "result.json").write_text(trial_ok(spec).model_dump_json())

@@ -13,8 +13,9 @@ import pytest
 from autoresearch.errors import SandboxError
 from tests.support.places import ROOT
 from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor, _ahead
+from trainer.isolation.supervisor import _ahead
 from trainer.spec import makes_code
 
 # Runs in a process of its own: Triton and the compiler must be as a fork server finds them.

@@ -21,7 +21,7 @@ from tests.support.trials import on_gpu, trial_spec
 from trainer.backends import linear_cross_entropy
 from trainer.backends.compilation import missing_for
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.spec import Budget, TrialOk, TrialSpec
 
 CPU = torch.device("cpu")

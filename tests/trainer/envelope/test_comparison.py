@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import MachineryError, SandboxError, SpecError
 from tests.support.configs import config
+from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
 from trainer.envelope import random_corpus
@@ -22,7 +23,7 @@ from trainer.envelope.comparison import (
     Quantity,
     compare_backends,
 )
-from trainer.isolation.supervisor import Finished
+from trainer.executors.base import Finished
 from trainer.machine.ceiling import Ceiling, Product
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import BackendName, CurvePoint, TrialFailed, TrialSpec
@@ -35,7 +36,7 @@ CEILING = Ceiling(
 TINY = config(n_layer=1, n_head=2, d_model=32, d_ff=64, batch_size=2, seq_len=16, precision="fp32")
 
 
-class Machine:
+class Machine(InstantExecutor):
     """An executor: megatron takes 8 ms a step and torch 10, after a first of one second."""
 
     def __init__(self, **fails: TrialFailed | BaseException) -> None:
@@ -44,13 +45,8 @@ class Machine:
         self.specs: list[TrialSpec] = []
         self.first_loss = EVEN
 
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
         self.specs.append(spec)
         failure = self.fails.get(spec.backend)
@@ -61,8 +57,7 @@ class Machine:
         step_s = 0.008 if spec.backend == "megatron" else 0.010
         for step in range(1, int(spec.budget.amount) + 1):
             if step in {1, int(spec.budget.amount)} or step % spec.log_every == 0:
-                assert on_point is not None
-                on_point(
+                tell(
                     CurvePoint(
                         step=step,
                         tokens=step * 32,

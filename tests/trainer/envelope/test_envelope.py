@@ -25,6 +25,7 @@ from tests.support.envelopes import (
     point,
     settings,
 )
+from tests.support.executors import InstantExecutor
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, not_supported
 from tests.support.trials import trial_ok
 from trainer.corpus import open_corpus
@@ -47,7 +48,8 @@ from trainer.envelope import (
 )
 from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
-from trainer.isolation.supervisor import Finished, LocalExecutor
+from trainer.executors.base import Finished
+from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
 from trainer.telemetry import NoTelemetry, choose_telemetry
@@ -421,7 +423,7 @@ class Watched:
         self.points.append(point)
 
 
-class Machine:
+class Machine(InstantExecutor):
     """An executor whose trials take 10 ms a step after a first of one second, without training."""
 
     def __init__(self, fails: dict[int, TrialFailed | BaseException] | None = None) -> None:
@@ -429,13 +431,8 @@ class Machine:
         """By batch size."""
         self.specs: list[TrialSpec] = []
 
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
         self.specs.append(spec)
         failure = self.fails.get(spec.config.batch_size)
@@ -448,8 +445,7 @@ class Machine:
             if step in {1, steps} or step % spec.log_every == 0:
                 tokens = step * spec.config.tokens_per_step
                 elapsed_s = 1.0 + 0.01 * (step - 1)
-                assert on_point is not None
-                on_point(
+                tell(
                     CurvePoint(
                         step=step, tokens=tokens, loss=5, lr=1e-3, grad_norm=1, elapsed_s=elapsed_s
                     )

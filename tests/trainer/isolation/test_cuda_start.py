@@ -14,14 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from tests.support.trials import on_gpu, trial_spec
+from trainer.executors.base import TrialAborted
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor, TrialAborted
 from trainer.machine.cuda_codes import explain_code
 from trainer.spec import TrialFailed
 
@@ -164,7 +166,9 @@ def test_a_crash_after_the_start_is_the_configs(
 def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
     with executor_on(machine, ends="hang") as executor, pytest.raises(TrialAborted):
-        executor.run(on_gpu(), trial_dir, should_stop=lambda: True)
+        server = psutil.Process(executor._server.pid)
+        executor.run(on_gpu(), trial_dir, should_stop=lambda: bool(server.children()))
+    assert (trial_dir / "spec.json").exists(), "it was stopped while its driver started"
 
 
 def test_every_known_code_has_a_name_and_a_way_out() -> None:

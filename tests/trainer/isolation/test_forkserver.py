@@ -19,8 +19,8 @@ from tests.support import hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_supervisor import alive, pids
+from trainer.executors.local import LocalExecutor
 from trainer.isolation import forkserver
-from trainer.isolation.supervisor import LocalExecutor
 
 
 def until(true: Callable[[], bool], within_s: float = 10.0) -> None:
@@ -37,7 +37,6 @@ def spread_out(trial_dir: Path) -> bool:
 
 
 def server_pid(executor: LocalExecutor) -> int:
-    assert executor._server is not None
     return executor._server.pid
 
 

@@ -11,9 +11,9 @@ import pytest
 from autoresearch.errors import MachineryError
 from tests.support import doors, hostile
 from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.sealed_spec import sealed_path
-from trainer.isolation.supervisor import LocalExecutor
 from trainer.isolation.trial_files import TrialFiles, finished_trial
 from trainer.spec import TrialFailed, TrialSpec
 

@@ -9,7 +9,7 @@ import pytest
 
 from autoresearch.errors import CorpusError, MachineryError
 from tests.support.trials import trial_spec
-from trainer.isolation.supervisor import TrialAborted
+from trainer.executors.base import TrialAborted
 from trainer.isolation.trial_files import CurveTail, TrialFiles, write_error
 from trainer.isolation.trial_log import TrialLog
 from trainer.spec import CurvePoint

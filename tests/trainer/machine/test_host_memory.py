@@ -20,7 +20,7 @@ from autoresearch.errors import MachineryError
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine, set_available
 from tests.support.trials import on_gpu
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.machine.device import cap_memory
 from trainer.machine.host_memory import HostWatch, available_gib, unified_limit_gib
 from trainer.spec import TrialFailed
@@ -45,7 +45,7 @@ class Scales:
 
     def __init__(self, root: Path, executor: LocalExecutor) -> None:
         self._root = root
-        self._server = psutil.Process(executor._server.pid) if executor._server else None
+        self._server = psutil.Process(executor._server.pid)
         self._begun: dict[int, int] = {}
         self.beside: set[int] = set()
         """Other processes that hold some of it, from their start on."""
@@ -53,7 +53,6 @@ class Scales:
 
     def weigh(self) -> bool:
         """Called at every look of the supervisor."""
-        assert self._server is not None
         trials = [child.pid for child in self._server.children(recursive=True)]
         held = 0
         for pid in (*trials, *self.beside):

@@ -12,7 +12,7 @@ import torch
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.trials import trial_spec
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.spec import Budget, TrialFailed, TrialOk
 

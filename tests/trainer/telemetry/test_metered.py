@@ -8,29 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.executors import InstantExecutor
 from tests.support.nvml import FakeNvml, gb10
 from tests.support.trials import trial_ok, trial_spec
-from trainer.isolation.supervisor import Executor, Finished
+from trainer.executors.base import Executor, Finished
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.telemetry import MeteredExecutor, NoTelemetry, Sampler, choose_telemetry
 
 
-class Napping:
+class Napping(InstantExecutor):
     """An executor whose trials sleep."""
 
     def __init__(self, result: TrialOk | TrialFailed) -> None:
         self._result = result
 
-    def run(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        *,
-        on_point: Callable[[CurvePoint], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
-        assert should_stop is not None
-        assert not should_stop()
         time.sleep(0.1)
         return Finished(self._result, 0.1)
 

@@ -15,8 +15,8 @@ import torch
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from trainer.corpus import Corpus
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor
 from trainer.machine.host_memory import available_gib
 from trainer.memory.estimate import device_limit
 from trainer.spec import Budget, CurvePoint, Limits, TrialFailed, TrialOk, TrialSpec
@@ -120,7 +120,6 @@ def test_a_trial_that_is_killed_mid_step(
 ) -> None:
     def kill(point: CurvePoint) -> None:
         if point.step == 3:
-            assert executor._server is not None
             for child in psutil.Process(executor._server.pid).children():
                 child.send_signal(signal.SIGKILL)
 

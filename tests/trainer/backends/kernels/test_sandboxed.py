@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.trials import trial_spec
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 
 pytestmark = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton has no wheel for this machine"

@@ -31,7 +31,7 @@ from trainer.backends.megatron.weights import as_megatron, filled_up, load_from_
 from trainer.backends.optimizer import AdamW, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.backends.versions import Trio, check_trio
-from trainer.isolation.supervisor import LocalExecutor
+from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import parameter_count
 from trainer.spec import BackendName, Budget, Config, Fp8Recipe
 

@@ -22,8 +22,8 @@ from autoresearch.errors import SandboxError
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor
 from trainer.machine.environment import allowed_environment
 from trainer.spec import TrialFailed
 

@@ -22,8 +22,8 @@ from tests.support import doors, hostile
 from tests.support.places import ROOT
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import LocalExecutor
 from trainer.spec import TrialFailed
 
 HERE = Layers.detect()

@@ -1,0 +1,283 @@
+"""What every executor promises, wherever its trials run."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoresearch.errors import CorpusError, MachineryError, SettingsError, SpecError
+from tests.support import hostile
+from tests.support.nvml import FakeNvml, gb10
+from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.base import Executor, Finished, Job, StillRunning, TrialAborted
+from trainer.executors.choice import EXECUTORS, choose_executor
+from trainer.executors.local import LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trainer.telemetry import MeteredExecutor, Sampler, choose_telemetry
+
+
+@contextmanager
+def local() -> Iterator[Executor]:
+    if not Layers.detect().confine:
+        pytest.skip("this kernel has no Landlock")
+    with LocalExecutor(entry=hostile.ENTRY) as executor:
+        yield executor
+
+
+@contextmanager
+def unsandboxed() -> Iterator[Executor]:
+    layers = Layers(0, seccomp=False)
+    with LocalExecutor(entry=hostile.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@contextmanager
+def metered() -> Iterator[Executor]:
+    telemetry = choose_telemetry("cuda", nvml=FakeNvml(gb10()))
+    with Sampler(telemetry, None) as sampler, unsandboxed() as executor:
+        yield MeteredExecutor(executor, sampler)
+
+
+MAKERS = {"local": local, "local, unsandboxed": unsandboxed, "local, metered": metered}
+
+
+@pytest.fixture(scope="module", params=list(MAKERS))
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    with MAKERS[request.param]() as opened:
+        yield opened
+
+
+@pytest.fixture(params=list(MAKERS))
+def fresh(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    """One to be closed."""
+    with MAKERS[request.param]() as opened:
+        yield opened
+
+
+@pytest.fixture
+def trial_dir(tmp_path: Path) -> Path:
+    return tmp_path / "trial"
+
+
+def submit(
+    executor: Executor, trial_dir: Path, attack: Callable[..., object], /, **arguments: object
+) -> Job:
+    return executor.submit(trial_spec(), hostile.arm(trial_dir, attack, **arguments))
+
+
+def spread(executor: Executor, trial_dir: Path, wall_s: float = 60) -> Job:
+    """A trial that is deaf to SIGTERM and has three descendants, once they are all there."""
+    hostile.arm(trial_dir, hostile.spread, stay=True, deaf=True)
+    job = executor.submit(trial_spec(wall_s=wall_s), trial_dir)
+    until(lambda: (trial_dir / "pids").exists() and len(pids(trial_dir)) == 4)
+    return job
+
+
+def pids(trial_dir: Path) -> list[int]:
+    return [int(line) for line in (trial_dir / "pids").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < give_up_at, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def same(finished: Finished, result: TrialOk | TrialFailed) -> bool:
+    """But for what a meter adds."""
+    return finished.result.model_copy(update={"energy_wh": None}) == result
+
+
+# --- the ordinary course -------------------------------------------------------------------------
+
+
+def test_a_job_is_there_before_its_trial_has_ended(executor: Executor, trial_dir: Path) -> None:
+    asked_at = time.monotonic()
+    job = submit(executor, trial_dir, hostile.nap, s=1)
+    assert not job.done()
+    assert not job.wait(0.01)
+    with pytest.raises(StillRunning, match=r"0001-s1 has not ended within 0\.02 s"):
+        job.result(0.02)
+    finished = job.result(timeout_s=60)
+    took_s = time.monotonic() - asked_at
+    assert job.done()
+    assert job.wait()
+    assert job.result() == finished
+    assert 1 <= finished.wall_s <= took_s
+
+
+def test_each_job_has_its_own_result_and_starts_in_turn(executor: Executor, tmp_path: Path) -> None:
+    jobs, expected = [], []
+    for number in range(4):
+        spec = trial_spec(trial_id=f"t{number}")
+        expected.append(trial_ok(spec, val_bpb=4 + number / 8))
+        text = expected[-1].model_dump_json()
+        folder = hostile.arm(tmp_path / str(number), hostile.leave_result, text=text)
+        jobs.append(executor.submit(spec, folder))
+    for job, result in reversed(list(zip(jobs, expected, strict=True))):
+        assert same(job.result(60), result)
+    began = [(tmp_path / str(number) / "trainer.log").stat().st_mtime_ns for number in range(4)]
+    assert began == sorted(began)
+
+
+def test_the_order_is_on_the_disk_before_the_trial(executor: Executor, trial_dir: Path) -> None:
+    path = str(trial_dir / "spec.json")
+    submit(executor, trial_dir, hostile.read, path=path).wait(60)
+    assert hostile.loot(trial_dir) == trial_spec().model_dump_json()
+
+
+def test_points_come_once_in_order_and_all_of_them(executor: Executor, trial_dir: Path) -> None:
+    curve = [
+        CurvePoint(step=n, tokens=n * 1024, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_s=n / 10)
+        for n in range(1, 21)
+    ]
+    lines = [point.model_dump_json() for point in curve]
+    job = submit(executor, trial_dir, hostile.write_curve, lines=lines, pause_s=0.05)
+    told: list[CurvePoint] = []
+    until(lambda: bool(told.extend(job.points()) or told))
+    assert not job.done(), "they come while it runs"
+    assert len(told) < len(curve)
+    job.wait(60)
+    assert [*told, *job.points()] == curve
+    assert job.points() == ()
+
+
+def test_a_failure_is_a_result(executor: Executor, trial_dir: Path) -> None:
+    result = submit(executor, trial_dir, hostile.exit_with, code=3).result(60).result
+    assert (result.status, result.message) == ("crash", "exit code 3")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("error", [SpecError, CorpusError, MachineryError])
+def test_what_is_no_evidence_is_raised_each_time(
+    executor: Executor, trial_dir: Path, error: type[Exception]
+) -> None:
+    job = submit(executor, trial_dir, hostile.report_error, kind=error.__name__)
+    for _ in range(2):
+        with pytest.raises(error, match=f"^a {error.__name__}, seen by the trainer; mend it$"):
+            job.result(60)
+    assert job.done()
+
+
+def test_a_directory_with_a_result_is_kept(executor: Executor, trial_dir: Path) -> None:
+    trial_dir.mkdir()
+    (trial_dir / "result.json").write_text("precious")
+    job = submit(executor, trial_dir, hostile.leave_result, text="{}")
+    with pytest.raises(MachineryError, match="already holds a result"):
+        job.result(60)
+    assert (trial_dir / "result.json").read_text() == "precious"
+
+
+def test_what_goes_in_and_out_are_values(executor: Executor, trial_dir: Path) -> None:
+    """They would cross to another machine."""
+    spec = pickle.loads(pickle.dumps(trial_spec()))
+    hostile.arm(trial_dir, hostile.leave_result, text=trial_ok(spec).model_dump_json())
+    finished = executor.submit(spec, trial_dir).result(60)
+    assert pickle.loads(pickle.dumps(finished)) == finished
+
+
+def test_it_says_how_trials_are_confined(executor: Executor) -> None:
+    said = executor.describe()
+    assert said
+    assert "\n" not in said
+
+
+# --- on time, and nothing left -------------------------------------------------------------------
+
+
+def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path) -> None:
+    job = spread(executor, trial_dir, wall_s=2)
+    until(lambda: not any(map(alive, pids(trial_dir))), within_s=10)
+    result = job.result(60).result
+    assert (result.status, result.message) == (  # type: ignore[union-attr]
+        "timeout",
+        "not done within the limit of 2 s",
+    )
+
+
+def test_a_cancelled_trial_leaves_nothing(executor: Executor, trial_dir: Path) -> None:
+    job = spread(executor, trial_dir)
+    asked_at = time.monotonic()
+    job.cancel()
+    assert time.monotonic() - asked_at < 0.5, "cancel waits for nothing"
+    job.cancel()
+    for _ in range(2):
+        with pytest.raises(TrialAborted, match="0001-s1 was stopped and has no result"):
+            job.result(20)
+        assert not any(map(alive, pids(trial_dir)))
+    assert not (trial_dir / "result.json").exists()
+    job.cancel()
+    after = submit(executor, trial_dir.with_name("after"), hostile.nap, s=0).result(60)
+    assert after.result.status == "crash"
+
+
+def test_one_of_several_is_cancelled(executor: Executor, tmp_path: Path) -> None:
+    first = submit(executor, tmp_path / "first", hostile.nap, s=1)
+    second = submit(executor, tmp_path / "second", hostile.nap, s=60)
+    second.cancel()
+    with pytest.raises(TrialAborted):
+        second.result(30)
+    assert first.result(60).result.status == "crash"
+
+
+def test_what_has_ended_cannot_be_cancelled(executor: Executor, trial_dir: Path) -> None:
+    expected = trial_ok(trial_spec())
+    text = expected.model_dump_json()
+    job = submit(executor, trial_dir, hostile.leave_result, text=text)
+    job.wait(60)
+    job.cancel()
+    assert same(job.result(), expected)
+
+
+def test_closing_cancels_and_leaves_nothing(fresh: Executor, tmp_path: Path) -> None:
+    running = spread(fresh, tmp_path / "running")
+    waiting = submit(fresh, tmp_path / "waiting", hostile.nap, s=60)
+    fresh.close()
+    fresh.close()
+    assert not any(map(alive, pids(tmp_path / "running")))
+    for job in (running, waiting):
+        with pytest.raises(TrialAborted):
+            job.result(0)
+    with pytest.raises(MachineryError, match="executor is closed; create another"):
+        submit(fresh, tmp_path / "late", hostile.nap, s=0)
+
+
+def test_closing_does_not_wait_for_a_start(fresh: Executor, tmp_path: Path) -> None:
+    job = submit(fresh, tmp_path / "trial", hostile.nap, s=60)
+    asked_at = time.monotonic()
+    fresh.close()
+    assert time.monotonic() - asked_at < 30
+    with pytest.raises(TrialAborted):
+        job.result(0)
+
+
+# --- the one place that chooses ------------------------------------------------------------------
+
+
+def test_every_executor_that_can_be_chosen_is_held_to_this() -> None:
+    assert set(EXECUTORS) <= set(MAKERS)
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_the_chosen_one_can_be_opened(name: str) -> None:
+    with choose_executor(name, allow_unsandboxed=True) as chosen:
+        assert chosen.describe()
+
+
+def test_another_name_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"no executor 'ray'; choose one of local"):
+        choose_executor("ray", allow_unsandboxed=True)

@@ -1,0 +1,1 @@
+"""Where trials run: the seam (base), this machine (local), and the one place that chooses."""

@@ -1,0 +1,32 @@
+"""Which executor a name means: the one place that chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from autoresearch.errors import SettingsError
+from trainer.executors.base import Executor
+from trainer.executors.local import LocalExecutor
+
+LOCAL: Final = "local"
+
+
+def _local(allow_unsandboxed: bool) -> Executor:
+    return LocalExecutor(allow_unsandboxed=allow_unsandboxed)
+
+
+EXECUTORS: dict[str, Callable[[bool], Executor]] = {LOCAL: _local}
+"""What opens each, told whether trials may run unconfined."""
+
+
+def choose_executor(name: str = LOCAL, *, allow_unsandboxed: bool) -> Executor:
+    """Open the executor of that name; whoever asked closes it.
+
+    :param allow_unsandboxed: go on, and say so, where a trial cannot be confined.
+    :raises SandboxError: where it cannot be, and that is not allowed.
+    :raises SettingsError: where there is no such executor.
+    """
+    if name not in EXECUTORS:
+        raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
+    return EXECUTORS[name](allow_unsandboxed)

@@ -1,0 +1,151 @@
+"""Trials as sandboxed child processes of this one, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent import futures
+from functools import partial
+from pathlib import Path
+
+from autoresearch.errors import MachineryError, SandboxError
+from trainer.executors.base import Executor, Finished, Job, StillRunning
+from trainer.isolation.forkserver_client import ForkServerClient
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.outcome import aborted
+from trainer.isolation.supervisor import supervise
+from trainer.spec import CurvePoint, TrialSpec
+
+ENTRY = "trainer.training.child:run_trial"
+"""What a trial runs."""
+
+_MOST_POINTS = 1 << 16
+"""Kept of a curve that nobody asks for; the oldest go."""
+
+
+class LocalExecutor(Executor):
+    """One trial at a time, under a fork server; what is submitted meanwhile waits for its turn. For
+    several at once use several executors.
+
+    A thread of its own looks after the trial, so that its limits are kept whatever the caller does.
+    A fork server that dies (something killed it) takes its trial along, which is a MachineryError;
+    the next trial gets a new server.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_unsandboxed: bool = False,
+        fork_server: bool = True,
+        environ: Mapping[str, str] | None = None,
+        layers: Layers | None = None,
+        entry: str = ENTRY,
+        root: Path = Path("/"),
+    ) -> None:
+        """Start the fork server; it gets ready while the caller goes on.
+
+        :param allow_unsandboxed: go on, and say so, where this kernel cannot confine a trial.
+        :param fork_server: import torch once, not in every trial.
+        :param environ: what the allowlist chooses from; None: this process's environment.
+        :param layers: what to confine with; None: all that the kernel has.
+        :param entry: ``module:function`` that a trial runs.
+        :param root: where /proc/meminfo and a GPU driver's files are looked for.
+        :raises SandboxError: where this kernel cannot confine a trial and that is not allowed.
+        """
+        self._layers = Layers.detect() if layers is None else layers
+        if not self._layers.confine and not allow_unsandboxed:
+            raise SandboxError(
+                "this kernel has no Landlock, so trials cannot be confined to their directories;"
+                " use Linux 5.13 or newer with Landlock enabled, or accept it with"
+                " --allow-unsandboxed"
+            )
+        self._warm = fork_server
+        self._environ = environ
+        self._entry = entry
+        self._root = root
+        self._closing = threading.Event()
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
+        self._server = self._start_server()
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return f"{self._layers.describe()}, {'fork server' if self._warm else 'cold start'}"
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
+        """See :meth:`Executor.submit`."""
+        if self._closing.is_set():
+            raise MachineryError("this executor is closed; create another to run more trials")
+        job = LocalJob(spec.trial_id)
+        run = partial(self._supervise, job, spec, trial_dir.resolve(), time.monotonic())
+        job.future = self._thread.submit(run)
+        return job
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        self._closing.set()
+        self._thread.shutdown(cancel_futures=True)
+        self._server.close()
+
+    def _supervise(
+        self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float
+    ) -> Finished:
+        """In the executor's own thread."""
+        if not self._server.alive:
+            self._server.close()
+            self._server = self._start_server()
+        result = supervise(
+            self._server,
+            spec,
+            trial_dir,
+            on_point=job.arrived.append,
+            cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
+            meminfo=self._root / "proc" / "meminfo",
+        )
+        return Finished(result, time.monotonic() - asked_at)
+
+    def _start_server(self) -> ForkServerClient:
+        return ForkServerClient(
+            entry=self._entry,
+            warm=self._warm,
+            layers=self._layers,
+            environ=self._environ,
+            root=self._root,
+        )
+
+
+class LocalJob(Job):
+    """A trial of a LocalExecutor, which alone makes them."""
+
+    def __init__(self, trial_id: str) -> None:
+        self._trial_id = trial_id
+        self.future: futures.Future[Finished]
+        """Of the call that looks after the trial."""
+        self.cancelled = threading.Event()
+        self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
+        """Points that nobody has asked for yet."""
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`."""
+        with contextlib.suppress(TimeoutError, futures.CancelledError):
+            self.future.exception(timeout_s)
+        return self.future.done()
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if not self.wait(timeout_s):
+            raise StillRunning(f"trial {self._trial_id} has not ended within {timeout_s:g} s")
+        if self.future.cancelled():
+            raise aborted(self._trial_id)
+        return self.future.result()
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        return tuple(self.arrived.popleft() for _ in range(len(self.arrived)))
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        self.cancelled.set()
+        self.future.cancel()
