@@ -1,0 +1,144 @@
+"""What every telemetry promises, whatever it looks at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pynvml
+import pytest
+
+from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
+from trainer.telemetry import (
+    NoTelemetry,
+    Sample,
+    Sampler,
+    Telemetry,
+    TelemetryLost,
+    choose_telemetry,
+)
+from trainer.telemetry.sample import MEASURED
+
+
+class Working(FakeDevice):
+    """One whose energy counter counts."""
+
+    def answer(self, key: str) -> Any:
+        if key == "energy":
+            self.answers["energy"] += 1000
+        return super().answer(key)
+
+
+def on(device: FakeDevice, **changes: object) -> Telemetry:
+    return choose_telemetry("cuda", nvml=FakeNvml(replace(device, **changes)))  # type: ignore[arg-type]
+
+
+def lost() -> Telemetry:
+    """Of a device that dies after it was opened."""
+    device = h200()
+    telemetry = choose_telemetry("cuda", nvml=FakeNvml(device))
+    device.dead = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    return telemetry
+
+
+MAKERS: dict[str, Callable[[], Telemetry]] = {
+    "a GPU that answers all": lambda: on(Working(**vars(h200()))),
+    "a GPU that shares the machine's memory": lambda: on(gb10()),
+    "a GPU that answers nothing": lambda: on(h200(), dead=pynvml.NVMLError(3)),
+    "a GPU that was lost": lost,
+    "no GPU there": lambda: choose_telemetry("cuda:7", nvml=FakeNvml(h200())),
+    "a processor": lambda: choose_telemetry("cpu"),
+    "none": lambda: NoTelemetry("nobody looks"),
+}
+HIGHEST = {"gpu_util_pct": 100.0, "temperature_c": 150.0, "power_w": 3000.0}
+"""Beyond these a number has another unit than its name says."""
+
+
+@pytest.fixture(params=list(MAKERS))
+def telemetry(request: pytest.FixtureRequest) -> Telemetry:
+    return MAKERS[request.param]()
+
+
+def samples(telemetry: Telemetry, count: int = 3) -> list[Sample]:
+    """Fewer where it is lost."""
+    taken = []
+    for _ in range(count):
+        try:
+            taken.append(telemetry.sample())
+        except TelemetryLost as error:
+            assert str(error)
+            assert "\n" not in str(error)
+            break
+    return taken
+
+
+def test_it_says_in_a_clause_what_it_looks_at(telemetry: Telemetry) -> None:
+    assert telemetry.description
+    assert "\n" not in telemetry.description
+    assert not telemetry.description.endswith(".")
+
+
+def test_a_sample_is_of_the_moment_it_was_asked_for(telemetry: Telemetry) -> None:
+    asked_s, asked_at = time.monotonic(), datetime.now(UTC)
+    for sample in samples(telemetry):
+        assert asked_s <= sample.monotonic_s <= time.monotonic()
+        at = datetime.fromisoformat(sample.at)
+        assert at.utcoffset() == timedelta(0)
+        assert asked_at - timedelta(milliseconds=1) <= at <= datetime.now(UTC)
+        asked_s = sample.monotonic_s
+
+
+def test_numbers_are_in_the_units_of_their_names(telemetry: Telemetry) -> None:
+    for sample in samples(telemetry):
+        for field in fields(Sample):
+            value = getattr(sample, field.name)
+            if field.name in MEASURED and isinstance(value, int | float):
+                assert 0 <= value <= HIGHEST.get(field.name, float("inf")), field.name
+        if sample.mem_used_gib is not None:
+            assert sample.mem_total_gib is not None
+            assert sample.mem_used_gib <= sample.mem_total_gib < 1 << 16
+        assert sample.energy_mj is None or isinstance(sample.energy_mj, int)
+        assert sample.throttle_reasons is None or isinstance(sample.throttle_reasons, tuple)
+
+
+def test_the_energy_counter_never_falls(telemetry: Telemetry) -> None:
+    counted = [s.energy_mj for s in samples(telemetry) if s.energy_mj is not None]
+    assert counted == sorted(counted)
+    assert len(set(counted)) == len(counted), "it counts"
+
+
+def test_what_nothing_answers_is_none_and_not_nought(telemetry: Telemetry) -> None:
+    if telemetry.description.startswith("none: "):
+        assert all(sample.blank for sample in samples(telemetry))
+
+
+def test_what_is_lost_stays_lost(telemetry: Telemetry) -> None:
+    if len(samples(telemetry)) < 3:
+        with pytest.raises(TelemetryLost):
+            telemetry.sample()
+
+
+def test_it_is_closed_whatever_has_become_of_it(telemetry: Telemetry) -> None:
+    samples(telemetry)
+    telemetry.close()
+
+
+def test_a_sampler_outlives_it(telemetry: Telemetry) -> None:
+    notes: list[str] = []
+    with Sampler(telemetry, None, interval_s=0.01, on_note=notes.append) as sampler:
+        began_s = sampler.mark()
+        time.sleep(0.05)
+        energy_wh = sampler.energy_wh(began_s)
+    assert energy_wh is None or energy_wh >= 0
+    assert len(notes) <= 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "cuda:9"])
+def test_choosing_one_never_fails(device: str) -> None:
+    """On this machine, whatever it has."""
+    chosen = choose_telemetry(device)
+    assert chosen.description
+    chosen.close()
