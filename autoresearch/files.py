@@ -1,49 +1,84 @@
-"""What a disk that refuses is called, and files that are replaced in one step."""
+"""Files that appear whole or not at all, names that survive a power cut, and what a disk that
+refuses is called.
+
+A new file is made beside its place, under a name that nobody else has, and then takes the place in
+one step. So two who replace one file at once do not meet, nothing that lies beside the place is
+written through or over, and whoever reads the place sees the old content or the new. A kill in the
+middle leaves a ``.NAME.…`` beside it, which nothing reads and which can be deleted.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from autoresearch.errors import MachineryError
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
 
 @contextmanager
-def writing_to(directory: Path) -> Iterator[None]:
+def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """A new file, open for writing, that becomes ``path`` where the block ends well and is gone
+    where it does not. Its ``name`` is a path, for a library that opens it by itself.
+
+    :param durable: after the block the content and the name would survive a power cut.
+    :raises OSError: where the disk refuses; ``path`` is as it was.
+    """
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    with new.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+            new.replace(path)
+        except BaseException:
+            with suppress(OSError):  # the first refusal is the one to tell
+                new.unlink()
+            raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes | str, *, durable: bool = False) -> None:
+    """Give a file new content in one step, as :func:`replacing` does; text as UTF-8."""
+    with replacing(path, durable=durable) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def sync_directory(directory: Path) -> None:
+    """See the names in a directory onto the disk: a file's own fsync does not.
+
+    :raises OSError: where the disk refuses.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def writing_to(directory: Path) -> AbstractContextManager[None]:
+    """What :func:`writing` says of a campaign's directory."""
+    return writing(f"the campaign in {directory}", instead="name another directory with --campaign")
+
+
+@contextmanager
+def writing(what: object, *, instead: str) -> Iterator[None]:
     """Turn a refusal of the disk into one sentence.
 
+    :param instead: what else to do than to make room there.
     :raises MachineryError: for an OSError within.
     """
     try:
         yield
     except OSError as error:
+        mend = "free some space" if error.errno in _NO_ROOM else "make it writable"
         raise MachineryError(
-            f"cannot write the campaign in {directory}: {error.strerror or error}; free some "
-            "space, make it writable, or name another directory with --campaign"
+            f"cannot write {what}: {error.strerror or error}; {mend}, or {instead}"
         ) from error
-
-
-def replace_file(path: Path, data: bytes | str, *, durable: bool = False) -> None:
-    """Give a file new content in one step: whoever reads it sees the old or the new, never half.
-
-    :param durable: on return the new content would survive a power cut.
-    :raises OSError: where the disk refuses; the file is as it was.
-    """
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    if durable:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)

@@ -20,6 +20,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from autoresearch.errors import JournalError, MachineryError
+from autoresearch.files import sync_directory
 from autoresearch.values import explain
 from trajectory.rows import SCHEMA, CampaignRow, Row, dump_row, parse_row
 
@@ -63,7 +64,7 @@ class Journal:
         except OSError as error:
             raise _machinery("open", path, error) from error
         try:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
             self.end = self._mend()
         except OSError as error:
             os.close(self._descriptor)
@@ -287,15 +288,6 @@ def _save_torn(path: Path, torn: bytes) -> Path:
             copy.unlink()
         raise
     return copy
-
-
-def _sync_directory(directory: Path) -> None:
-    """See a newly created file's name onto the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _machinery(what: str, path: Path, error: OSError) -> MachineryError:

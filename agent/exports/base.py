@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 from agent.menu.files import ProxyMenu
 from agent.search.campaign import JOURNAL_FILE, menu_of
 from autoresearch.errors import FormatError
+from autoresearch.files import replacing
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, Row
@@ -72,19 +71,13 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
         raise FormatError(f"{path} is there already; name another --out, or add --overwrite")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(descriptor)
+        with replacing(path) as file:
+            yield Path(file.name)
     except OSError as error:
-        raise _unwritable(path, error) from error
-    new = Path(name)
-    try:
-        yield new
-        new.chmod(0o644)
-        new.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    finally:
-        new.unlink(missing_ok=True)
+        raise FormatError(
+            f"{path} cannot be written: {error.strerror or error}; free some space, or name "
+            "another place with --out"
+        ) from error
 
 
 @contextmanager
@@ -102,10 +95,3 @@ def whole_database(where: str) -> Iterator[str]:
             yield str(new)
         except FormatError as error:
             raise FormatError(str(error).replace(str(new), where)) from error
-
-
-def _unwritable(path: Path, error: OSError) -> FormatError:
-    return FormatError(
-        f"{path} cannot be written: {error.strerror or error}; free some space, or name another "
-        "place with --out"
-    )

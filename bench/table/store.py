@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from autoresearch.files import replacing
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 
 PUBLISHED = Path(__file__).with_name("trials.parquet")
@@ -74,9 +75,8 @@ class TableStore:
         """Write all trials as Parquet, in one step; the number of them."""
         rows = sorted(self.trials.values(), key=lambda trial: trial.key)
         table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=_SCHEMA)
-        part = self._published.with_suffix(".part")
-        pq.write_table(table, part, compression="zstd", compression_level=19)
-        part.replace(self._published)
+        with replacing(self._published) as file:
+            pq.write_table(table, file, compression="zstd", compression_level=19)
         return len(rows)
 
 

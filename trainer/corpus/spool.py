@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from trainer.corpus.disk import writing_to
+from trainer.corpus.disk import writing_corpus
 from trainer.corpus.text import DIGEST_BYTES, fingerprint
 
 Indices = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Spool:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        with writing_to(directory):
+        with writing_corpus(directory):
             self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)  # noqa: SIM115
         self._fingerprints = bytearray()
         self._ends = array("q", [0])
@@ -63,14 +63,14 @@ class Spool:
         if marks is None:
             self.blank_documents += 1
             return
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             self._file.write(text)
         self._fingerprints += marks
         self._ends.append(self._ends[-1] + len(text))
 
     def seal(self) -> None:
         """Make everything added readable; nothing may be added afterwards."""
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             self._file.flush()
 
     def sizes(self) -> Indices:

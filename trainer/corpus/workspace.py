@@ -22,7 +22,8 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from autoresearch.errors import CorpusError
-from trainer.corpus.disk import writing_to
+from autoresearch.files import sync_directory
+from trainer.corpus.disk import writing_corpus
 from trainer.corpus.store import Corpus, is_intact, open_corpus
 from trainer.corpus.tokenization import Tokens
 
@@ -50,7 +51,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._directory = path.parent
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             self._file = path.open("xb")
         self._sha256 = hashlib.sha256()
         self._tokens = self._documents = self._text_bytes = 0
@@ -59,13 +60,13 @@ class TokenFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             self._file.close()
 
     def append(self, tokens: Tokens, *, documents: int, text_bytes: int) -> None:
         """Add these documents' tokens, separators included."""
         data = tokens.view(np.uint8).data
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             self._file.write(data)
         self._sha256.update(data)
         self._tokens += len(tokens)
@@ -74,7 +75,7 @@ class TokenFile:
 
     def finish(self) -> WrittenTokens:
         """Put everything on the disk."""
-        with writing_to(self._directory):
+        with writing_corpus(self._directory):
             _sync(self._file)
         return WrittenTokens(
             sha256=self._sha256.hexdigest(),
@@ -96,7 +97,7 @@ class Workspace:
         self.directory = self._cache_dir
 
     def __enter__(self) -> Self:
-        with writing_to(self._cache_dir):
+        with writing_corpus(self._cache_dir):
             self._cache_dir.mkdir(parents=True, exist_ok=True)
             with self._cache_lock():
                 _remove_abandoned(self._cache_dir)
@@ -119,14 +120,14 @@ class Workspace:
 
     def write(self, name: str, data: bytes) -> None:
         """Put a whole file on the disk."""
-        with writing_to(self.directory), (self.directory / name).open("xb") as file:
+        with writing_corpus(self.directory), (self.directory / name).open("xb") as file:
             file.write(data)
             _sync(file)
 
     def publish(self, folder: str) -> Corpus:
         """Rename what was built to ``folder``, unless somebody has put a sound corpus there."""
         target = self._cache_dir / folder
-        with writing_to(self._cache_dir), self._cache_lock():
+        with writing_corpus(self._cache_dir), self._cache_lock():
             corpus = self.existing(folder)
             if corpus is not None:
                 return corpus
@@ -134,11 +135,11 @@ class Workspace:
                 aside = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self._cache_dir))
                 target.rename(aside)
                 shutil.rmtree(aside, ignore_errors=True)
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             (self.directory / LOCK).unlink()
             self.directory.chmod(0o755)
             self.directory.rename(target)
-            _sync_directory(self._cache_dir)
+            sync_directory(self._cache_dir)
         return open_corpus(target)
 
     @contextlib.contextmanager
@@ -164,11 +165,3 @@ def _remove_abandoned(cache_dir: Path) -> None:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoresearch.errors import MachineryError
+from autoresearch.files import writing
 from trainer.envelope.envelope import Envelope
 from trainer.envelope.grid import Grid
 from trainer.envelope.points import EnvelopePoint
@@ -41,13 +41,8 @@ def write_chart(envelope: Envelope, directory: Path) -> tuple[Path, Path]:
     # Text stays text, ids and dates are left out: the same envelope gives the same file.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "envelope"}):
         for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
-            try:
+            with writing(path, instead="choose another folder"):
                 figure.savefig(path, metadata=metadata, dpi=200)
-            except OSError as error:
-                raise MachineryError(
-                    f"cannot write {path} ({error.strerror or error}); free some space or choose"
-                    " another folder"
-                ) from error
     return paths
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
 from pydantic import ValidationError
 
-from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.errors import EnvelopeError
+from autoresearch.files import replace_file, writing
 from autoresearch.given_file import read_given
 from autoresearch.values import Finite, Frozen, NonNegative, explain
 from trainer.envelope.fit import MemoryFit, fit
@@ -111,19 +111,9 @@ class Envelope(Frozen):
 
         :raises MachineryError: where the disk refuses.
         """
-        part = path.with_name(path.name + ".part")
-        try:
+        with writing(path, instead="choose another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("w", encoding="utf-8") as file:
-                file.write(self.model_dump_json(indent=2) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise MachineryError(
-                f"cannot write {path} ({error.strerror or error}); free some space or choose"
-                " another folder"
-            ) from error
+            replace_file(path, self.model_dump_json(indent=2) + "\n", durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -27,6 +27,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.files import replace_file, sync_directory
 from autoresearch.values import Frozen, PlainText
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.sealed_spec import sealed_path
@@ -111,7 +112,7 @@ class TrialFiles:
             self.log = TrialLog(trial_dir / LOG_NAME, spec.limits.log_bytes)
             sealed_path(trial_dir).parent.mkdir(exist_ok=True)
             _write_durably(sealed_path(trial_dir), self._order)
-            write_atomically(trial_dir / SPEC_NAME, self._order, durable=False)
+            replace_file(trial_dir / SPEC_NAME, self._order)
         except OSError as error:
             raise MachineryError(
                 f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
@@ -260,32 +261,10 @@ def _read_small(path: Path) -> bytes | None:
     return data if len(data) <= _SMALL_FILE_BYTES else None
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace ``path`` in one step, so that whoever finds it finds all of it.
-
-    :param durable: wait until it is on the disk.
-    :raises OSError: where that is not possible.
-    """
-    part = path.with_name(path.name + ".part")
-    _clear(part)
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_SURPRISES, 0o644)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(fd)
-    part.replace(path)
-
-
 def _write_durably(path: Path, data: bytes) -> None:
-    """The same; on return the name too would survive a power cut."""
-    write_atomically(path, data)
-    for directory in (path.parent, path.parent.parent):
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    """On return the file, its name and its directory's name would survive a power cut."""
+    replace_file(path, data, durable=True)
+    sync_directory(path.parent.parent)
 
 
 def _clear(path: Path) -> None:

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
+from autoresearch.files import replace_file
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.isolation.kernel.libc import libc
-from trainer.isolation.trial_files import CURVE_NAME, RESULT_NAME, write_atomically
+from trainer.isolation.trial_files import CURVE_NAME, RESULT_NAME
 from trainer.machine.device import (
     cap_memory,
     device_name,
@@ -59,7 +60,7 @@ def run_trial(
     try:
         result = _classified(spec, trial_dir, born)
         data = result.model_dump_json(indent=2).encode() + b"\n"
-        write_atomically(trial_dir / RESULT_NAME, data)
+        replace_file(trial_dir / RESULT_NAME, data, durable=True)
     except OSError as error:
         raise refused_by_the_system(error, trial_dir) from error
     return result

@@ -19,10 +19,10 @@ import torch
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.files import replace_file
 from autoresearch.values import Frozen
 from trainer.backends.compilation import compiled, missing_for
 from trainer.executors.local import LocalExecutor
-from trainer.isolation.trial_files import write_atomically
 from trainer.machine.cuda_codes import NO_DEVICE, explain_code
 from trainer.machine.cuda_driver import WITHOUT_CUDA
 from trainer.machine.device import device_name
@@ -159,7 +159,7 @@ def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
         compiler=why_not,
         broken=spec.compile and bool(why_not),
     )
-    write_atomically(trial_dir / _ANSWER, answer.model_dump_json().encode())
+    replace_file(trial_dir / _ANSWER, answer.model_dump_json())
 
 
 def _compile_a_kernel(device: torch.device) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autoresearch.files import replacing
 from trajectory.report.album import pictures
 from trajectory.report.drawing import svg
 from trajectory.report.drawing.canvas import style
@@ -50,18 +49,10 @@ def write_report(findings: Findings, out: Path) -> Report:
     return Report(out / PAGE, figures)
 
 
-def _replace_all(files: Mapping[Path, bytes]) -> None:
+def _replace_all(files: dict[Path, bytes]) -> None:
     """Write all of them beside their places, then move them there, in their order."""
-    beside: dict[Path, Path] = {}
-    try:
-        for path, data in files.items():
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            beside[path] = Path(name)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                os.fchmod(file.fileno(), 0o644)
-        for path, new in beside.items():
-            new.replace(path)
-    finally:
-        for new in beside.values():
-            new.unlink(missing_ok=True)
+    with ExitStack() as places:
+        for path, data in reversed(files.items()):  # the last that is entered is left first
+            file = places.enter_context(replacing(path))
+            file.write(data)
+            file.flush()

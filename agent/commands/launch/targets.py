@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,8 @@ from rich.text import Text
 
 from agent.commands.tables import plain_table
 from agent.menu.files import parse_menu
-from autoresearch.errors import MachineryError, TargetError
+from autoresearch.errors import TargetError
+from autoresearch.files import replace_file, writing
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.menu_text import longest_seq_len, menu_text
 from funnel.target.proxy_family import CPU, GPU, ProxyFamily
@@ -169,23 +169,14 @@ def _write(path: Path, text: str, *, replace: bool) -> None:
 
     :raises TargetError: where another file is there.
     """
-    try:
+    with writing(path, instead="name another file"):
         if path.exists() and not replace and path.read_bytes() != text.encode():
             raise TargetError(
                 f"{path} is there already and holds something else; name another file or add "
                 "--force"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            aside.write_text(text, encoding="utf-8", newline="")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise MachineryError(
-            f"cannot write {path}: {error.strerror or error}; name a file that can be written"
-        ) from error
+        replace_file(path, text)
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

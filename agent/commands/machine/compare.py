@@ -14,7 +14,8 @@ from rich.text import Text
 
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import data_dir, read_environment
-from autoresearch.errors import MachineryError, SpecError
+from autoresearch.errors import SpecError
+from autoresearch.files import replace_file, writing
 from autoresearch.values import explain
 from trainer.corpus import Corpus, find_corpus
 from trainer.envelope import random_corpus, vocabulary_of
@@ -177,12 +178,8 @@ def _measured(
 
 
 def _save(found: Comparison, path: Path) -> None:
-    try:
-        path.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise MachineryError(
-            f"cannot write {path} ({error.strerror}); free some space and run it again"
-        ) from error
+    with writing(path, instead="name another folder with --out"):
+        replace_file(path, found.model_dump_json(indent=2) + "\n")
 
 
 # --- what was found -----------------------------------------------------------------------------

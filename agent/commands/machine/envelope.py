@@ -18,7 +18,8 @@ from agent.commands.machine.envelope_tables import print_envelope
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.device_telemetry import device_telemetry
-from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.errors import EnvelopeError
+from autoresearch.files import replace_file, writing
 from autoresearch.values import explain
 from trainer.accounting.devices import describe
 from trainer.envelope import (
@@ -213,12 +214,8 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
     for path in paths.values():
         found.save(path)
     paths["csv"] = directory / "envelope.csv"
-    try:
-        paths["csv"].write_text(as_csv(found.points), encoding="utf-8", newline="")
-    except OSError as error:
-        raise MachineryError(
-            f"cannot write in {directory} ({error.strerror}); free some space and run it again"
-        ) from error
+    with writing(paths["csv"], instead="name another folder with --out"):
+        replace_file(paths["csv"], as_csv(found.points))
     paths["chart"], paths["picture"] = write_chart(found, directory)
     return {name: str(path) for name, path in paths.items()}
 

@@ -272,7 +272,6 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
     spec = trial_spec()
     files = TrialFiles(spec, place)
     obstacle(place / RESULT_NAME)
-    obstacle(place / f"{RESULT_NAME}.part")
     result = judge(spec, files, EXITED)
     files.close()
     assert isinstance(result, TrialFailed)
@@ -283,7 +282,7 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_a_trial_can_be_run_again_whatever_the_first_try_left(place: Path, obstacle: Any) -> None:
     place.mkdir()
-    for name in ("spec.json", "spec.json.part", "trainer.log", "curve.jsonl", "error.json", "tmp"):
+    for name in ("spec.json", "trainer.log", "curve.jsonl", "error.json", "tmp"):
         obstacle(place / name)
     assert read_curve(place) == []
     files = TrialFiles(trial_spec(), place)

@@ -105,7 +105,7 @@ def test_an_interrupted_trial_can_be_run_again(
     outside.write_text("kept")
     spec = trial_spec()
     hostile.arm(trial_dir, hostile.leave_result, text=trial_ok(spec).model_dump_json())
-    for name in ("spec.json", "spec.json.part", "trainer.log", "error.json"):
+    for name in ("spec.json", "trainer.log", "error.json"):
         (trial_dir / name).symlink_to(outside)
     (trial_dir / "curve.jsonl").write_text("old\n")
     (trial_dir / "tmp").mkdir()
