@@ -45,8 +45,10 @@ def changes_text(changes: Mapping[str, Scalar]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """``8.1 s``, ``4 min``, ``2 h 05 min``."""
+    """``19 ms``, ``8.1 s``, ``4 min``, ``2 h 05 min``."""
+    if 0 < seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 99.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoresearch.values import Scalar
+from autoresearch.words import duration_text
 from trainer.spec import TrialOk
 from trajectory.report.knob_domain import value_text
 from trajectory.report.text import shown
-from trajectory.report.wording import seconds
 from trajectory.rows import Attempt, IterationRow, ProposerRecord, TrialRecord
 
 CHUNK = 100
@@ -160,7 +160,7 @@ def cell(value: Scalar | None) -> str:
 
 
 def _notes(proposer: ProposerRecord) -> list[str]:
-    notes = [f"took {seconds(proposer.latency_s)}"]
+    notes = [f"took {duration_text(proposer.latency_s)}"]
     if proposer.fallback:
         notes.append(f"stood in: {proposer.fallback}")
     if proposer.overrode:

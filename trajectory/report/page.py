@@ -18,6 +18,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from autoresearch.words import counted, duration_text
 from trajectory.longruns import STANDING
 from trajectory.report import wording
 from trajectory.report.drawing import svg
@@ -80,10 +81,10 @@ def _environment() -> jinja2.Environment:
         "number": wording.number,
         "signed": wording.signed,
         "percent": wording.percent,
-        "seconds": wording.seconds,
+        "seconds": duration_text,
         "money": wording.money,
         "half_width": wording.half_width,
-        "count": wording.count,
+        "count": counted,
         "rate": wording.rate,
         "shown": shown,
         "label": label,

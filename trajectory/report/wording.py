@@ -38,16 +38,6 @@ def half_width(estimate: Estimate, digits: int = 4) -> str:
     return f"± {number(estimate.hi - estimate.value, digits)}"
 
 
-def seconds(value: float) -> str:
-    """``19 ms``, ``8.1 s``, ``4 min``, ``2 h 05 min``."""
-    if 0 < value < 0.0995:
-        return f"{1000 * value:.0f} ms"
-    if value < 99.5:
-        return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s"
-    minutes = round(value / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"
-
-
 def money(usd: float) -> str:
     """Dollars, to the cent or, below ten of them, to two figures."""
     return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
@@ -56,8 +46,3 @@ def money(usd: float) -> str:
 def rate(usd: float) -> str:
     """Dollars of a unit's price, at least to the cent: ``$0.30``, ``$0.1234``."""
     return "$" + max(f"{usd:.2f}", f"{usd:.6g}", key=len)
-
-
-def count(value: int, noun: str) -> str:
-    """``1 config``, ``2 configs``."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"

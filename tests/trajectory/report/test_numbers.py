@@ -8,7 +8,7 @@ from trajectory.ranking import Noise
 from trajectory.report.knob_domain import KnobDomain, value_text
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.text import label, shown
-from trajectory.report.wording import number, rate, seconds, signed
+from trajectory.report.wording import number, rate, signed
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,6 @@ def test_numbers_in_words() -> None:
     assert number(-0.25) == "\u22120.2500"
     assert signed(0.25) == "+0.2500"
     assert number(None) == "–"
-    assert [seconds(s) for s in (0.0, 0.0193, 8.14, 42.4, 250, 7500)] == [
-        "0.0 s",
-        "19 ms",
-        "8.1 s",
-        "42 s",
-        "4 min",
-        "2 h 05 min",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""Numbers, counts and names in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoresearch.words import counted, did_you_mean, duration_text, shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.0 s"),
+        (0.0193, "19 ms"),
+        (0.0996, "0.1 s"),
+        (8.14, "8.1 s"),
+        (9.96, "10 s"),
+        (42.4, "42 s"),
+        (250, "4 min"),
+        (3599, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (3600 * 1234, "1,234 h 00 min"),
+    ],
+)
+def test_a_duration_has_two_figures_that_matter(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_one_is_singular_and_thousands_are_set_apart() -> None:
+    said = [counted(n, "config") for n in (0, 1, 2, 1234)]
+    assert said == ["0 configs", "1 config", "2 configs", "1,234 configs"]
+
+
+def test_a_value_is_shown_short_and_in_ascii() -> None:
+    assert shown("größe") == '"gr\\u00f6\\u00dfe"'
+    assert shown(10**100) == "an integer of 333 bits"
+    assert shown("x" * 100, 10) == '"xxxxxx...'
+
+
+def test_a_near_word_is_named_and_else_all() -> None:
+    assert did_you_mean("lrr", ["lr", "d_model"]) == " (did you mean lr?)"
+    assert did_you_mean("zzz", ["lr", "d_model"]) == " (choose from lr, d_model)"
