@@ -15,9 +15,10 @@ from typing import Annotated
 
 import typer
 
-from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, read_campaign_row
+from agent.search.campaign import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.corpora import prepared_corpus
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
 from trainer.spec import Config, TrialOk, TrialSpec

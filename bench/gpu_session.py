@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
+from autoresearch.layout import TELEMETRY_FILE
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.gpu_figures import figures, standings, table
 from bench.gpu_race import Course, DidNotRun, Entrant, Lap, entrants
@@ -21,7 +22,7 @@ from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
 from trainer.machine.ceiling import Ceiling, measure_ceiling
 from trainer.spec import Config, make_config
-from trainer.telemetry import TELEMETRY_FILE, Sampler, choose_telemetry
+from trainer.telemetry import Sampler, choose_telemetry
 
 ROOT = Path(__file__).parents[1]
 MENU = ROOT / "agent" / "menu" / "shipped" / "spark-354m.toml"

@@ -15,9 +15,8 @@ from typing import Self
 from pydantic import ValidationError
 
 from autoresearch.errors import CampaignLockedError, MachineryError
+from autoresearch.layout import LOCK_FILE
 from autoresearch.values import Frozen
-
-LOCK_NAME = "campaign.lock"
 
 
 class Holder(Frozen):
@@ -49,7 +48,7 @@ class CampaignLock:
         :raises CampaignLockedError: naming who holds it.
         :raises MachineryError: where the directory cannot be written or locked.
         """
-        path = self._directory / LOCK_NAME
+        path = self._directory / LOCK_FILE
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

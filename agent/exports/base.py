@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.menu.files import ProxyMenu
-from agent.search.campaign import JOURNAL_FILE, menu_of
+from agent.search.campaign import menu_of
 from autoresearch.errors import FormatError
 from autoresearch.files import replacing
+from autoresearch.layout import JOURNAL_FILE
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, Row

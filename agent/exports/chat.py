@@ -21,8 +21,9 @@ from typing import Any
 
 from agent.exports.base import Exported, Subject, whole_file
 from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations
+from agent.proposers.llm.conversations import Conversations
 from autoresearch.errors import FormatError
+from autoresearch.layout import PROMPTS_DIR
 from trajectory.rows import Attempt, IterationRow
 
 NO_REPLY = "exchanges brought no whole reply"
@@ -43,7 +44,7 @@ def export_chat(
             f"{subject.directory} was imported from another tool and has no exchanges with a "
             "model; export one of this tool's campaigns"
         )
-    conversations = Conversations(subject.directory / CONVERSATIONS_DIR)
+    conversations = Conversations(subject.directory / PROMPTS_DIR)
     left_out: Counter[str] = Counter()
     campaign_id = subject.campaign().id
     written = 0

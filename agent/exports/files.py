@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.exports.base import Exported, Subject, whole_file
-from agent.search.campaign import JOURNAL_FILE
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 from trajectory.formats.csv_file import write_csv
-from trajectory.formats.foreign import IMPORTED_FILE
 from trajectory.formats.parquet_file import write_parquet
 from trajectory.formats.table import Table, runs_table, trials_table
 from trajectory.journal import read_records

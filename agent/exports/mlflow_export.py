@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.exports.base import Exported, Subject, whole_database
 from autoresearch.errors import FormatError
+from autoresearch.layout import TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import CurvePoint
 from trajectory.formats.mlflow_runs import write_runs, write_trials
@@ -18,7 +19,7 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
         with whole_database(where) as place:
             count = write_runs(place, subject.name, foreign.runs, foreign.provenance.measure)
         return Exported(count, "runs", hidden(where))
-    trials = subject.directory / "trials"
+    trials = subject.directory / TRIALS_DIR
     known = {path.name for path in trials.iterdir()} if trials.is_dir() else set()
     without: list[str] = []
 

@@ -9,7 +9,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.informed import InformedProposer
-from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations
+from agent.proposers.llm.conversations import Conversations
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.priors import Prior
 from agent.proposers.sampler import SamplerProposer
@@ -18,6 +18,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
+from autoresearch.layout import ENDPOINT_FILE, PROMPTS_DIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ def _choose(
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
-    endpoint = Endpoint.of(environment, modes_path=directory / "endpoint.json")
-    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / CONVERSATIONS_DIR))
+    endpoint = Endpoint.of(environment, modes_path=directory / ENDPOINT_FILE)
+    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / PROMPTS_DIR))
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":

@@ -22,11 +22,12 @@ from typing import Any
 
 from agent.menu.files import ProxyMenu
 from autoresearch.errors import CampaignError
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
 from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import JOURNAL_FILE, CampaignSource, read_campaign_source
+from trajectory.formats.imported import CampaignSource, read_campaign_source
 from trajectory.formats.standings import Standings
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise

@@ -18,6 +18,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
 from autoresearch.files import replace_file, writing_to
+from autoresearch.layout import COMPILED_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from trainer.corpus import Corpus
 from trainer.machine.name import cpu_name
 from trainer.spec import Config, Limits, TrialSpec, makes_code
@@ -26,11 +27,6 @@ from trajectory.history.store import History
 from trajectory.journal import Journal, read_rows
 from trajectory.lock import CampaignLock
 from trajectory.rows import CampaignRow, Row
-
-SETTINGS_FILE = "campaign.toml"
-JOURNAL_FILE = "trajectory.jsonl"
-HISTORY_FILE = "history.sqlite"
-COMPILED_DIR = "compiled"
 
 
 def read_campaign_row(directory: Path) -> CampaignRow | None:

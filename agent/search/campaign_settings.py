@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu
-from agent.search.campaign import SETTINGS_FILE, menu_of
+from agent.search.campaign import menu_of
 from agent.settings.campaign import CampaignSettings, parse_values
 from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.layout import SETTINGS_FILE
 from autoresearch.values import explain
 from trainer.corpus import default_name
 from trajectory.rows import CampaignRow

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from autoresearch.files import replace_file, writing_to
+from autoresearch.layout import IN_FLIGHT_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from trainer.spec import Config
 from trajectory.rows import Proposal, ProposerRecord, Verdict
@@ -39,7 +40,7 @@ class PendingFile:
     """``in_flight.json`` in the campaign's directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "in_flight.json"
+        self._path = directory / IN_FLIGHT_FILE
 
     def write(self, pending: PendingIteration) -> None:
         """Replace the file. Not durably: after a power cut the worst is a proposal asked for

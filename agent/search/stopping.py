@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from autoresearch.layout import PAUSE_FILE
+
 
 class Interrupted(KeyboardInterrupt):
     """A person asked the campaign to stop; everything finished is on disk.
@@ -72,4 +74,4 @@ class StopRequest:
 
 def pause_requested(directory: Path) -> bool:
     """Whether a person put a ``pause`` file into the campaign's directory."""
-    return os.path.lexists(directory / "pause")
+    return os.path.lexists(directory / PAUSE_FILE)

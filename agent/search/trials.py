@@ -8,7 +8,6 @@ reported as interrupted. Nothing is dropped in silence, and nothing counts twice
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
 from autoresearch.files import writing_to
+from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import Executor, TrialAborted
 from trainer.isolation.trial_files import finished_trial, read_curve, wall_s
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import Role, TrialRecord
-
-_TRIAL_ID = re.compile(r"t\d{6,}")
 
 
 class TrialWatcher(Protocol):
@@ -66,7 +64,7 @@ class TrialRunner:
         """
         with writing_to(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            on_disk = {p.name for p in directory.iterdir() if _TRIAL_ID.fullmatch(p.name)}
+            on_disk = {p.name for p in directory.iterdir() if is_trial_id(p.name)}
         self._directory = directory
         self._template = template
         self._executor = executor
@@ -76,8 +74,8 @@ class TrialRunner:
         """Of references, which every race asks for again."""
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
-        self._last_number = max(map(_number, on_disk | accounted), default=0)
-        self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=_number))
+        self._last_number = max(map(trial_number, on_disk | accounted), default=0)
+        self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=trial_number))
 
     def run(
         self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
@@ -97,7 +95,7 @@ class TrialRunner:
         else:
             self._stop.check()
             self._last_number += 1
-            trial_id = f"t{self._last_number:06d}"
+            trial_id = nth_trial_id(self._last_number)
             spec = spec.model_copy(update={"trial_id": trial_id})
             self._watcher.trial_started(spec, role)
             try:
@@ -127,11 +125,6 @@ class TrialRunner:
         if trial_id not in self._curves:
             self._curves[trial_id] = read_curve(self._directory / trial_id)
         return self._curves[trial_id]
-
-
-def _number(trial_id: str) -> int:
-    """Ids count up."""
-    return int(trial_id[1:])
 
 
 def _read_leftovers(directory: Path, names: list[str]) -> Leftovers:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agent.search.campaign import JOURNAL_FILE
 from autoresearch.errors import CampaignError
+from autoresearch.layout import JOURNAL_FILE
 from trajectory.formats.imported import ImportedCampaign, is_imported, read_imported
 
 DEFAULT_MENU = "cpu-tiny"

@@ -21,15 +21,12 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
+from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.spec import Config, TrialSpec
-from trainer.telemetry import (
-    TELEMETRY_FILE,
-    MeteredExecutor,
-    Sampler,
-)
+from trainer.telemetry import MeteredExecutor, Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class Sitting:
         :param template: the spec of a config and seed, its trial_id empty.
         """
         return TrialRunner(
-            self.campaign.directory / "trials",
+            self.campaign.directory / TRIALS_DIR,
             template,
             self.executor,
             self.campaign.history.trial_ids(),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from agent.search.campaign import JOURNAL_FILE, read_campaign_row
+from agent.search.campaign import read_campaign_row
 from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Positive
 from funnel.target.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.search.campaign import JOURNAL_FILE, read_campaign_row
+from agent.search.campaign import read_campaign_row
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.search.campaign import JOURNAL_FILE
 from autoresearch.errors import HandoffError
+from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import Config, CurvePoint
@@ -17,8 +17,6 @@ from trajectory.journal import read_rows
 from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
 from trajectory.ranking import Noise, Ranked
 from trajectory.rows import CampaignRow, Finalist, FinalistsRow, IterationRow, StressRow
-
-TRIALS = "trials"
 
 
 class Candidate(Frozen):
@@ -78,7 +76,7 @@ class LaunchCase:
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Of a trial; empty where it left none."""
-        return read_curve(self.directory / TRIALS / trial_id)
+        return read_curve(self.directory / TRIALS_DIR / trial_id)
 
     def curves(self, candidate: Candidate) -> list[list[CurvePoint]]:
         """Of the candidate's long runs.
@@ -89,9 +87,10 @@ class LaunchCase:
         for trial_id, curve in zip(candidate.trial_ids, curves, strict=True):
             if not curve:
                 raise HandoffError(
-                    f"the curve of the long run {self.directory / TRIALS / trial_id} is missing or "
-                    "empty, and the forecast is fitted to it; restore it from a copy, or run "
-                    "autoresearch stress with other --steps"
+                    "the curve of the long run "
+                    f"{self.directory / TRIALS_DIR / trial_id} is missing or empty, and the "
+                    "forecast is fitted to it; restore it from a copy, or run autoresearch stress "
+                    "with other --steps"
                 )
         return curves
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import CampaignLockedError, MachineryError
+from autoresearch.layout import LOCK_FILE
 from tests.support.places import ROOT
-from trajectory.lock import LOCK_NAME, CampaignLock
+from trajectory.lock import CampaignLock
 
 HOLDER = """
 import sys
@@ -48,9 +49,9 @@ def test_the_second_is_told_who_holds_it_and_gets_it_once_the_first_is_killed(
             assert said in str(caught.value)
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    assert str(holder.pid) in (tmp_path / LOCK_NAME).read_text()  # stale, and in nobody's way
+    assert str(holder.pid) in (tmp_path / LOCK_FILE).read_text()  # stale, and in nobody's way
     with CampaignLock(tmp_path):
-        assert str(os.getpid()) in (tmp_path / LOCK_NAME).read_text()
+        assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
 
 
 def test_the_same_process_cannot_hold_it_twice(tmp_path: Path) -> None:
@@ -62,11 +63,11 @@ def test_the_same_process_cannot_hold_it_twice(tmp_path: Path) -> None:
 
 def test_a_refused_attempt_leaves_the_holder_its_lock_and_its_name(tmp_path: Path) -> None:
     with CampaignLock(tmp_path):
-        before = (tmp_path / LOCK_NAME).read_text()
+        before = (tmp_path / LOCK_FILE).read_text()
         for _ in range(2):
             with pytest.raises(CampaignLockedError):
                 CampaignLock(tmp_path).acquire()
-        assert (tmp_path / LOCK_NAME).read_text() == before
+        assert (tmp_path / LOCK_FILE).read_text() == before
 
 
 def test_a_child_does_not_inherit_it(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_holder_that_has_not_said_who_it_is_yet_still_holds_it(
     tmp_path: Path, info: bytes
 ) -> None:
     with CampaignLock(tmp_path):
-        (tmp_path / LOCK_NAME).write_bytes(info)
+        (tmp_path / LOCK_FILE).write_bytes(info)
         with pytest.raises(CampaignLockedError, match="another process"):
             CampaignLock(tmp_path).acquire()
 

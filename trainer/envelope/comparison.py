@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError, model_validator
 
 from autoresearch.errors import MachineryError, SpecError
+from autoresearch.layout import COMPILED_DIR, TRIALS_DIR
 from autoresearch.values import (
     Finite,
     Frozen,
@@ -216,7 +217,7 @@ def _spec(
         "device": settings.device,
         "threads": settings.threads,
         "compile": compiled,
-        "compile_cache": str(directory.absolute() / "compiled"),
+        "compile_cache": str(directory.absolute() / COMPILED_DIR),
         "limits": settings.limits,
     }
     try:
@@ -233,7 +234,7 @@ def _measure(
     flops: TrainingFlops,
     ceiling: Ceiling,
 ) -> Contender:
-    trial_dir = directory / "trials" / spec.trial_id
+    trial_dir = directory / TRIALS_DIR / spec.trial_id
     shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier comparison
     curve: list[CurvePoint] = []
     result = executor.run(spec, trial_dir, on_point=curve.append).result

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from pydantic import ValidationError
 
 from autoresearch.errors import MachineryError, SpecError
+from autoresearch.layout import COMPILED_DIR, TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.values import explain
 from trainer.corpus import Corpus
 from trainer.envelope.envelope import DeviceUse
@@ -24,7 +25,7 @@ from trainer.envelope.random_corpus import random_corpus
 from trainer.envelope.wall import Wall
 from trainer.executors.base import Executor
 from trainer.spec import DEFAULT_RESERVE_GIB, Budget, CurvePoint, Limits, TrialOk, TrialSpec
-from trainer.telemetry import TELEMETRY_FILE, Sampler, Telemetry
+from trainer.telemetry import Sampler, Telemetry
 
 POINTS_FILE = "points.jsonl"
 
@@ -85,7 +86,7 @@ def sweep(
                 watcher.started(cell)
                 why = None if wall is None else wall.why_beyond(cell, points.points)
                 if why is None:
-                    point = _measure(settings, cell, spec, directory / "trials", executor)
+                    point = _measure(settings, cell, spec, directory / TRIALS_DIR, executor)
                 else:
                     point = _unmeasured(cell, "beyond", why, wall_s=0)
                 points.append(point)
@@ -137,7 +138,7 @@ def _spec(
         "device": settings.device,
         "threads": settings.threads,
         "compile": settings.compile,
-        "compile_cache": str(directory.absolute() / "compiled"),
+        "compile_cache": str(directory.absolute() / COMPILED_DIR),
         "limits": limits,
     }
     try:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DIRECTORY_NAME = ".specs"
+from autoresearch.layout import ORDERS_DIR
 
 
 def sealed_path(trial_dir: Path) -> Path:
     """Where the order of the trial in ``trial_dir`` is kept."""
-    return trial_dir.parent / DIRECTORY_NAME / f"{trial_dir.name}.json"
+    return trial_dir.parent / ORDERS_DIR / f"{trial_dir.name}.json"

@@ -28,6 +28,14 @@ from pydantic import BeforeValidator, ValidationError
 from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file, sync_directory
+from autoresearch.layout import (
+    CURVE_FILE,
+    ERROR_FILE,
+    LOG_FILE,
+    RESULT_FILE,
+    SCRATCH_DIR,
+    SPEC_FILE,
+)
 from autoresearch.values import Frozen, PlainText
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.sealed_spec import sealed_path
@@ -42,13 +50,6 @@ from trainer.spec import (
     TrialSpec,
     parse_result,
 )
-
-SPEC_NAME = "spec.json"
-LOG_NAME = "trainer.log"
-CURVE_NAME = "curve.jsonl"
-RESULT_NAME = "result.json"
-ERROR_NAME = "error.json"
-SCRATCH_NAME = "tmp"
 
 ERROR_EXIT_CODE = 70
 """The trial's process wrote error.json (EX_SOFTWARE of sysexits.h)."""
@@ -87,7 +88,7 @@ def write_error(trial_dir: Path, error: AutoresearchError) -> None:
     kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
     text = TrialError.model_validate({"kind": kind, "message": str(error)}).model_dump_json()
     with contextlib.suppress(OSError):
-        (trial_dir / ERROR_NAME).write_text(text)
+        (trial_dir / ERROR_FILE).write_text(text)
 
 
 class TrialFiles:
@@ -102,28 +103,28 @@ class TrialFiles:
         self._order = spec.model_dump_json().encode()
         try:
             trial_dir.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(trial_dir / RESULT_NAME):
+            if os.path.lexists(trial_dir / RESULT_FILE):
                 raise MachineryError(
                     f"the trial directory {trial_dir} already holds a result;"
                     " run the trial in a new directory"
                 )
-            for name in (SPEC_NAME, LOG_NAME, CURVE_NAME, ERROR_NAME, SCRATCH_NAME):
+            for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, ERROR_FILE, SCRATCH_DIR):
                 _clear(trial_dir / name)
-            self.log = TrialLog(trial_dir / LOG_NAME, spec.limits.log_bytes)
+            self.log = TrialLog(trial_dir / LOG_FILE, spec.limits.log_bytes)
             sealed_path(trial_dir).parent.mkdir(exist_ok=True)
             _write_durably(sealed_path(trial_dir), self._order)
-            replace_file(trial_dir / SPEC_NAME, self._order)
+            replace_file(trial_dir / SPEC_FILE, self._order)
         except OSError as error:
             raise MachineryError(
                 f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
                 " free some space there or choose another campaign directory"
             ) from error
         max_step = spec.budget.steps(spec.config.tokens_per_step)
-        self.curve = CurveTail(trial_dir / CURVE_NAME, max_step)
+        self.curve = CurveTail(trial_dir / CURVE_FILE, max_step)
 
     def read_result(self) -> bytes | None:
         """What the trial left as its result; None where that is no file of sensible size."""
-        return _read_small(self.path / RESULT_NAME)
+        return _read_small(self.path / RESULT_FILE)
 
     def write_result(self, result: TrialFailed) -> None:
         """Put a result that the supervisor came to where the trial left none that is sound.
@@ -131,8 +132,8 @@ class TrialFiles:
         :raises MachineryError: where the directory cannot be written.
         """
         try:
-            _clear(self.path / RESULT_NAME)
-            _write_durably(self.path / RESULT_NAME, result.model_dump_json(indent=2).encode())
+            _clear(self.path / RESULT_FILE)
+            _write_durably(self.path / RESULT_FILE, result.model_dump_json(indent=2).encode())
         except OSError as error:
             raise MachineryError(
                 f"cannot write the result of the trial in {self.path} ({error.strerror});"
@@ -142,16 +143,16 @@ class TrialFiles:
     def discard_result(self) -> None:
         """Remove what the trial left as its result, if anything; what resists stays."""
         with contextlib.suppress(OSError):
-            _clear(self.path / RESULT_NAME)
+            _clear(self.path / RESULT_FILE)
 
     def tampering(self) -> str:
         """What the trial did to its own order; empty where that is as it was given."""
-        same = _read_small(self.path / SPEC_NAME) == self._order
-        return "" if same else f"the trial rewrote its own {SPEC_NAME}"
+        same = _read_small(self.path / SPEC_FILE) == self._order
+        return "" if same else f"the trial rewrote its own {SPEC_FILE}"
 
     def read_error(self) -> AutoresearchError | None:
         """The error the trial's process reported, if any."""
-        data = _read_small(self.path / ERROR_NAME)
+        data = _read_small(self.path / ERROR_FILE)
         try:
             return TrialError.model_validate_json(data or b"").as_exception()
         except ValidationError:
@@ -162,18 +163,18 @@ class TrialFiles:
         self.curve.close()
         self.log.close()
         with contextlib.suppress(OSError):
-            _clear(self.path / SCRATCH_NAME)
+            _clear(self.path / SCRATCH_DIR)
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
     """The spec and result of a trial that ended before now; None where it left no sound ones, or
     not of the order that it was given."""
     order = _read_small(sealed_path(trial_dir))
-    if order is None or order != _read_small(trial_dir / SPEC_NAME):
+    if order is None or order != _read_small(trial_dir / SPEC_FILE):
         return None
     try:
         spec = TrialSpec.model_validate_json(order)
-        result = parse_result(_read_small(trial_dir / RESULT_NAME) or b"")
+        result = parse_result(_read_small(trial_dir / RESULT_FILE) or b"")
     except ValidationError:
         return None
     return None if contradiction(spec, result) else (spec, result)
@@ -185,8 +186,8 @@ def wall_s(trial_dir: Path, at_most_s: float) -> float:
     :param at_most_s: the trial's limit: it can set its files' times, but cannot have lasted longer.
     """
     try:
-        began = (trial_dir / SPEC_NAME).lstat().st_mtime
-        return min(max(0.0, (trial_dir / RESULT_NAME).lstat().st_mtime - began), at_most_s)
+        began = (trial_dir / SPEC_FILE).lstat().st_mtime
+        return min(max(0.0, (trial_dir / RESULT_FILE).lstat().st_mtime - began), at_most_s)
     except OSError:
         return 0.0
 
@@ -194,7 +195,7 @@ def wall_s(trial_dir: Path, at_most_s: float) -> float:
 def read_curve(trial_dir: Path) -> list[CurvePoint]:
     """The learning curve a trial left, thinned where it is very long; lines that are no point of
     one are skipped."""
-    fd = _open_regular(trial_dir / CURVE_NAME)
+    fd = _open_regular(trial_dir / CURVE_FILE)
     if fd is None:
         return []
     lines, kept, left_bytes = CurveLines(), KeptCurve(), MAX_CURVE_BYTES

@@ -17,17 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
 from trainer.isolation.driver_line import DriverLine
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.process_tree import die_with_parent
-from trainer.isolation.trial_files import (
-    ERROR_EXIT_CODE,
-    LOG_NAME,
-    NO_SPACE_EXIT_CODE,
-    SCRATCH_NAME,
-    SPEC_NAME,
-    write_error,
-)
+from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, write_error
 from trainer.machine import cuda_driver
 from trainer.spec import TrialSpec
 
@@ -52,12 +46,12 @@ def live(
     ``line`` where to tell of the GPU's driver."""
     os.setsid()
     die_with_parent(server)
-    _redirect(trial_dir / LOG_NAME)
+    _redirect(trial_dir / LOG_FILE)
     try:
         _prefer_for_oom_killer()
-        spec = TrialSpec.model_validate_json((trial_dir / SPEC_NAME).read_bytes())
+        spec = TrialSpec.model_validate_json((trial_dir / SPEC_FILE).read_bytes())
         run = _load(load)
-        scratch = trial_dir / SCRATCH_NAME
+        scratch = trial_dir / SCRATCH_DIR
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)

@@ -8,11 +8,10 @@ energy that its interval took.
 from trainer.telemetry.choice import choose_telemetry
 from trainer.telemetry.metered import Meter, MeteredExecutor
 from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
-from trainer.telemetry.sampler import TELEMETRY_FILE, Sampler
+from trainer.telemetry.sampler import Sampler
 from trainer.telemetry.summary import Spread, TelemetrySummary
 
 __all__ = [
-    "TELEMETRY_FILE",
     "Meter",
     "MeteredExecutor",
     "NoTelemetry",

@@ -14,7 +14,6 @@ from trainer.telemetry.energy import EnergyMeter
 from trainer.telemetry.sample import Sample, Telemetry, TelemetryLost
 from trainer.telemetry.summary import Tally, TelemetrySummary
 
-TELEMETRY_FILE = "telemetry.csv"
 INTERVAL_S = 2.0
 
 _FRESH_WAIT_S = 0.25

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from autoresearch.files import replace_file
+from autoresearch.layout import CURVE_FILE, RESULT_FILE
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.isolation.kernel.libc import libc
-from trainer.isolation.trial_files import CURVE_NAME, RESULT_NAME
 from trainer.machine.device import (
     cap_memory,
     device_name,
@@ -60,7 +60,7 @@ def run_trial(
     try:
         result = _classified(spec, trial_dir, born)
         data = result.model_dump_json(indent=2).encode() + b"\n"
-        replace_file(trial_dir / RESULT_NAME, data, durable=True)
+        replace_file(trial_dir / RESULT_FILE, data, durable=True)
     except OSError as error:
         raise refused_by_the_system(error, trial_dir) from error
     return result
@@ -134,7 +134,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     elif spec.makes_code:
         _load_kernels(spec, model, batches(1))
     setup_s = time.monotonic() - born
-    with (trial_dir / CURVE_NAME).open("w", encoding="utf-8") as curve:
+    with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
         trained = train(
             model,
             batches,

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file
+from autoresearch.layout import LOG_FILE
 from autoresearch.values import Frozen
 from trainer.backends.compilation import compiled, missing_for
 from trainer.executors.local import LocalExecutor
@@ -133,7 +134,7 @@ def _read(path: Path) -> _Answer:
         with path.open("rb") as file:
             return _Answer.model_validate_json(file.read(_MOST_BYTES))
     except (OSError, ValidationError) as error:
-        log = path.with_name("trainer.log")
+        log = path.with_name(LOG_FILE)
         raise MachineryError(
             f"the trial that starts CUDA ended without an answer ({_last_line(log)}); run it again"
         ) from error

@@ -17,7 +17,6 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trajectory.rows import Text
 
-IMPORTED_FILE = "imported.jsonl"
 FOREIGN_SCHEMA = 1
 
 FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-tsv"]

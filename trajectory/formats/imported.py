@@ -8,7 +8,6 @@ byte, and the curves of its trials lie where they did.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,10 @@ from typing import Literal, TypeAlias
 from pydantic import ValidationError
 
 from autoresearch.errors import FormatError
+from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
 from autoresearch.values import explain
 from trajectory.formats import results_tsv, single_knob
 from trajectory.formats.foreign import (
-    IMPORTED_FILE,
     ForeignLine,
     ForeignRun,
     FormatName,
@@ -38,10 +37,7 @@ from trajectory.formats.source import ForeignFile, Line, Source
 from trajectory.rows import CampaignRow, parse_row
 
 FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv"]
-JOURNAL_FILE = "trajectory.jsonl"
-CURVE_FILE = "curve.jsonl"
 _LOOKED_AT = 5
-_TRIAL_ID = re.compile(r"t\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +246,10 @@ def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:
 def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
     """The learning curves of its trials, where they lie beside the journal."""
     for trial_id in own.trial_ids:
-        curve = source / "trials" / trial_id / CURVE_FILE
-        if _TRIAL_ID.fullmatch(trial_id) and curve.is_file() and not curve.is_symlink():
-            (folder / "trials" / trial_id).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(curve, folder / "trials" / trial_id / CURVE_FILE)
+        curve = source / TRIALS_DIR / trial_id / CURVE_FILE
+        if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
+            (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(curve, folder / TRIALS_DIR / trial_id / CURVE_FILE)
 
 
 def _refuse_unless_new(directory: Path) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.values import Frozen
 
 REDRAW_S = 20.0
@@ -84,7 +85,7 @@ class Album:
         with self._lock:
             if self._folder is None or name not in self._figures.names:
                 return None
-            return self._folder / "figures" / f"{name}.svg"
+            return self._folder / FIGURES_DIR / f"{name}.svg"
 
     def _draw(self, rows: int, iterations: int) -> None:
         with _one_at_a_time:
@@ -144,7 +145,7 @@ class Album:
 
 def _names(folder: Path) -> tuple[str, ...]:
     """Of the drawn figures, as they follow on the page."""
-    page = folder / "report.html"
+    page = folder / REPORT_PAGE
     text = page.read_text("utf-8") if page.is_file() else ""
-    names = sorted(path.stem for path in (folder / "figures").glob("*.svg"))
+    names = sorted(path.stem for path in (folder / FIGURES_DIR).glob("*.svg"))
     return tuple(sorted(names, key=lambda name: text.find(f'<figure id="{name}">')))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import AutoresearchError
+from autoresearch.layout import JOURNAL_FILE, TELEMETRY_FILE
 from trajectory.live.album import Album
 from trajectory.live.brief import Brief
-from trajectory.live.follower import JOURNAL_NAME, TELEMETRY_NAME, Follower
+from trajectory.live.follower import Follower
 from trajectory.live.telemetry import DeviceTail
 
 POLL_S = 0.5
@@ -31,7 +32,7 @@ class Watched:
         self.name = name
         self.follower = Follower(directory)
         self.album = Album(directory, draw)
-        self.device = DeviceTail(directory / TELEMETRY_NAME)
+        self.device = DeviceTail(directory / TELEMETRY_FILE)
         self.error: str | None = None
         """Why it can no longer be followed, in one sentence."""
         self._last_seen: tuple[object, ...] = ()
@@ -193,7 +194,7 @@ def readable(name: str) -> str:
 
 def _holds_campaign(directory: Path) -> bool:
     try:
-        return (directory / JOURNAL_NAME).is_file()
+        return (directory / JOURNAL_FILE).is_file()
     except OSError:  # it may not be looked into
         return False
 

@@ -19,6 +19,7 @@ from statistics import fmean
 
 from pydantic import ValidationError
 
+from autoresearch.layout import IN_FLIGHT_FILE, JOURNAL_FILE, PAUSE_FILE, TELEMETRY_FILE, TRIALS_DIR
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import is_imported
 from trajectory.journal import read_records
@@ -27,10 +28,6 @@ from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
 from trajectory.rows import BaselineRow, CampaignRow, EventRow, IterationRow, Row
 
-JOURNAL_NAME = "trajectory.jsonl"
-IN_FLIGHT_NAME = "in_flight.json"
-PAUSE_NAME = "pause"
-TELEMETRY_NAME = "telemetry.csv"
 SILENT_S = 60.0
 """A campaign none of whose files changed for so long is not said to be running."""
 PACE_ITERATIONS = 20
@@ -43,7 +40,7 @@ class Follower:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._trials = RunningTrials(directory / "trials")
+        self._trials = RunningTrials(directory / TRIALS_DIR)
         self._forget()
 
     def _forget(self) -> None:
@@ -79,7 +76,7 @@ class Follower:
         :raises JournalError: at a damaged line.
         :raises MachineryError: where the journal cannot be read.
         """
-        journal = self.directory / JOURNAL_NAME
+        journal = self.directory / JOURNAL_FILE
         try:
             stat = journal.stat()
         except OSError:
@@ -149,7 +146,7 @@ class Follower:
             return None
         start, length = self._places[number]
         try:
-            with (self.directory / JOURNAL_NAME).open("rb") as file:
+            with (self.directory / JOURNAL_FILE).open("rb") as file:
                 file.seek(start)
                 return IterationRow.model_validate_json(file.read(length))
         except (OSError, ValidationError):
@@ -176,14 +173,14 @@ class Follower:
     @property
     def paused(self) -> bool:
         """Whether somebody put the pause file there."""
-        return os.path.lexists(self.directory / PAUSE_NAME)
+        return os.path.lexists(self.directory / PAUSE_FILE)
 
     def pause(self, wanted: bool) -> None:
         """Write or remove the pause file, which the loop obeys before its next iteration.
 
         :raises OSError: where the directory cannot be written.
         """
-        path = self.directory / PAUSE_NAME
+        path = self.directory / PAUSE_FILE
         if wanted:
             path.touch()
         else:
@@ -229,7 +226,7 @@ class Follower:
     def _read_until(self) -> int | None:
         """What the iteration in flight says; None where there is none, or it says nothing."""
         try:
-            in_flight = json.loads((self.directory / IN_FLIGHT_NAME).read_bytes())
+            in_flight = json.loads((self.directory / IN_FLIGHT_FILE).read_bytes())
         except (OSError, ValueError):
             return None
         until = in_flight.get("until") if isinstance(in_flight, dict) else None
@@ -237,7 +234,7 @@ class Follower:
 
     def _last_change(self, journal_s: float) -> float:
         changes = [journal_s, self._trials.changed_s]
-        for name in (IN_FLIGHT_NAME, TELEMETRY_NAME):
+        for name in (IN_FLIGHT_FILE, TELEMETRY_FILE):
             try:
                 changes.append((self.directory / name).stat().st_mtime)
             except OSError:

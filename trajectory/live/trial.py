@@ -10,12 +10,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from autoresearch.layout import CURVE_FILE, RESULT_FILE, SPEC_FILE, is_trial_id, trial_number
 from autoresearch.values import Frozen
 from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
 
-SPEC_NAME = "spec.json"
-RESULT_NAME = "result.json"
-CURVE_NAME = "curve.jsonl"
 MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
 """Of a curve, taken in by one poll: it is as long as the trial's process makes it."""
@@ -62,8 +60,8 @@ class RunningTrials:
         listed = self._trials.stat()
         if listed.st_mtime_ns != self._listed_ns:
             self._listed_ns = listed.st_mtime_ns
-            names = [entry.name for entry in self._trials.iterdir()]
-            newest = max(names, key=lambda name: (len(name), name), default=None)
+            names = [e.name for e in self._trials.iterdir() if is_trial_id(e.name)]
+            newest = max(names, key=trial_number, default=None)
             if newest is not None and self._trials / newest != self._newest:
                 self._newest = self._trials / newest
                 self._spec = None
@@ -71,16 +69,16 @@ class RunningTrials:
 
     def _look(self) -> RunningTrial | None:
         newest = self._newest
-        if newest is None or (newest / RESULT_NAME).exists():
+        if newest is None or (newest / RESULT_FILE).exists():
             return None
         try:
             if self._spec is None:
-                spec_json, _ = _read_plain(newest / SPEC_NAME, 0, MAX_SPEC_BYTES)
+                spec_json, _ = _read_plain(newest / SPEC_FILE, 0, MAX_SPEC_BYTES)
                 self._spec = spec = TrialSpec.model_validate_json(spec_json)
                 self._forget_curve(spec.budget.steps(spec.config.tokens_per_step))
         except (OSError, ValidationError):
             return None  # half-made, or of another version: there is nothing to show yet
-        self._read_curve(newest / CURVE_NAME)
+        self._read_curve(newest / CURVE_FILE)
         spec = self._spec
         return RunningTrial(
             trial_id=newest.name,

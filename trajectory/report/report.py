@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autoresearch.files import replacing
+from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from trajectory.report.album import pictures
 from trajectory.report.drawing import svg
 from trajectory.report.drawing.canvas import style
 from trajectory.report.findings import Findings
 from trajectory.report.page import render
 
-PAGE = "report.html"
-FIGURES = "figures"
 PNG_DPI = 160
 
 
@@ -39,14 +38,14 @@ def write_report(findings: Findings, out: Path) -> Report:
     with style():
         album = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures(findings)]
     page = render(findings, [drawing for drawing, _ in album], datetime.now(UTC))
-    (out / FIGURES).mkdir(parents=True, exist_ok=True)
+    (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
     for drawing, image in album:
-        files[out / FIGURES / f"{drawing.name}.svg"] = drawing.standalone.encode()
-        files[out / FIGURES / f"{drawing.name}.png"] = image
+        files[out / FIGURES_DIR / f"{drawing.name}.svg"] = drawing.standalone.encode()
+        files[out / FIGURES_DIR / f"{drawing.name}.png"] = image
     figures = tuple(files)
-    _replace_all({**files, out / PAGE: page.encode()})
-    return Report(out / PAGE, figures)
+    _replace_all({**files, out / REPORT_PAGE: page.encode()})
+    return Report(out / REPORT_PAGE, figures)
 
 
 def _replace_all(files: dict[Path, bytes]) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.night.top_foreign import top_foreign
-from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, menu_of
+from agent.search.campaign import menu_of
 from agent.settings.environment import read_environment
 from agent.workbench.places import (
     CampaignOption,
@@ -20,6 +20,7 @@ from agent.workbench.places import (
     existing_campaign,
     foreign_campaign,
 )
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Config, difference

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.exports.base import Exported, Subject
-from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -22,7 +21,7 @@ from agent.workbench.places import (
     foreign_campaign,
 )
 from autoresearch.errors import FormatError
-from trajectory.formats.foreign import IMPORTED_FILE
+from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, IMPORTED_FILE, JOURNAL_FILE, SETTINGS_FILE
 
 Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
 FILES: dict[Form, str] = {
@@ -31,7 +30,7 @@ FILES: dict[Form, str] = {
     "parquet": "trials.parquet",
     "mlflow": "mlflow.sqlite",
     "chat-jsonl": "chat.jsonl",
-    "jsonl": "trajectory.jsonl",
+    "jsonl": JOURNAL_FILE,
 }
 
 
@@ -75,7 +74,7 @@ def export(
         directory = existing_campaign(campaign, menu)
     subject = Subject(directory, foreign)
     _refuse_own_files(directory, out or "")
-    where = out or str(directory / "export" / FILES[to])
+    where = out or str(directory / EXPORT_DIR / FILES[to])
     exported = _export(subject, to, where, overwrite, accepted_only=accepted_only)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE
 from agent.settings.environment import read_environment
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.imported import FormatChoice, import_campaign, imported_count

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from agent.search.campaign import HISTORY_FILE, JOURNAL_FILE
 from agent.settings.environment import read_environment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.history.store import reindex as rebuild
 

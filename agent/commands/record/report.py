@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.knob import Knob
-from agent.search.campaign import JOURNAL_FILE, menu_of, read_campaign_row
+from agent.search.campaign import menu_of, read_campaign_row
 from agent.settings.environment import read_environment
 from agent.workbench.places import (
     CampaignOption,
@@ -25,6 +25,7 @@ from agent.workbench.places import (
 )
 from autoresearch.errors import MachineryError
 from autoresearch.garbage import collector_at_rest
+from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.findings import Findings
 from trajectory.report.foreign import read_foreign_campaign
@@ -54,7 +55,7 @@ def report(
             found = read_foreign_campaign(foreign)
         else:
             found = _own(existing_campaign(campaign, menu))
-        written = _write(found, out or directory / "report")
+        written = _write(found, out or directory / REPORT_DIR)
     if as_json:
         typer.echo(json.dumps(_as_json(written, found)))
     else:
@@ -82,7 +83,7 @@ def _own(directory: Path) -> Findings:
     return read_campaign(
         directory / JOURNAL_FILE,
         [_domain(knob) for knob in knobs],
-        lambda trial_id: read_curve(directory / "trials" / trial_id),
+        lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
         read_environment().usd_per_kwh,
     )
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.search.campaign import JOURNAL_FILE
 from agent.settings.environment import read_environment
 from autoresearch.errors import MachineryError, SettingsError
+from autoresearch.layout import JOURNAL_FILE
 from trajectory.formats.imported import is_imported
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from agent.proposers.llm.completions import Message
 from autoresearch.files import replace_file, writing_to
 
-CONVERSATIONS_DIR = "prompts"
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 

@@ -23,9 +23,9 @@ from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import CONVERSATIONS_DIR, Conversations, messages_sha256
-from agent.search.campaign import JOURNAL_FILE
+from agent.proposers.llm.conversations import Conversations, messages_sha256
 from autoresearch.errors import FormatError, JournalError
+from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.rows import (
@@ -274,7 +274,7 @@ def llm_row(iteration: int, **record: object) -> Row:
 
 def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
-    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
     exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False, accepted_only=False)
     assert (exported.count, exported.notes) == (2, ())
     first, second = [
@@ -296,7 +296,7 @@ def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) ->
 
 def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1), llm_row(2)])
-    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
     out = tmp_path / "chat.jsonl"
     exported = export_chat(night, out, overwrite=False)
     assert (exported.count, exported.notes) == (2, ("2 replies were refused by the rails",))
@@ -312,7 +312,7 @@ def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
 def test_a_library_for_training_reads_what_was_accepted(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
-    Conversations(night.directory / CONVERSATIONS_DIR).keep(PROMPT, SENT)
+    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
     out = tmp_path / "chat.jsonl"
     export_chat(night, out, overwrite=False)
     read = datasets.load_dataset(

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.layout import ERROR_FILE, RESULT_FILE
 from autoresearch.plain_text import plain
 from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope.sweep import counted_step_s
@@ -28,8 +29,6 @@ from trainer.isolation.messages import Ended
 from trainer.isolation.outcome import Ending, judge
 from trainer.isolation.trial_files import (
     ERROR_EXIT_CODE,
-    ERROR_NAME,
-    RESULT_NAME,
     CurveTail,
     TrialFiles,
     finished_trial,
@@ -101,7 +100,7 @@ def test_an_impossible_number_is_a_garbage_result(tmp_path: Path, changes: dict[
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     text = json.dumps({**trial_ok(spec).model_dump(), **changes})
-    (tmp_path / "trial" / RESULT_NAME).write_text(text)
+    (tmp_path / "trial" / RESULT_FILE).write_text(text)
     result = judge(spec, files, EXITED)
     files.close()
     assert isinstance(result, TrialFailed)
@@ -176,7 +175,7 @@ def test_a_curve_of_an_honest_length_is_whole() -> None:
 
 
 def test_a_sparse_gigabyte_is_not_read(tmp_path: Path) -> None:
-    for name in ("curve.jsonl", RESULT_NAME, "spec.json"):
+    for name in ("curve.jsonl", RESULT_FILE, "spec.json"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(1 << 40)
     began = time.process_time()
@@ -202,7 +201,7 @@ def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path)
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     error = {"kind": "CorpusError", "message": UGLY + "no corpus" + "!" * 10_000}
-    (tmp_path / "trial" / ERROR_NAME).write_text(json.dumps(error))
+    (tmp_path / "trial" / ERROR_FILE).write_text(json.dumps(error))
     exited = Ending(Ended(exit_code=ERROR_EXIT_CODE), None, 0, oom_killer_struck=False)
     with pytest.raises(AutoresearchError, match="no corpus!") as caught:
         judge(spec, files, exited)
@@ -271,7 +270,7 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
     """And neither the end of the loop nor a reason to free some space."""
     spec = trial_spec()
     files = TrialFiles(spec, place)
-    obstacle(place / RESULT_NAME)
+    obstacle(place / RESULT_FILE)
     result = judge(spec, files, EXITED)
     files.close()
     assert isinstance(result, TrialFailed)
@@ -298,11 +297,11 @@ def test_a_directory_that_may_not_be_written_is_no_evidence(tmp_path: Path) -> N
 
 
 def test_a_trial_cannot_have_lasted_longer_than_it_may(tmp_path: Path) -> None:
-    for name, when in (("spec.json", 0), (RESULT_NAME, 1 << 33)):
+    for name, when in (("spec.json", 0), (RESULT_FILE, 1 << 33)):
         (tmp_path / name).write_text("")
         os.utime(tmp_path / name, (when, when))
     assert wall_s(tmp_path, at_most_s=30) == 30
-    os.utime(tmp_path / RESULT_NAME, (12, 12))
+    os.utime(tmp_path / RESULT_FILE, (12, 12))
     assert wall_s(tmp_path, at_most_s=30) == 12
 
 

@@ -1,0 +1,65 @@
+"""The names in a campaign's directory, and what a trial is called.
+
+campaign.toml       the settings it was created with
+trajectory.jsonl    the journal: the truth
+history.sqlite      its index
+campaign.lock       who writes it
+in_flight.json      the iteration that is not in the journal yet
+pause               while it is there, the loop waits
+telemetry.csv       what the device drew
+endpoint.json       what the language model's endpoint was found to accept
+imported.jsonl      what another tool measured, and where it is from
+prompts/            what was said to a language model
+compiled/           what its trials compiled
+trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, error.json, tmp/
+trials/.specs/      the orders, where no trial can write
+report/             report.html and figures/
+export/             for other tools
+"""
+
+from __future__ import annotations
+
+import re
+
+SETTINGS_FILE = "campaign.toml"
+JOURNAL_FILE = "trajectory.jsonl"
+HISTORY_FILE = "history.sqlite"
+LOCK_FILE = "campaign.lock"
+IN_FLIGHT_FILE = "in_flight.json"
+PAUSE_FILE = "pause"
+TELEMETRY_FILE = "telemetry.csv"
+ENDPOINT_FILE = "endpoint.json"
+IMPORTED_FILE = "imported.jsonl"
+PROMPTS_DIR = "prompts"
+COMPILED_DIR = "compiled"
+EXPORT_DIR = "export"
+
+TRIALS_DIR = "trials"
+ORDERS_DIR = ".specs"
+SPEC_FILE = "spec.json"
+LOG_FILE = "trainer.log"
+CURVE_FILE = "curve.jsonl"
+RESULT_FILE = "result.json"
+ERROR_FILE = "error.json"
+SCRATCH_DIR = "tmp"
+
+REPORT_DIR = "report"
+REPORT_PAGE = "report.html"
+FIGURES_DIR = "figures"
+
+_TRIAL_ID = re.compile(r"t[0-9]{6,}")
+
+
+def nth_trial_id(number: int) -> str:
+    """What the ``number``-th trial of a campaign is called: ``t000012``."""
+    return f"t{number:06d}"
+
+
+def is_trial_id(name: str) -> bool:
+    """Whether a trial of ours can be called so; a name with a path in it never can."""
+    return _TRIAL_ID.fullmatch(name) is not None
+
+
+def trial_number(name: str) -> int:
+    """Its place in the campaign: trials are numbered as they start."""
+    return int(name[1:])
