@@ -1,4 +1,4 @@
-"""A file that somebody named, read whole: never one without an end, and never one too large."""
+"""A file that somebody else put there: opened without waiting, read whole where it has an end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,26 @@ def read_given(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     :raises OSError: where it cannot be read, is no regular file, or is larger than ``most_bytes``;
         ``strerror`` says which.
     """
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file but a device or a pipe", str(path))
+    with os.fdopen(open_regular(path), "rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", str(path))
     return data
+
+
+def open_regular(path: Path, *, through_links: bool = True) -> int:
+    """A descriptor to read a regular file by.
+
+    :param through_links: False where whoever could have put a link there is not trusted.
+    :raises OSError: where it cannot be read or is no regular file; ``strerror`` says which.
+    """
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags if through_links else flags | os.O_NOFOLLOW)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file but a device or a pipe", str(path))

@@ -20,7 +20,7 @@ from autoresearch.errors import (
     SettingsError,
     TargetError,
 )
-from autoresearch.given_file import read_given
+from autoresearch.given_file import open_regular, read_given
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.target.plain_recipe import recipe_config
@@ -72,3 +72,16 @@ def test_a_tokenizer_that_has_no_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(CorpusError, match="no regular file but a device or a pipe"):
         FileRecipe(tmp_path / "tokenizer.json")
+
+
+def test_a_link_is_followed_for_those_who_trust_who_put_it_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("inside")
+    (tmp_path / "link").symlink_to("file")
+    with os.fdopen(open_regular(tmp_path / "link")) as file:
+        assert file.read() == "inside"
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(tmp_path / "link", through_links=False)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path, through_links=False)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -19,7 +19,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +27,7 @@ from pydantic import BeforeValidator, ValidationError
 from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file, sync_directory
+from autoresearch.given_file import open_regular
 from autoresearch.layout import (
     CURVE_FILE,
     ERROR_FILE,
@@ -39,7 +39,7 @@ from autoresearch.layout import (
 from autoresearch.values import Frozen, PlainText
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.sealed_spec import sealed_path
-from trainer.isolation.trial_log import NO_SURPRISES, TrialLog
+from trainer.isolation.trial_log import TrialLog
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,
     CurveLines,
@@ -244,13 +244,9 @@ class CurveTail:
 def _open_regular(path: Path) -> int | None:
     """A descriptor to read ``path`` by; None unless it is a plain file."""
     try:
-        fd = os.open(path, os.O_RDONLY | NO_SURPRISES)
+        return open_regular(path, through_links=False)
     except OSError:
         return None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    return None
 
 
 def _read_small(path: Path) -> bytes | None:

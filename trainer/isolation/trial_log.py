@@ -8,8 +8,6 @@ from pathlib import Path
 from autoresearch.plain_text import plain
 from trainer.isolation.kernel.libc import punch_hole
 
-NO_SURPRISES = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""To open a name that a trial may have put something else under."""
 _BLOCK_BYTES = 1 << 16
 """More than a file system may round up to."""
 
@@ -18,7 +16,8 @@ class TrialLog:
     """trainer.log, created here and held open, so that it is never found through its name again."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_SURPRISES
+        # With O_EXCL it is new: no link, no pipe, whatever a trial put there before.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
         self._limit_bytes = limit_bytes
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from autoresearch.given_file import open_regular
 from autoresearch.layout import CURVE_FILE, RESULT_FILE, SPEC_FILE, is_trial_id, trial_number
 from autoresearch.values import Frozen
 from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
@@ -104,10 +103,7 @@ def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float
 
     :raises OSError: where it is no plain file that can be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_regular(path, through_links=False)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is no plain file", str(path))
         file.seek(offset)
-        return file.read(limit_bytes), status.st_mtime
+        return file.read(limit_bytes), os.fstat(descriptor).st_mtime
