@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -19,6 +18,8 @@ from autoresearch.plain_text import plain
 
 def _say_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # noqa: PLC0415 (slow to load, and rarely asked for)
+
         typer.echo(f"autoresearch {version('autoresearch')}")
         raise typer.Exit
 

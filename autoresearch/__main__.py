@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import sys
 
+from autoresearch.garbage import collector_at_rest
+
 
 def main() -> None:
     """Load the program and run it."""
     try:
-        from agent.cli import main as run  # noqa: PLC0415
+        with collector_at_rest():
+            from agent.cli import main as run  # noqa: PLC0415
 
         run()
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ export/             for other tools
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 SETTINGS_FILE = "campaign.toml"
 JOURNAL_FILE = "trajectory.jsonl"
@@ -46,6 +47,12 @@ SCRATCH_DIR = "tmp"
 REPORT_DIR = "report"
 REPORT_PAGE = "report.html"
 FIGURES_DIR = "figures"
+
+
+def is_imported(directory: Path) -> bool:
+    """Whether this directory is read-only because it was imported."""
+    return (directory / IMPORTED_FILE).is_file()
+
 
 _TRIAL_ID = re.compile(r"t[0-9]{6,}")
 

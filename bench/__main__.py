@@ -26,6 +26,7 @@ from bench import (
     memory_model,
     report_scale,
     search_quality,
+    startup,
     trainer_speed,
     trial_overhead,
 )
@@ -51,6 +52,7 @@ def main(
         "rules": judge_rules.run,
         "memory": memory_model.run,
         "report": report_scale.run,
+        "startup": startup.run,
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

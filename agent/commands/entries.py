@@ -14,6 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from autoresearch.garbage import collector_at_rest
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -28,7 +30,8 @@ class Entry:
     def load(self) -> Any:
         """The command, whole."""
         module, attribute = self.place.split(":")
-        found = getattr(import_module(f"agent.commands.{module}"), attribute)
+        with collector_at_rest():
+            found = getattr(import_module(f"agent.commands.{module}"), attribute)
         around = typer.Typer(add_completion=False)
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=self.name)

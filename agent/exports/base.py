@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.files import ProxyMenu
-from agent.search.campaign import menu_of
+from agent.menu.files import ProxyMenu, menu_of
 from autoresearch.errors import FormatError
 from autoresearch.files import replacing
 from autoresearch.layout import JOURNAL_FILE

@@ -19,6 +19,7 @@ from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Frozen, explain
 from autoresearch.words import shown
 from trainer.spec import Budget
+from trajectory.rows import CampaignRow
 
 __all__ = [
     "CampaignDefaults",
@@ -26,6 +27,7 @@ __all__ = [
     "Knob",
     "ProxyMenu",
     "load_menu",
+    "menu_of",
     "parse_menu",
     "shipped_menus",
 ]
@@ -33,6 +35,11 @@ __all__ = [
 _SHELF = Shelf(noun="menu", package="agent.menu", error=MenuError)
 
 T = TypeVar("T", bound=Frozen)
+
+
+def menu_of(row: CampaignRow) -> ProxyMenu:
+    """The menu a campaign was created with, from its own first row."""
+    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
 
 
 def parse_menu(toml: str, source: str) -> ProxyMenu:

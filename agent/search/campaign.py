@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from agent.menu.files import ProxyMenu, parse_menu
+from agent.menu.files import ProxyMenu
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
@@ -42,11 +42,6 @@ def read_campaign_row(directory: Path) -> CampaignRow | None:
             "it is not a trajectory of ours"
         )
     return None
-
-
-def menu_of(row: CampaignRow) -> ProxyMenu:
-    """The menu a campaign was created with, from its own first row."""
-    return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
 
 
 class Campaign:

@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.menu.files import ProxyMenu, load_menu
-from agent.search.campaign import menu_of
+from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.settings.campaign import CampaignSettings, parse_values
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import SETTINGS_FILE

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autoresearch.errors import CampaignError
-from autoresearch.layout import JOURNAL_FILE
-from trajectory.formats.imported import ImportedCampaign, is_imported, read_imported
+from autoresearch.layout import JOURNAL_FILE, is_imported
+
+if TYPE_CHECKING:
+    from trajectory.formats.imported import ImportedCampaign
 
 DEFAULT_MENU = "cpu-tiny"
 
@@ -51,6 +53,8 @@ def foreign_campaign(directory: Path) -> ImportedCampaign | None:
     campaign."""
     if not is_imported(directory):
         return None
+    from trajectory.formats.imported import read_imported  # noqa: PLC0415 (of use to few)
+
     campaign = read_imported(directory)
     return campaign if campaign.is_foreign else None
 

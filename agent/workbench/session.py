@@ -16,11 +16,11 @@ from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
 from agent.loggers.base import CampaignFacts
 from agent.loggers.choice import LogTarget, log_targets
 from agent.loggers.watching import LoggingWatcher
-from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
 from agent.proposers.priors import NOTE, Prior, note_on, read_priors
-from agent.search.campaign import Campaign, menu_of, read_campaign_row
+from agent.search.campaign import Campaign, read_campaign_row
 from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.search.goal import Goal
 from agent.search.loop import Loop

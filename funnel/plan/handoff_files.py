@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from agent.search.campaign import menu_of
+from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.forecast.band_width import telling_point
 from funnel.forecast.plot import draw_forecast

@@ -55,11 +55,6 @@ class ImportedCampaign:
         return self.provenance.format in {"single-knob", "results-tsv"}
 
 
-def is_imported(directory: Path) -> bool:
-    """Whether this directory is read-only because it was imported."""
-    return (directory / IMPORTED_FILE).is_file()
-
-
 def read_imported(path: Path) -> ImportedCampaign:
     """The imported campaign in a directory, or in an ``imported.jsonl`` wherever it lies.
 

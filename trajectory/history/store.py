@@ -20,7 +20,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from autoresearch.errors import HistoryError, MachineryError
-from trajectory.evidence import Evidence
+from trajectory.evidence import Evidence, Tally
 from trajectory.history import indexing, queries, tables
 from trajectory.history.indexing import Position
 from trajectory.history.queries import Kind
@@ -184,6 +184,11 @@ class History:
         """How far it reaches, as the database has it now."""
         with self._transaction() as connection:
             return self._read_position(connection)
+
+    @property
+    def tally(self) -> Tally:
+        """The sums of the evidence, as far as it reaches."""
+        return self.position.tally
 
     def campaign(self) -> CampaignRow | None:
         """The campaign's own row; None in an empty history."""

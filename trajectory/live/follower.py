@@ -19,9 +19,15 @@ from statistics import fmean
 
 from pydantic import ValidationError
 
-from autoresearch.layout import IN_FLIGHT_FILE, JOURNAL_FILE, PAUSE_FILE, TELEMETRY_FILE, TRIALS_DIR
+from autoresearch.layout import (
+    IN_FLIGHT_FILE,
+    JOURNAL_FILE,
+    PAUSE_FILE,
+    TELEMETRY_FILE,
+    TRIALS_DIR,
+    is_imported,
+)
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import is_imported
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agent.search.campaign import Campaign, menu_of, read_campaign_row
+from agent.menu.files import menu_of
+from agent.search.campaign import Campaign, read_campaign_row
 from agent.search.campaign_settings import resumed_settings
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible

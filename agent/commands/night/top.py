@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.commands.night.top_foreign import top_foreign
-from agent.search.campaign import menu_of
-from agent.settings.environment import read_environment
+from agent.menu.files import menu_of
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -24,9 +25,9 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Config, difference
-from trajectory.history.store import History
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked
+from trajectory.reading import Reading, read_campaign
 from trajectory.rows import FinalistsRow, StressRow
 
 
@@ -42,20 +43,19 @@ def top(
     """
     foreign = foreign_campaign(campaign or default_campaign(menu))
     if foreign is not None:
+        from agent.commands.night.top_foreign import top_foreign  # noqa: PLC0415 (of use to few)
+
         top_foreign(foreign, k, as_json=as_json)
         return
     directory = existing_campaign(campaign, menu)
-    url = read_environment().history_url
-    with History.open(
-        url or directory / HISTORY_FILE, directory / JOURNAL_FILE, readonly=True
-    ) as history:
-        ranked = history.top(k)
-        noise = Noise.of(history.position.tally)
-        row = history.campaign()
+    with read_campaign(directory / JOURNAL_FILE, partial(_history_of, directory)) as reading:
+        ranked = reading.top(k)
+        noise = Noise.of(reading.tally)
+        row = reading.campaign()
         baseline = menu_of(row).baseline if row else None
-        note = history.note
-        tested = _tested(history)
-        incumbent = history.position.tally.incumbent_hash
+        note = reading.note
+        tested = _tested(reading)
+        incumbent = reading.tally.incumbent_hash
     if as_json:
         found = _as_json(ranked, noise, baseline, note) | {
             "incumbent": incumbent,
@@ -78,13 +78,18 @@ def top(
         console.print(Text(text), soft_wrap=True)
 
 
-def _tested(history: History) -> RankingTest | None:
+def _history_of(directory: Path) -> str | Path:
+    from agent.settings.environment import read_environment  # noqa: PLC0415 (slow to load)
+
+    return read_environment().history_url or directory / HISTORY_FILE
+
+
+def _tested(reading: Reading) -> RankingTest | None:
     """The ranking as it is now against the latest spread of long runs."""
-    ended = history.newest(FinalistsRow)
+    ended = reading.newest(FinalistsRow)
     if not any(row.spread for row in ended):
         return None
-    everything = history.top(history.position.configs)
-    return ranking_test(everything, history.newest(StressRow), ended)
+    return ranking_test(reading.top(sys.maxsize), reading.newest(StressRow), ended)
 
 
 def _as_json(

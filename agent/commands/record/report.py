@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.menu.files import menu_of
 from agent.menu.knob import Knob
-from agent.search.campaign import menu_of, read_campaign_row
+from agent.search.campaign import read_campaign_row
 from agent.settings.environment import read_environment
 from agent.workbench.places import (
     CampaignOption,

@@ -14,8 +14,7 @@ import typer
 
 from agent.settings.environment import read_environment
 from autoresearch.errors import MachineryError, SettingsError
-from autoresearch.layout import JOURNAL_FILE
-from trajectory.formats.imported import is_imported
+from autoresearch.layout import JOURNAL_FILE, is_imported
 
 if TYPE_CHECKING:
     from types import FrameType

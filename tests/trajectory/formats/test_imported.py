@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import FormatError
-from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.rows import Simulator, write_journal
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import (
     import_campaign,
-    is_imported,
     read_campaign_source,
     read_imported,
 )

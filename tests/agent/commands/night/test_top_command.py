@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from agent.menu.files import load_menu
 from tests.support.campaigns import Toy
 from tests.support.places import ROOT
+from tests.support.rows import Simulator, write_journal
+from trajectory.reading import SHORT_BYTES
+from trajectory.rows import CampaignRow
 
 DEMO = ROOT / "docs" / "demo" / "trajectory.jsonl"
 
@@ -39,8 +44,20 @@ def test_it_says_so_where_nothing_was_kept(toy: Toy) -> None:
     assert "goes on from the baseline, which nothing has beaten in a race yet" in said
 
 
-def test_a_history_that_cannot_be_used_is_named(toy: Toy) -> None:
+def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(toy: Toy) -> None:
+    """A short journal is read itself, whatever became of its index."""
     toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
+    done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nowhere" not in done.stdout
+
+    journal = toy.campaign / "trajectory.jsonl"
+    rows = Simulator(1).rows(4200)
+    first = next(rows)
+    assert isinstance(first, CampaignRow)
+    menu = load_menu("cpu-tiny").toml
+    write_journal(journal, chain([first.model_copy(update={"menu_toml": menu})], rows))
+    assert journal.stat().st_size > SHORT_BYTES
     done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
     assert done.returncode == 0, done.stderr
     assert "the history sqlite:////proc/nowhere/h.sqlite is not one of" in done.stdout

@@ -1,0 +1,100 @@
+"""What a campaign has come to, read by the shorter way: its journal, or the index of it.
+
+A journal of some megabytes is read and added up before the libraries of a database are loaded, and
+it never lags. A longer one is what the index is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from trajectory import ranking
+from trajectory.evidence import Evidence, Tally
+from trajectory.journal import read_records
+from trajectory.ranking import Ranked
+from trajectory.rows import CampaignRow, FinalistsRow, Row, StressRow
+
+SHORT_BYTES = 8 << 20
+"""About three thousand iterations, read in a quarter of a second."""
+
+Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow)
+
+
+class Reading(Protocol):
+    """What is known of a campaign; a context manager."""
+
+    note: str | None
+    """One sentence on why it may be behind; None where all is as it should be."""
+
+    @property
+    def tally(self) -> Tally: ...
+    def campaign(self) -> CampaignRow | None: ...
+    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]: ...
+    def top(self, k: int) -> list[Ranked]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
+    """The campaign of this journal, as it stands.
+
+    :param index: where the history is, asked for a long journal only.
+    :raises JournalError: where the journal is read and damaged.
+    :raises HistoryError: where the history is read and cannot be reached.
+    """
+    if journal.stat().st_size <= SHORT_BYTES:
+        return JournalReading(journal)
+    from trajectory.history.store import History  # noqa: PLC0415 (a third of a second to load)
+
+    return History.open(index(), journal, readonly=True)
+
+
+class JournalReading:
+    """Everything from the journal itself, row by row; a last line in the making is left out."""
+
+    note: str | None = None
+
+    def __init__(self, journal: Path) -> None:
+        self._evidence = Evidence()
+        self._rows: list[Row] = []
+        """But for the short runs, which the evidence has."""
+        for record in read_records(journal):
+            self._evidence.add(record.row)
+            if isinstance(record.row, CampaignRow | StressRow | FinalistsRow):
+                self._rows.append(record.row)
+
+    @property
+    def tally(self) -> Tally:
+        """The sums of the evidence."""
+        return self._evidence.tally
+
+    def campaign(self) -> CampaignRow | None:
+        """The campaign's own row; None in an empty journal."""
+        return next(iter(self.newest(CampaignRow)), None)
+
+    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
+        """The rows of one kind, the newest first."""
+        return [row for row in reversed(self._rows) if isinstance(row, kind)][:limit]
+
+    def top(self, k: int) -> list[Ranked]:
+        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
+        return ranking.top(self._evidence, k)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Nothing is held open."""
