@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -70,24 +70,24 @@ class ConfigEvidence:
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
-@dataclass(slots=True)
-class Pooled:
-    """A sum of squares about means, and its degrees of freedom."""
-
-    sum_of_squares: float = 0.0
-    dof: int = 0
-
-
 class Tally(Frozen):
     """What :class:`Evidence` knows beside its configs: small, however long the campaign."""
 
     iterations: int = 0
+    """Finished ones."""
     baseline_hash: str | None = None
     incumbent_hash: str | None = None
+    """The best config by evidence: the last kept in a race against the incumbent, or with the
+    largest gain where all races are against the baseline. The baseline before any was kept."""
     incumbent_delta: float = 0.0
+    """What it gained over the reference it was kept against."""
     interrupted: tuple[str, ...] = ()
+    """Trials that events say were cut short and count for nothing, sorted."""
     refusals: dict[str, int] = Field(default_factory=dict)
+    """By rail, in alphabetical order, of proposals that reached no trial and of an LLM's refused
+    attempts."""
     races_ss: float = 0.0
+    """Sum of squares of the paired differences of every race of two seeds or more."""
     races_dof: int = 0
     within_ss: tuple[float, ...] = ()
     """Parts of the exact sum of squares within configs."""
@@ -100,27 +100,12 @@ class Tally(Frozen):
 
 
 class Evidence:
-    """Every config with its results, and the noise they share."""
+    """Every config with its results, and the tally of the campaign."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.configs: dict[str, ConfigEvidence] = {}
         """By config_hash, in the order first seen."""
-        self.iterations = 0
-        """Finished ones."""
-        self.baseline_hash: str | None = None
-        self.incumbent_hash: str | None = None
-        """The best config by evidence: the last kept in a race against the incumbent, or with the
-        largest gain where all races are against the baseline. The baseline before any was kept."""
-        self.incumbent_delta = 0.0
-        """What it gained over the reference it was kept against."""
-        self.interrupted: set[str] = set()
-        """Trials that events say were cut short and count for nothing."""
-        self.refusals: Counter[str] = Counter()
-        """By rail, of proposals that reached no trial and of an LLM's refused attempts."""
-        self.races = Pooled()
-        """The paired differences of every race of two seeds or more."""
-        self._within = ExactSum()
-        self._dof = 0
+        self.tally = Tally()
         for row in rows:
             self.add(row)
 
@@ -131,46 +116,53 @@ class Evidence:
         With some of the configs only, it takes in rows about those as the whole would.
         """
         evidence = cls()
+        evidence.tally = tally
         evidence.configs = {entry.config_hash: entry for entry in configs}
-        evidence.iterations = tally.iterations
-        evidence.baseline_hash = tally.baseline_hash
-        evidence.incumbent_hash = tally.incumbent_hash
-        evidence.incumbent_delta = tally.incumbent_delta
-        evidence.interrupted = set(tally.interrupted)
-        evidence.refusals = Counter(tally.refusals)
-        evidence.races = Pooled(tally.races_ss, tally.races_dof)
-        evidence._within = ExactSum(tally.within_ss)
-        evidence._dof = tally.within_dof
         return evidence
 
     @property
-    def tally(self) -> Tally:
-        """All of it but the configs."""
-        return Tally(
-            iterations=self.iterations,
-            baseline_hash=self.baseline_hash,
-            incumbent_hash=self.incumbent_hash,
-            incumbent_delta=self.incumbent_delta,
-            interrupted=tuple(sorted(self.interrupted)),
-            refusals=dict(sorted(self.refusals.items())),
-            races_ss=self.races.sum_of_squares,
-            races_dof=self.races.dof,
-            within_ss=self._within.parts,
-            within_dof=self._dof,
-        )
+    def iterations(self) -> int:
+        """Finished ones."""
+        return self.tally.iterations
+
+    @property
+    def baseline_hash(self) -> str | None:
+        """None before the baseline was measured."""
+        return self.tally.baseline_hash
+
+    @property
+    def incumbent_hash(self) -> str | None:
+        """See :attr:`Tally.incumbent_hash`."""
+        return self.tally.incumbent_hash
+
+    @property
+    def refusals(self) -> Counter[str]:
+        """See :attr:`Tally.refusals`."""
+        return Counter(self.tally.refusals)
+
+    @property
+    def sigma(self) -> float | None:
+        """See :attr:`Tally.sigma`."""
+        return self.tally.sigma
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom behind :attr:`sigma`."""
+        return self.tally.within_dof
 
     def add(self, row: Row) -> None:
         """Take in one row, in the journal's order. Rows of long runs change nothing."""
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
-            self.baseline_hash = row.config_hash
-            self.incumbent_hash = self.incumbent_hash or row.config_hash
+            incumbent_hash = self.incumbent_hash or row.config_hash
+            self._count(baseline_hash=row.config_hash, incumbent_hash=incumbent_hash)
             self._record(row.trial)
         elif isinstance(row, EventRow):
-            self.interrupted.update(row.trial_ids)
+            interrupted = {*self.tally.interrupted, *row.trial_ids}
+            self._count(interrupted=tuple(sorted(interrupted)))
         elif isinstance(row, IterationRow):
-            self.iterations += 1
-            self._count_refusals(row)
+            refusals = self.refusals + _refusals(row)
+            self._count(iterations=self.iterations + 1, refusals=dict(sorted(refusals.items())))
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
             entry = self._at(row.config, row.config_hash, row.iter)
@@ -182,25 +174,20 @@ class Evidence:
             if row.decision.action == "keep":
                 self._kept(row.config_hash, row.decision)
             if row.decision.pairs > 1:
-                self.races.sum_of_squares += row.decision.pairs_ss
-                self.races.dof += row.decision.pairs - 1
+                self._count(
+                    races_ss=self.tally.races_ss + row.decision.pairs_ss,
+                    races_dof=self.tally.races_dof + row.decision.pairs - 1,
+                )
             for trial in row.trials:
                 self._record(trial)
 
-    @property
-    def sigma(self) -> float | None:
-        """Pooled sd of one run within a config; None before any config was replicated."""
-        return math.sqrt(self._within.value / self._dof) if self._dof else None
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom behind :attr:`sigma`."""
-        return self._dof
+    def _count(self, **changed: Any) -> None:
+        self.tally = self.tally.model_copy(update=changed)
 
     def _kept(self, config_hash: str, decision: Decision) -> None:
         delta = decision.delta or 0.0
-        if decision.reference_hash == self.incumbent_hash or delta < self.incumbent_delta:
-            self.incumbent_hash, self.incumbent_delta = config_hash, delta
+        if decision.reference_hash == self.incumbent_hash or delta < self.tally.incumbent_delta:
+            self._count(incumbent_hash=config_hash, incumbent_delta=delta)
 
     def _at(self, config: Config, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self.configs.get(config_hash)
@@ -226,18 +213,20 @@ class Evidence:
             self._measured(entry, trial.seed, trial.trial_id, trial.result)
 
     def _measured(self, entry: ConfigEvidence, seed: int, trial_id: str, result: TrialOk) -> None:
-        self._within.add(-entry.sum_of_squares)
+        within = ExactSum(self.tally.within_ss)
+        within.add(-entry.sum_of_squares)
         entry.scores[seed] = result.val_bpb
         entry.trial_ids[seed] = trial_id
-        self._within.add(entry.sum_of_squares)
-        self._dof += entry.n > 1
+        within.add(entry.sum_of_squares)
+        self._count(within_ss=within.parts, within_dof=self.dof + (entry.n > 1))
 
-    def _count_refusals(self, row: IterationRow) -> None:
-        for attempt in row.proposer.attempts:
-            if attempt.verdict is not None and attempt.verdict.rail is not None:
-                self.refusals[attempt.verdict.rail] += 1
-        if row.verdict.rail is not None and not _is_last_attempt(row):
-            self.refusals[row.verdict.rail] += 1
+
+def _refusals(row: IterationRow) -> Counter[str]:
+    """By rail: of the proposal and of an LLM's attempts."""
+    verdicts = [attempt.verdict for attempt in row.proposer.attempts]
+    if not _is_last_attempt(row):
+        verdicts.append(row.verdict)
+    return Counter(verdict.rail for verdict in verdicts if verdict and verdict.rail)
 
 
 def _is_last_attempt(row: IterationRow) -> bool:

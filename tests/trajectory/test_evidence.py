@@ -86,7 +86,7 @@ def test_restored_midway_it_goes_on_as_if_never_stopped(
 def test_a_simulated_campaign_restored_equals_itself() -> None:
     whole = Evidence(Simulator(5).rows(300))
     assert whole.iterations == 300
-    assert whole.interrupted
+    assert whole.tally.interrupted
     assert whole.refusals["range"] > 0
     assert_equal(Evidence.restore(whole.tally, whole.configs.values()), whole)
 
@@ -167,7 +167,7 @@ def test_refusals_count_each_refused_proposal_once() -> None:
 
 def test_events_name_the_trials_that_count_for_nothing() -> None:
     event = EventRow(at="now", event="interrupted", why="power cut", trial_ids=("t000009",))
-    assert Evidence([event]).interrupted == {"t000009"}
+    assert Evidence([event]).tally.interrupted == ("t000009",)
 
 
 def test_races_pool_their_paired_differences() -> None:
@@ -180,7 +180,7 @@ def test_races_pool_their_paired_differences() -> None:
         iteration_row(i, CONFIGS[0], (trial(i, CONFIGS[0], i, ok(4.2)),), decision=decision)
         for i, decision in enumerate(races, start=1)
     )
-    assert (evidence.races.sum_of_squares, evidence.races.dof) == (0.05, 5)
+    assert (evidence.tally.races_ss, evidence.tally.races_dof) == (0.05, 5)
 
 
 def test_a_trial_of_a_config_nobody_described_names_the_trial() -> None:
