@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, TypeAlias
 
+from autoresearch.words import counted
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
 from trajectory.rules import Rules
@@ -83,7 +84,7 @@ class Comparison:
         )
 
     def __str__(self) -> str:
-        seeds = "1 common seed" if self.pairs == 1 else f"{self.pairs} common seeds"
+        seeds = counted(self.pairs, "common seed")
         return f"{self.delta:+.4f} ± {self.stderr:.4f} bpb on {seeds}"
 
 
@@ -104,7 +105,7 @@ class Undecided:
     def left_open(self, why: str) -> Decision:
         """What is written down where no seed is left to race on.
 
-        Rows have no word of its own for it. The reference stands, which is all that ``discard``
+        Rows have no word for it. The reference stands, which is all that ``discard``
         means to what follows; that nothing was proven is in the explanation.
         """
         if self.seen is not None:

@@ -68,12 +68,9 @@ def with_rules_by_name(decision: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of its row, in their order."""
     row: dict[str, Any] = {}
     for name, value in decision.items():
-        row |= _by_name(value) if name == "rules" else {name: value}
-    return row
-
-
-def _by_name(rules: Mapping[str, Any]) -> dict[str, Any]:
-    said = {name: rules.get(name) for name in _NAMES}
+        row |= {rule: value.get(rule) for rule in _NAMES} if name == "rules" else {name: value}
     return {
-        name: value for name, value in said.items() if value is not None or name in _OF_FORMAT_1
+        name: value
+        for name, value in row.items()
+        if value is not None or name not in _NAMES or name in _OF_FORMAT_1
     }
