@@ -103,7 +103,9 @@ def test_every_rule_is_in_the_row_under_its_own_name() -> None:
 def test_an_older_row_says_the_rules_that_it_says_and_no_more() -> None:
     said = '{"action": "keep", "z_keep": 1.3, "z_drop": 1.0, "max_runs": 4}'
     rules = Decision.model_validate_json(said).rules
-    assert rules == {"z_keep": 1.3, "z_drop": 1.0, "max_runs": 4, "first_drop": None}
+    assert isinstance(rules, dict)
+    known = {name: value for name, value in rules.items() if value is not None}
+    assert known == {"z_keep": 1.3, "z_drop": 1.0, "max_runs": 4}
 
 
 @pytest.mark.parametrize(
