@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
 
-LOCAL: Final = "local"
+EXECUTORS: dict[str, Callable[[bool], Executor]] = {
+    "local": lambda allow_unsandboxed: LocalExecutor(allow_unsandboxed=allow_unsandboxed),
+}
+"""What opens each, told whether trials may run where they cannot be confined."""
 
 
-def _local(allow_unsandboxed: bool) -> Executor:
-    return LocalExecutor(allow_unsandboxed=allow_unsandboxed)
-
-
-EXECUTORS: dict[str, Callable[[bool], Executor]] = {LOCAL: _local}
-"""What opens each, told whether trials may run unconfined."""
-
-
-def choose_executor(name: str = LOCAL, *, allow_unsandboxed: bool) -> Executor:
+def choose_executor(name: str = "local", *, allow_unsandboxed: bool) -> Executor:
     """Open the executor of that name; whoever asked closes it.
 
     :param allow_unsandboxed: go on, and say so, where a trial cannot be confined.

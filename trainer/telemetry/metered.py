@@ -21,7 +21,8 @@ class MeteredExecutor(Executor):
     """An executor whose measured trials carry ``energy_wh``.
 
     The interval is the whole trial, from the request to the result in hand: start-up, training
-    and evaluation, with what the device draws when idle.
+    and evaluation, with what the device draws when idle. Of several trials on one device at once
+    each carries all that it drew meanwhile.
     """
 
     def __init__(self, executor: Executor, meter: Meter) -> None:
