@@ -1,0 +1,119 @@
+"""Domains that list their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
+from autoresearch.values import Scalar
+from autoresearch.words import shown
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+class Choices(Domain):
+    """Values without an order: words, truths, or what another tool mixed."""
+
+    type: Literal["int", "choice"] = "choice"
+    """The word for it in the menu: a list of whole numbers may be called ``int``."""
+    choices: tuple[Scalar, ...]
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Domain:
+        choices = table.get("choices", [])
+        if not isinstance(choices, list | tuple):
+            raise ValueError(f"choices is {shown(choices)}; write it as a list [a, b]")  # noqa: TRY004
+        if "low" in table or "high" in table:
+            raise ValueError("it has both choices and bounds; remove low and high, or the choices")
+        if (table.get("step", 1), table.get("scale", "linear")) != (1, "linear"):
+            raise ValueError("step and scale belong to bounds; remove them beside choices")
+        kind = Choices if any(isinstance(one, bool | str) for one in choices) else Ladder
+        return kind(type=table["type"], choices=tuple(choices))
+
+    def table(self) -> dict[str, Any]:
+        return {"type": self.type, "choices": list(self.choices)}
+
+    def problem(self) -> str | None:
+        if len(self.choices) < 2:
+            return f"it has {len(self.choices)} choices; give two or more, or make it a constant"
+        if len(self.choices) > MAX_CHOICES:
+            return (
+                f"it has {len(self.choices):,} choices and {MAX_CHOICES} are the most; give the "
+                "ones worth trying, or low and high"
+            )
+        types = {type(choice) for choice in self.choices}
+        if len(types) > 1:
+            names = " and ".join(sorted(one.__name__ for one in types))
+            return f"its choices mix {names}; give all of them one type"
+        if self.type == "int" and types != {int}:
+            return f"choice {shown(self.choices[0])} is not an int; make its type choice"
+        repeated = [c for i, c in enumerate(self.choices) if c in self.choices[:i]]
+        return f"choice {shown(repeated[0])} stands there twice; remove one" if repeated else None
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(shown(choice) for choice in self.choices)}"
+
+    @property
+    def ends(self) -> tuple[Scalar, ...]:
+        return self.choices
+
+    def contains(self, value: object) -> bool:
+        return any(type(value) is type(one) and value == one for one in self.choices)
+
+    def at(self, share: float) -> Scalar:
+        return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
+
+    def draw(self, rng: Random) -> Scalar:
+        return rng.choice(self.choices)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": _JSON_TYPES[type(self.choices[0])], "enum": list(self.choices)}
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import CategoricalDistribution  # noqa: PLC0415 (slow to load)
+
+        return CategoricalDistribution(list(self.choices))
+
+    @cached_property
+    def cells(self) -> tuple[Scalar | Bin, ...]:
+        return self.choices
+
+
+class Ladder(Choices):
+    """Numbers, which have an order.
+
+    A search sets the place among them in ascending order: batch sizes 2, 4, 8 are neighbours, and a
+    density over unordered categories would not know it.
+    """
+
+    choices: tuple[int | float, ...]
+
+    def contains(self, value: object) -> bool:
+        if type(value) not in (int, float):
+            return False
+        # Only an int is also a float.
+        return any(value == one and type(value) in (int, type(one)) for one in self.choices)
+
+    def normal(self, value: Scalar) -> Scalar:
+        return int(value) if self.type == "int" and isinstance(value, float) else value
+
+    def search_distribution(self) -> BaseDistribution:
+        from optuna.distributions import IntDistribution  # noqa: PLC0415 (slow to load)
+
+        return IntDistribution(0, len(self.choices) - 1)
+
+    def parameter(self, value: Scalar) -> Scalar | None:
+        return self._ladder.index(value) if self.contains(value) else None
+
+    def value(self, parameter: Scalar) -> Scalar:
+        return self._ladder[int(parameter)]
+
+    @property
+    def _ladder(self) -> tuple[Scalar, ...]:
+        return tuple(sorted(self.choices))

@@ -1,0 +1,40 @@
+"""The registry of kinds: which class reads a knob's table in a menu."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Choices
+from autoresearch.domains.ranges import RealRange, WholeRange
+
+KINDS: Mapping[str, type[Domain]] = {
+    "int": WholeRange,
+    "float": RealRange,
+    "choice": Choices,
+}
+"""Every kind by the word that a menu's ``type`` has for it."""
+
+
+def domain_keys() -> list[str]:
+    """Every key that a kind reads in a knob's table, ``type`` first."""
+    fields = (name for kind in KINDS.values() for name in kind.model_fields)
+    return list(dict.fromkeys(["type", *fields]))
+
+
+def read_domain(table: Mapping[str, Any]) -> Domain:
+    """The domain that a knob's table describes.
+
+    :raises ValueError: one clause that names the key, the value seen and the mend.
+    """
+    if "type" not in table:
+        raise ValueError("type: Field required")
+    word = table["type"]
+    if not isinstance(word, str) or word not in KINDS:
+        *others, last = map(repr, KINDS)
+        raise ValueError(f"type: Input should be {', '.join(others)} or {last} (got {word!r:.80})")
+    domain = KINDS[word].read(table)
+    if problem := domain.problem():
+        raise ValueError(problem)
+    return domain

@@ -1,0 +1,253 @@
+"""Domains between two bounds, of whole and of real numbers, on a linear or a log scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, assert_never
+
+from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
+from autoresearch.domains.choices import Choices
+from autoresearch.values import PositiveInt, Scalar
+from autoresearch.words import shown
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Scale: TypeAlias = Literal["linear", "log"]
+
+MAX_WHOLE = 2**53
+"""As far as floats, which samplers and charts reckon in, count whole numbers."""
+MAX_LISTED = 64
+"""Most values of a stepped range that a schema lists one by one."""
+MAX_VALUES = 8
+"""Whole numbers are shown one by one up to so many, else in bins."""
+BINS = 6
+SIGNIFICANT_DIGITS = 4
+"""Digits of a proposed real number: finer than any effect of a knob, and short enough to read."""
+
+
+class Range(Domain):
+    """What whole and real ranges share: inclusive bounds and a scale."""
+
+    WORD: ClassVar[str]
+    """The word for the kind in a menu."""
+    NOUN: ClassVar[str]
+    TYPES: ClassVar[tuple[type, ...]]
+    """The types, taken literally, whose values it may contain."""
+
+    low: float
+    high: float
+    step: PositiveInt = 1
+    """Values are ``low + k * step``; 1 but for whole numbers on a linear scale."""
+    scale: Scale = "linear"
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Domain:
+        for end in ("low", "high"):
+            if end not in table:
+                raise ValueError(f"it has no {end}; add {end} = …, or choices")
+            if isinstance(table[end], bool) or not isinstance(table[end], int | float):
+                raise ValueError(f"{end}: {shown(table[end])} is not a number")  # noqa: TRY004
+        return super().read(table)
+
+    def table(self) -> dict[str, Any]:
+        table: dict[str, Any] = {"type": self.WORD, "low": self.low, "high": self.high}
+        given = {"step": (self.step, 1), "scale": (self.scale, "linear")}
+        return table | {key: value for key, (value, usual) in given.items() if value != usual}
+
+    def problem(self) -> str | None:
+        if self.low >= self.high:
+            return (
+                f"low {self.low} is not below high {self.high}; raise high, or make it a constant"
+            )
+        if self.scale == "log" and self.low <= 0:
+            return f"a log scale cannot start at low {self.low}; raise low above 0 or use linear"
+        return None
+
+    def __str__(self) -> str:
+        steps = f" in steps of {self.step}" if self.step != 1 else ""
+        log = " (log scale)" if self.scale == "log" else ""
+        return f"{self.NOUN} from {shown(self.low)} to {shown(self.high)}{steps}{log}"
+
+    @property
+    def ends(self) -> tuple[Scalar, ...]:
+        return (self.low, self.high)
+
+    def contains(self, value: object) -> bool:
+        # A NaN compares false with everything, so this refuses it too.
+        return type(value) in self.TYPES and self.low <= value <= self.high  # type: ignore[operator]
+
+    def why_not(self, value: object) -> str | None:
+        clause = super().why_not(value)
+        if clause is None or type(value) in self.TYPES:
+            return clause
+        return f"{clause} (it is {_type_word(value)})"
+
+    def _between(self, share: float) -> float:
+        """The real number at a share of the range, on its scale."""
+        match self.scale:
+            case "linear":
+                value = self.low + (self.high - self.low) * share
+            case "log":
+                low, high = math.log(self.low), math.log(self.high)
+                value = math.exp(low + (high - low) * share)
+            case _:
+                assert_never(self.scale)
+        return min(max(value, self.low), self.high)
+
+    def _inner_edges(self) -> list[float]:
+        """Where BINS bins of equal width on the scale meet."""
+        low, high = float(self.low), float(self.high)
+        match self.scale:
+            case "linear":
+                return [low + (high - low) * i / BINS for i in range(1, BINS)]
+            case "log":
+                ratio = math.log(high / low)
+                return [low * math.exp(ratio * i / BINS) for i in range(1, BINS)]
+            case _:
+                assert_never(self.scale)
+
+
+class WholeRange(Range):
+    """Whole numbers from ``low`` to ``high`` in steps; on a log scale, each of them."""
+
+    WORD = "int"
+    NOUN = "a whole number"
+    TYPES = (int,)
+
+    low: int
+    high: int
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Domain:
+        if "choices" in table:
+            return Choices.read(table)
+        ends = [table.get("low"), table.get("high")]
+        if any(isinstance(end, float) for end in ends) and None not in ends:
+            raise ValueError(
+                f"bounds {ends[0]} and {ends[1]} of an int knob must be whole; write 4, not 4.0"
+            )
+        return super().read(table)
+
+    def problem(self) -> str | None:
+        if max(abs(self.low), abs(self.high)) > MAX_WHOLE:
+            return (
+                f"bounds {shown(self.low)} and {shown(self.high)} are beyond 2**53; bring them "
+                "nearer to 0"
+            )
+        if problem := super().problem():
+            return problem
+        if self.step != 1 and self.scale == "log":
+            return _no_step(self.step)
+        beyond = (self.high - self.low) % self.step
+        if beyond:
+            return (
+                f"steps of {self.step} from low {self.low} do not end at high {self.high}; "
+                f"set high to {self.high - beyond}"
+            )
+        return None
+
+    @property
+    def _values(self) -> range:
+        return range(self.low, self.high + 1, self.step)
+
+    def contains(self, value: object) -> bool:
+        return type(value) is int and value in self._values
+
+    def normal(self, value: Scalar) -> Scalar:
+        return int(value) if isinstance(value, float) else value
+
+    def at(self, share: float) -> Scalar:
+        if self.scale == "log":
+            return round(self._between(share))
+        return self._values[min(int(share * len(self._values)), len(self._values) - 1)]
+
+    def draw(self, rng: Random) -> Scalar:
+        if self.scale == "log":
+            return self.at(rng.random())
+        return rng.randrange(self.low, self.high + 1, self.step)
+
+    def json_schema(self) -> dict[str, Any]:
+        """See :meth:`Domain.json_schema`.
+
+        llama.cpp's server honours a list and no multiples, which in a schema count from zero. So
+        many values that no server would take the schema are the rails' alone to know.
+        """
+        schema: dict[str, Any] = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        if self.step == 1:
+            return schema
+        count, from_zero = len(self._values), self.low % self.step == 0
+        if count <= MAX_LISTED or (count <= MAX_CHOICES and not from_zero):
+            return schema | {"enum": list(self._values)}
+        return schema | {"multipleOf": self.step} if from_zero else schema
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import IntDistribution  # noqa: PLC0415 (slow to load)
+
+        return IntDistribution(self.low, self.high, self.scale == "log", self.step)
+
+    @cached_property
+    def cells(self) -> tuple[Scalar | Bin, ...]:
+        if (self.high - self.low) / self.step < MAX_VALUES:
+            return tuple(self._values)
+        firsts = [self.low, *(math.ceil(edge) for edge in self._inner_edges())]
+        lasts = [*(first - 1 for first in firsts[1:]), self.high]
+        # At the low end of a log scale, a bin may be too narrow for any whole number.
+        return tuple(Bin(a, b) for a, b in zip(firsts, lasts, strict=True) if a <= b)
+
+
+class RealRange(Range):
+    """Real numbers from ``low`` to ``high``."""
+
+    WORD = "float"
+    NOUN = "a number"
+    TYPES = (int, float)
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Domain:
+        if "choices" in table:
+            raise ValueError("a float knob has low and high, not choices; make its type choice")
+        return super().read(table)
+
+    def problem(self) -> str | None:
+        return super().problem() or (_no_step(self.step) if self.step != 1 else None)
+
+    def normal(self, value: Scalar) -> Scalar:
+        return float(value) + 0.0 if isinstance(value, int | float) else value  # -0.0 becomes 0.0
+
+    def at(self, share: float) -> Scalar:
+        return self._between(share)
+
+    def draw(self, rng: Random) -> Scalar:
+        return self.at(rng.random())
+
+    def rounded(self, value: Scalar) -> Scalar:
+        if not isinstance(value, float):
+            return value
+        return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), self.low), self.high)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": self.low, "maximum": self.high}
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import FloatDistribution  # noqa: PLC0415 (slow to load)
+
+        return FloatDistribution(self.low, self.high, self.scale == "log")
+
+    @cached_property
+    def cells(self) -> tuple[Scalar | Bin, ...]:
+        edges = [self.low, *self._inner_edges(), self.high]
+        return tuple(Bin(low, high) for low, high in pairwise(edges))
+
+
+def _no_step(step: int) -> str:
+    return f"step {step} is for int knobs on a linear scale; remove it"
+
+
+def _type_word(value: object) -> str:
+    words = {bool: "a boolean", str: "a string", float: "a float", int: "an int"}
+    return words.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,330 @@
+"""The contract of every kind of domain, and what is particular to each.
+
+A new kind needs a strategy in KINDS_DRAWN, and no more, to be held to all of the contract.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
+from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.kinds import KINDS, domain_keys, read_domain
+from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange
+from autoresearch.values import Scalar
+
+
+@st.composite
+def whole_ranges(draw: st.DrawFn) -> Domain:
+    if draw(st.booleans()):
+        low = draw(st.integers(1, MAX_WHOLE - 1))
+        return WholeRange(low=low, high=draw(st.integers(low + 1, MAX_WHOLE)), scale="log")
+    low, step = draw(st.integers(-(2**50), 2**50)), draw(st.integers(1, 2**20))
+    return WholeRange(low=low, high=low + step * draw(st.integers(1, MAX_CHOICES - 1)), step=step)
+
+
+@st.composite
+def wide_whole_ranges(draw: st.DrawFn) -> Domain:
+    """More values than a schema lists, counted from zero."""
+    step = draw(st.integers(1, 1000))
+    low, count = step * draw(st.integers(-1000, 1000)), draw(st.integers(MAX_CHOICES, 2**30))
+    return WholeRange(low=low, high=low + step * count, step=step)
+
+
+@st.composite
+def real_ranges(draw: st.DrawFn) -> Domain:
+    is_log = draw(st.booleans())
+    ends = st.floats(1e-30, 1e30) if is_log else st.floats(-1e30, 1e30)
+    low, high = sorted(draw(st.lists(ends, min_size=2, max_size=2, unique=True)))
+    return RealRange(low=low, high=high, scale="log" if is_log else "linear")
+
+
+def lists_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(values, min_size=2, max_size=12, unique=True).map(tuple)
+
+
+KINDS_DRAWN: dict[type[Domain], st.SearchStrategy[Domain]] = {
+    Choices: st.one_of(
+        st.just(Choices(choices=(True, False))),
+        lists_of(st.text(max_size=8)).map(lambda found: Choices(choices=found)),
+    ),
+    Ladder: st.one_of(
+        st.builds(
+            Ladder,
+            type=st.sampled_from(["int", "choice"]),
+            choices=lists_of(st.integers(-(10**9), 10**9)),
+        ),
+        lists_of(st.floats(-1e30, 1e30)).map(lambda found: Ladder(choices=found)),
+    ),
+    WholeRange: st.one_of(whole_ranges(), wide_whole_ranges()),
+    RealRange: real_ranges(),
+}
+"""Domains of every kind, such as a menu may have."""
+
+DOMAINS = st.one_of(*KINDS_DRAWN.values())
+RNGS = st.integers(0, 2**32).map(Random)
+
+
+@st.composite
+def domains_and_values(draw: st.DrawFn) -> tuple[Domain, Any]:
+    """A domain, and a value that may be in it, just outside, or of any other type."""
+    domain = draw(DOMAINS)
+    inside = domain.draw(draw(RNGS))
+    near: list[Any] = [inside, *domain.ends]
+    near += [f(n) for n in near if type(n) in (int, float) for f in (_up, _down, float, str, bool)]
+    near += [int(n) for n in near if isinstance(n, float)]
+    anything = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3)
+    )
+    return domain, draw(st.one_of(st.sampled_from(near), anything))
+
+
+def _up(number: float) -> float:
+    return number + 1 if isinstance(number, int) else math.nextafter(number, math.inf)
+
+
+def _down(number: float) -> float:
+    return number - 1 if isinstance(number, int) else math.nextafter(number, -math.inf)
+
+
+# --- the contract -------------------------------------------------------------------------------
+
+
+def test_every_kind_is_held_to_the_contract() -> None:
+    def below(kind: type[Domain]) -> Iterator[type[Domain]]:
+        for child in kind.__subclasses__():
+            yield child
+            yield from below(child)
+
+    concrete = {kind for kind in below(Domain) if not inspect.isabstract(kind)}
+    assert concrete == KINDS_DRAWN.keys()
+    assert set(KINDS.values()) <= KINDS_DRAWN.keys()
+
+
+@given(DOMAINS, RNGS, st.floats(0, 1, exclude_max=True))
+def test_what_is_chosen_is_contained(domain: Domain, rng: Random, share: float) -> None:
+    for value in (domain.draw(rng), domain.at(share), *domain.ends):
+        assert domain.contains(value), value
+        assert domain.contains(domain.rounded(value)), value
+        assert domain.normal(value) == value
+        assert domain.normal(domain.normal(value)) == domain.normal(value)
+
+
+@given(domains_and_values())
+def test_a_value_is_contained_or_there_is_a_clause_why_not(both: tuple[Domain, Any]) -> None:
+    domain, value = both
+    clause = domain.why_not(value)
+    assert (clause is None) == domain.contains(value)
+    assert clause is None or (f" is not {domain}" in clause and "\n" not in clause)
+
+
+@given(domains_and_values())
+def test_the_schema_accepts_exactly_what_is_contained(both: tuple[Domain, Any]) -> None:
+    domain, value = both
+    assert accepts(domain.json_schema(), value) == domain.contains(value)
+
+
+@given(DOMAINS)
+def test_a_menu_that_holds_it_reads_it_again(domain: Domain) -> None:
+    assert domain.problem() is None
+    lines = list(domain.toml_lines())
+    again = read_domain(tomllib.loads("\n".join(lines)))
+    assert (type(again), again) == (type(domain), domain)
+    assert domain.table().keys() <= set(domain_keys())
+
+
+@given(DOMAINS, RNGS)
+def test_every_value_survives_the_way_to_the_optimizer_and_back(
+    domain: Domain, rng: Random
+) -> None:
+    value = domain.rounded(domain.draw(rng))
+    parameter = domain.parameter(value)
+    assert parameter is not None
+    assert holds(domain.search_distribution(), parameter)
+    back = domain.value(parameter)
+    assert (back, type(back)) == (value, type(value))
+    assert holds(domain.distribution(), value)
+
+
+@given(DOMAINS, RNGS)
+def test_whatever_the_optimizer_sets_is_contained(domain: Domain, rng: Random) -> None:
+    assert domain.contains(domain.value(drawn_from(domain.search_distribution(), rng)))
+    assert domain.contains(drawn_from(domain.distribution(), rng))
+
+
+@given(domains_and_values())
+def test_no_parameter_stands_for_a_value_outside(both: tuple[Domain, Any]) -> None:
+    domain, value = both
+    assert (domain.parameter(value) is None) == (not domain.contains(value))
+
+
+@given(DOMAINS, RNGS)
+def test_the_cells_part_the_domain(domain: Domain, rng: Random) -> None:
+    """Each value is in one of them, those of an order keep it, and nothing lies between."""
+    cells = domain.cells
+    for value in (domain.draw(rng), *domain.ends):
+        place = domain.place(value)
+        assert place is not None
+        cell = cells[place]
+        assert cell.holds(value) if isinstance(cell, Bin) else cell == value
+    bins = [cell for cell in cells if isinstance(cell, Bin)]
+    if not bins:
+        assert all(domain.contains(value) for value in cells)
+        assert [domain.place(value) for value in cells if not isinstance(value, Bin)] == list(
+            range(len(cells))
+        )
+        return
+    assert len(bins) == len(cells)
+    assert (bins[0].low, bins[-1].high) == domain.ends
+    for before, after in pairwise(bins):
+        gap = 1 if isinstance(after.low, int) else 0
+        assert after.low - before.high == gap
+        assert before.low <= before.high
+        assert domain.place(after.low) == bins.index(after) or after.low == after.high
+
+
+@given(domains_and_values())
+def test_a_value_beyond_the_ends_has_no_place(both: tuple[Domain, Any]) -> None:
+    domain, value = both
+    if type(value) in (int, float) and all(type(end) in (int, float) for end in domain.ends):
+        low, high = min(domain.ends), max(domain.ends)
+        if not low <= value <= high:
+            assert domain.place(value) is None
+    if isinstance(value, bool | str) and not domain.contains(value):
+        assert domain.place(value) is None
+    assert domain.place(None) is None
+
+
+# --- the schema and the distributions, as others read them ----------------------------------------
+
+
+def accepts(schema: dict[str, Any], value: object) -> bool:
+    """What JSON Schema says of a value, but for 4.0, which it calls an integer: replies are read
+    literally, and no server that holds a model to a schema writes 4.0 for one."""
+    types = {"boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,)}
+    known = {"type", "enum", "minimum", "maximum", "multipleOf"}
+    assert schema.keys() <= known, "teach this reader the new keyword"
+    if type(value) not in types[schema["type"]]:
+        return False
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return True
+    if "multipleOf" in schema and value % schema["multipleOf"]:
+        return False
+    return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
+
+
+def holds(distribution: BaseDistribution, value: Scalar) -> bool:
+    return bool(distribution._contains(distribution.to_internal_repr(value)))
+
+
+def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
+    match distribution:
+        case CategoricalDistribution():
+            chosen = rng.choice(distribution.choices)
+            assert isinstance(chosen, bool | int | float | str)
+            return chosen
+        case IntDistribution():
+            return rng.randrange(distribution.low, distribution.high + 1, distribution.step)
+        case FloatDistribution():
+            return min(rng.uniform(distribution.low, distribution.high), distribution.high)
+    raise AssertionError(f"teach this reader {distribution}")
+
+
+# --- what is particular ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("domain", "drawn"),
+    [
+        (Choices(choices=("gelu", "swiglu")), ["swiglu", "gelu", "swiglu", "gelu"]),
+        (Ladder(type="int", choices=(4, 8, 16, 32)), [16, 8, 32, 4]),
+        (WholeRange(low=64, high=256, step=32), [128, 96, 160, 224]),
+        (WholeRange(low=16, high=4096, scale="log"), [96, 37, 591, 24]),
+        (RealRange(low=0.8, high=0.999), [0.8644427202, 0.8300189856, 0.929535960, 0.8144148210]),
+        (
+            RealRange(low=1e-4, high=3e-2, scale="log"),
+            [6.3412229797e-4, 2.3641318558e-4, 4.0967892062e-3, 1.5115881036e-4],
+        ),
+    ],
+)
+def test_a_seed_draws_what_it_always_drew(domain: Domain, drawn: list[Scalar]) -> None:
+    """A campaign that resumes draws what one that ran through would have drawn."""
+    rng = Random(7)
+    found = [domain.draw(rng) for _ in drawn]
+    assert found == (pytest.approx(drawn) if isinstance(drawn[0], float) else drawn)
+
+
+def test_numeric_choices_are_places_to_the_optimizer_and_others_are_not() -> None:
+    sizes = Ladder(choices=(8, 2, 4))
+    assert sizes.search_distribution() == IntDistribution(0, 2)
+    assert [sizes.parameter(size) for size in (2, 4, 8)] == [0, 1, 2]
+    assert sizes.distribution() == CategoricalDistribution((8, 2, 4))
+    words = Choices(choices=("gelu", "swiglu"))
+    assert words.search_distribution() == CategoricalDistribution(("gelu", "swiglu"))
+
+
+def test_values_fall_into_the_bins_of_their_scale() -> None:
+    lr = RealRange(low=1e-4, high=1e-1, scale="log")
+    assert [cell.high for cell in lr.cells if isinstance(cell, Bin)][1] == pytest.approx(1e-3)
+    assert [lr.place(v) for v in (1e-4, 9.9e-4, 1.1e-3, 1e-1)] == [0, 1, 2, 5]
+    assert lr.place(1.0) is None
+    assert lr.place("1e-3") is None
+
+
+def test_few_whole_numbers_are_shown_apart_and_many_in_bins_without_overlap() -> None:
+    few = WholeRange(low=2, high=6, step=2)
+    assert few.cells == (2, 4, 6)
+    assert few.place(4) == 1
+    many = WholeRange(low=0, high=30)
+    assert many.cells == tuple(
+        Bin(*ends) for ends in ((0, 4), (5, 9), (10, 14), (15, 19), (20, 24), (25, 30))
+    )
+    assert [many.place(v) for v in (4, 5, 29, 30)] == [0, 1, 5, 5]
+
+
+def test_true_is_not_one() -> None:
+    assert Ladder(choices=(1, 2)).place(True) is None
+    assert Choices(choices=(True, False)).place(True) == 0
+    assert Choices(choices=(True, False)).place(1) is None
+
+
+def test_a_real_number_is_proposed_to_four_digits_within_its_bounds() -> None:
+    narrow = RealRange(low=1.23416, high=1.3)
+    assert narrow.rounded(1.28765432) == 1.288
+    assert narrow.rounded(1.23417) == 1.23416
+    assert WholeRange(low=1, high=10**6, scale="log").rounded(123_456) == 123_456
+
+
+def test_a_schema_leaves_many_odd_steps_to_the_rails() -> None:
+    """No keyword says them and a list of them would be refused."""
+    odd = WholeRange(low=5, high=100_005, step=100)
+    assert odd.json_schema() == {"type": "integer", "minimum": 5, "maximum": 100_005}
+    assert accepts(odd.json_schema(), 6)
+    assert not odd.contains(6)
+
+
+def test_what_another_tool_tried_is_a_domain_that_no_menu_may_have() -> None:
+    mixed = Choices(choices=("a", 1, 2.5))
+    assert [mixed.place(value) for value in ("a", 1, 2.5, "b")] == [0, 1, 2, None]
+    assert mixed.problem() == "its choices mix float and int and str; give all of them one type"
+    assert (Choices(choices=("a",)).problem() or "").startswith(
+        "it has 1 choices; give two or more"
+    )
