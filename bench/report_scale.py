@@ -89,7 +89,7 @@ def _draw(menu: ProxyMenu, rng: Random) -> Config:
     while True:
         names = rng.sample(list(menu.knobs), 3)
         try:
-            return menu.apply(menu.baseline, {name: menu.knobs[name].draw(rng) for name in names})
+            return menu.apply(menu.baseline, {name: menu.domains[name].draw(rng) for name in names})
         except SpecError:
             continue
 

@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.exports.base import Exported, Subject, whole_database
-from agent.menu.knob import Knob
 from autoresearch.errors import FormatError
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.formats.imported import ImportedCampaign
@@ -107,7 +101,7 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     for row in subject.rows():
         evidence.add(row)
         _note_when(row, seen)
-    distributions = {name: distribution_of(knob) for name, knob in menu.knobs.items()}
+    distributions = {name: domain.distribution() for name, domain in menu.domains.items()}
     trials = [
         _trial(
             entry.mean if entry.scores else None,
@@ -127,18 +121,6 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "sigma_bpb": evidence.sigma,
     }
     return trials, about
-
-
-def distribution_of(knob: Knob) -> BaseDistribution:
-    """The knob's domain in its own values."""
-    if knob.choices:
-        return CategoricalDistribution(list(knob.choices))
-    assert knob.low is not None
-    assert knob.high is not None
-    log = knob.scale == "log"
-    if knob.type == "int":
-        return IntDistribution(int(knob.low), int(knob.high), log, knob.step)
-    return FloatDistribution(knob.low, knob.high, log)
 
 
 def _note_when(row: Row, seen: dict[str, tuple[str, str]]) -> None:

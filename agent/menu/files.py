@@ -8,6 +8,8 @@ the mend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -34,7 +36,8 @@ __all__ = [
 
 _SHELF = Shelf(noun="menu", package="agent.menu", error=MenuError)
 
-T = TypeVar("T", bound=Frozen)
+T = TypeVar("T")
+R = TypeVar("R", bound=Frozen)
 
 
 def menu_of(row: CampaignRow) -> ProxyMenu:
@@ -71,8 +74,8 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         knobs={name: _knob(name, table) for name, table in knobs.items()},
         tied=_formulas(_table(document, "tied")),
         constants=_table(document, "constants"),
-        constraints=tuple(_part("a constraint", one, Constraint) for one in constraints),
-        campaign=_part("[campaign]", _campaign(_table(document, "campaign")), CampaignDefaults),
+        constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
+        campaign=_record("[campaign]", _campaign(_table(document, "campaign")), CampaignDefaults),
         toml=toml,
     )
 
@@ -84,12 +87,7 @@ def _name(name: object) -> str:
 
 
 def _knob(name: str, table: object) -> Knob:
-    if isinstance(table, dict) and "choices" in table:
-        choices = table["choices"]
-        if not isinstance(choices, list):
-            raise ValueError(f"knob {name}: choices is {shown(choices)}; write it as a list [a, b]")
-        table = {**table, "choices": tuple(choices)}
-    return _part(f"knob {name}", table, Knob, name=name)
+    return _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
 
 
 def _formulas(table: dict[str, Any]) -> dict[str, str]:
@@ -114,14 +112,20 @@ def _campaign(table: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _part(what: str, table: object, kind: type[T], **given: str) -> T:
+def _record(what: str, table: object, kind: type[R]) -> R:
+    return _part(what, table, kind.model_fields, kind.model_validate)
+
+
+def _part(what: str, table: object, keys: Iterable[str], read: Callable[[dict[str, Any]], T]) -> T:
     if not isinstance(table, dict):
         raise ValueError(f"{what} is {shown(table)}; make it a table of key = value lines")  # noqa: TRY004
-    refuse_unknown(table, [key for key in kind.model_fields if key not in given], what)
+    refuse_unknown(table, keys, what)
     try:
-        return kind.model_validate({**table, **given})
+        return read(table)
     except ValidationError as error:
         raise ValueError(f"{what}: {explain(error)}") from error
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, ValidationError, model_validator
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.ties import Tie
+from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
 from autoresearch.words import did_you_mean, shown
@@ -96,6 +97,11 @@ class ProxyMenu(Frozen):
         return {name: knob.default for name, knob in self.knobs.items()}
 
     @cached_property
+    def domains(self) -> Mapping[str, Domain]:
+        """The domain of every knob by the knob's name, in the menu's order."""
+        return {name: knob.domain for name, knob in self.knobs.items()}
+
+    @cached_property
     def ties(self) -> Mapping[str, Tie]:
         """The tied fields by name, in the file's order."""
         ties = {}
@@ -108,7 +114,7 @@ class ProxyMenu(Frozen):
 
     def knob_values(self, config: Config) -> dict[str, Scalar]:
         """The config's values of this menu's knobs, in the menu's order."""
-        return {name: knob.normal(getattr(config, name)) for name, knob in self.knobs.items()}
+        return {name: domain.normal(getattr(config, name)) for name, domain in self.domains.items()}
 
     def apply(self, reference: Config, changes: Mapping[str, Scalar]) -> Config:
         """The reference with these knobs, all of them this menu's, set to other values, and what
@@ -116,7 +122,7 @@ class ProxyMenu(Frozen):
 
         :raises SpecError: where the trainer could not run it.
         """
-        normal = {name: self.knobs[name].normal(value) for name, value in changes.items()}
+        normal = {name: self.domains[name].normal(value) for name, value in changes.items()}
         return self._config({**reference.model_dump(), **normal})
 
     def broken_constraint(self, config: Config, budget: Budget) -> Constraint | None:
@@ -151,7 +157,7 @@ class ProxyMenu(Frozen):
             turned = names
             if max_changes is not None:
                 turned = rng.sample(names, rng.randint(1, min(max_changes, len(names))))
-            changes = {name: self.knobs[name].draw(rng) for name in turned}
+            changes = {name: self.domains[name].draw(rng) for name in turned}
             try:
                 config = self.apply(self.baseline, changes)
             except SpecError:
@@ -234,7 +240,7 @@ def _mentions(sentence: str, name: str) -> bool:
 
 
 def _texts(knob: Knob) -> tuple[str, ...]:
-    return tuple(choice for choice in knob.choices if isinstance(choice, str))
+    return tuple(value for value in knob.domain.ends if isinstance(value, str))
 
 
 # --- what a menu must be, against the trainer's Config ----------------------------------------
@@ -272,7 +278,7 @@ def _check_values(menu: ProxyMenu) -> None:
         if problem := _field_problem(complete, name, value):
             raise ValueError(f"constant {name} = {shown(value)} cannot be trained: {problem}")
     for name, knob in menu.knobs.items():
-        for value in knob.ends:
+        for value in knob.domain.ends:
             if problem := _field_problem(complete, name, value):
                 raise ValueError(
                     f"knob {name} reaches {shown(value)}, which cannot be trained: {problem}"

@@ -124,13 +124,14 @@ class Rails:
     def _restated(self, changes: Mapping[str, Scalar], reference: Config) -> dict[str, Scalar]:
         """Those of the changes that set a knob to what it is. Nothing outside a knob's domain is
         among them, so no refusal is hidden."""
-        knobs = self.menu.knobs
+        domains = self.menu.domains
+        now = self.menu.knob_values(reference)
         return {
             name: value
             for name, value in changes.items()
-            if name in knobs
-            and knobs[name].why_not(value) is None
-            and knobs[name].normal(value) == knobs[name].normal(getattr(reference, name))
+            if name in domains
+            and domains[name].contains(value)
+            and domains[name].normal(value) == now[name]
         }
 
     def _menu(self, changes: Mapping[str, Scalar]) -> None:

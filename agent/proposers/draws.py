@@ -10,7 +10,6 @@ from random import Random
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
-from agent.proposers.space import rounded
 from autoresearch.values import Scalar
 
 
@@ -49,11 +48,9 @@ def against_reference(memory: Memory, values: dict[str, Scalar]) -> dict[str, Sc
 
 def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
     """Without end: some knobs of the reference, each set uniformly over its scale."""
-    knobs = memory.menu.knobs
     while True:
-        values = {
-            name: rounded(knobs[name], knobs[name].draw(rng)) for name in some_knobs(rng, memory)
-        }
+        domains = {name: memory.menu.knobs[name].domain for name in some_knobs(rng, memory)}
+        values = {name: domain.rounded(domain.draw(rng)) for name, domain in domains.items()}
         yield Draw(against_reference(memory, values), reason)
 
 

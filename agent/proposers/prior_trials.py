@@ -11,14 +11,11 @@ Beyond that, TPE counts older trials for less once it has more than 25, and prio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from agent.proposers.base import Memory
 from agent.proposers.draws import rng_for
-from agent.proposers.space import Axis
 
 PRIOR_WORTH = 5
 """Configs measured here at which half of a prior's are told. On the made-up objective of
@@ -27,7 +24,7 @@ ten iterations with a prior of the same objective, 0.23 without one and 0.05 wit
 opposite; after forty 0.40, 0.37 and 0.36. Twice as much helped as much and misled for longer."""
 
 
-def prior_trials(memory: Memory, axes: Mapping[str, Axis], measured: int) -> list[FrozenTrial]:
+def prior_trials(memory: Memory, measured: int) -> list[FrozenTrial]:
     """The priors' configs that this iteration's study is told, in the priors' order.
 
     None while this campaign's own scale is unknown.
@@ -38,17 +35,18 @@ def prior_trials(memory: Memory, axes: Mapping[str, Axis], measured: int) -> lis
         return []
     rng = rng_for("priors", memory)
     chance = PRIOR_WORTH / (PRIOR_WORTH + measured)
+    domains = memory.menu.domains
     trials = []
     for config in (config for prior in memory.priors for config in prior.configs):
         if rng.random() >= chance:
             continue
-        parameters = {name: axes[name].parameter(value) for name, value in config.values.items()}
+        parameters = {name: domains[name].parameter(value) for name, value in config.values.items()}
         known = {name: value for name, value in parameters.items() if value is not None}
         trials.append(
             optuna.trial.create_trial(
                 state=TrialState.COMPLETE,
                 params=known,
-                distributions={name: axes[name].distribution for name in known},
+                distributions={name: domains[name].search_distribution() for name in known},
                 value=baseline.mean + config.gain * sigma,
             )
         )

@@ -230,13 +230,12 @@ def _in_common(
     dropped = 0
     for name in values.keys() | baseline.keys():
         value = values.get(name)
-        knob = menu.knobs.get(name)
-        allowed = knob is not None and value is not None and knob.why_not(value) is None
-        if knob is not None and value is not None and allowed:
-            common[name] = knob.normal(value)
+        domain = menu.domains.get(name)
+        if domain is not None and value is not None and domain.contains(value):
+            common[name] = domain.normal(value)
         elif value != baseline.get(name):
             return {}, 0
-        elif knob is not None:
+        elif domain is not None:
             dropped += 1
     return {name: common[name] for name in menu.knobs if name in common}, dropped
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -45,7 +45,6 @@ from agent.proposers.draws import (
     uniform_draws,
 )
 from agent.proposers.prior_trials import prior_trials
-from agent.proposers.space import Axis, axes_of
 from autoresearch.values import Scalar
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.rows import ProposerRecord
@@ -82,13 +81,12 @@ class SamplerProposer:
         draw = None
         told = Told.of(memory.evidence)
         measured = len(told.measured)
-        axes = axes_of(memory.menu)
-        priors = prior_trials(memory, axes, measured)
+        priors = prior_trials(memory, measured)
         if measured + len(priors) >= STARTUP:
             reason = f"TPE over {measured} measured configs"
             if priors:
                 reason += f" and {len(priors)} of earlier campaigns"
-            draws = _tpe_draws(rng, memory, told_study(memory, axes, told, priors), axes, reason)
+            draws = _tpe_draws(rng, memory, told_study(memory, told, priors), reason)
             draw = first_allowed(self._rails, memory, draws, TPE_DRAWS)
             reason = f"drawn uniformly: {TPE_DRAWS} draws of TPE were tried before or refused"
         else:
@@ -151,14 +149,13 @@ class _SomeKnobs(optuna.samplers.TPESampler):
         return {name: space[name] for name in space if name in self._names}
 
 
-def _tpe_draws(
-    rng: Random, memory: Memory, study: optuna.Study, axes: Mapping[str, Axis], reason: str
-) -> Iterator[Draw]:
+def _tpe_draws(rng: Random, memory: Memory, study: optuna.Study, reason: str) -> Iterator[Draw]:
+    domains = memory.menu.domains
     while True:
         names = _knobs_to_turn(rng, memory)
         study.sampler = _SomeKnobs(names, rng.getrandbits(32))
-        trial = study.ask({name: axes[name].distribution for name in names})
-        values = {name: axes[name].value(trial.params[name]) for name in names}
+        trial = study.ask({name: domains[name].search_distribution() for name in names})
+        values = {name: domains[name].value(trial.params[name]) for name in names}
         yield Draw(against_reference(memory, values), reason)
 
 
@@ -171,18 +168,16 @@ def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
     return rng.sample(names, rng.choices(sizes, weights=sizes)[0])
 
 
-def told_study(
-    memory: Memory, axes: Mapping[str, Axis], told: Told, priors: Sequence[FrozenTrial] = ()
-) -> optuna.Study:
+def told_study(memory: Memory, told: Told, priors: Sequence[FrozenTrial] = ()) -> optuna.Study:
     """A study in memory with a finished trial for every config told, those of priors first."""
-    distributions = {name: axis.distribution for name, axis in axes.items()}
+    distributions = {name: d.search_distribution() for name, d in memory.menu.domains.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
     study.add_trials(priors)
     scored = [(entry, TrialState.COMPLETE, entry.mean) for entry in told.measured]
     scoreless = [(entry, TrialState.PRUNED, None) for entry in told.failed]
     for entry, state, value in (*scored, *scoreless):
-        parameters = _parameters(memory, axes, entry)
+        parameters = _parameters(memory, entry)
         if parameters is not None:
             study.add_trial(
                 optuna.trial.create_trial(
@@ -192,13 +187,11 @@ def told_study(
     return study
 
 
-def _parameters(
-    memory: Memory, axes: Mapping[str, Axis], entry: ConfigEvidence
-) -> dict[str, Scalar] | None:
+def _parameters(memory: Memory, entry: ConfigEvidence) -> dict[str, Scalar] | None:
     """The config as Optuna's parameters; None where a knob is outside this menu's domain."""
     parameters: dict[str, Scalar] = {}
     for name, value in memory.menu.knob_values(entry.config).items():
-        parameter = axes[name].parameter(value)
+        parameter = memory.menu.domains[name].parameter(value)
         if parameter is None:
             return None
         parameters[name] = parameter

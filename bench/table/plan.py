@@ -8,7 +8,6 @@ and resumed, the plan is the same.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -17,8 +16,6 @@ from statistics import fmean
 import torch
 
 from agent.menu.files import ProxyMenu
-from agent.menu.knob import Knob
-from agent.proposers.space import rounded
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from bench.table.store import TableTrial
@@ -100,16 +97,15 @@ class Plan:
 
     def _space_filling(self) -> Iterator[Config]:
         """Scrambled Sobol points over all knobs, those that can be trained."""
-        knobs = self._menu.knobs
-        count = len(knobs)
+        domains = self._menu.domains
+        count = len(domains)
         sobol = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
             count, scramble=True, seed=_SOBOL_SEED
         )
         while True:
             point = sobol.draw(1)[0].tolist()
-            values = {
-                name: _at(knob, u) for (name, knob), u in zip(knobs.items(), point, strict=True)
-            }
+            places = zip(domains.items(), point, strict=True)
+            values = {name: domain.rounded(domain.at(u)) for (name, domain), u in places}
             yield from self._trainable(self._menu.baseline, values)
 
     def _neighbours(
@@ -119,10 +115,10 @@ class Plan:
         rng = Random(f"near:{number}")
         ranked = [config for _, config in _ranked(self.configs, known)] if number else []
         elites = ranked[:ELITES] or [self._menu.baseline]
-        knobs = self._menu.knobs
+        domains = self._menu.domains
         while True:
-            names = rng.sample(list(knobs), rng.randint(1, MAX_CHANGES))
-            values = {name: rounded(knobs[name], knobs[name].draw(rng)) for name in names}
+            names = rng.sample(list(domains), rng.randint(1, MAX_CHANGES))
+            values = {name: domains[name].rounded(domains[name].draw(rng)) for name in names}
             yield from self._trainable(rng.choice(elites), values)
 
     def _trainable(self, origin: Config, values: dict[str, Scalar]) -> Iterator[Config]:
@@ -132,24 +128,6 @@ class Plan:
             return
         if self._menu.broken_constraint(config, self._budget) is None:
             yield config
-
-
-def _at(knob: Knob, u: float) -> Scalar:
-    """The value at the share ``u`` of a knob's domain, on its scale."""
-
-    if knob.choices:
-        return knob.choices[min(int(u * len(knob.choices)), len(knob.choices) - 1)]
-    if knob.type == "int" and knob.scale == "linear":
-        assert isinstance(knob.low, int)
-        assert isinstance(knob.high, int)
-        count = (knob.high - knob.low) // knob.step + 1
-        return knob.low + knob.step * min(int(u * count), count - 1)
-    assert knob.low is not None
-    assert knob.high is not None
-    if knob.scale == "log":
-        value = math.exp(math.log(knob.low) + u * math.log(knob.high / knob.low))
-        return round(value) if knob.type == "int" else rounded(knob, value)
-    return rounded(knob, knob.low + u * (knob.high - knob.low))
 
 
 def _ranked(

@@ -27,7 +27,7 @@ class Likeness:
         rng = Random(0)
         departing = trainable = 0
         for _ in range(draws):
-            changes = {name: knob.draw(rng) for name, knob in menu.knobs.items()}
+            changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
             try:
                 config = menu.apply(menu.baseline, changes)
             except SpecError:

@@ -15,6 +15,7 @@ from fractions import Fraction
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import Constraint
+from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.values import Scalar
 from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
 from funnel.target.sizes import size_text
@@ -26,7 +27,7 @@ SHAPE_FIELDS = frozenset(
 
 def longest_seq_len(scale: Scale) -> int:
     """Of the sequences that the scale's menus train on."""
-    return max(int(value) for value in load_menu(scale.menu).knobs["seq_len"].ends)
+    return max(int(value) for value in load_menu(scale.menu).domains["seq_len"].ends)
 
 
 def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
@@ -101,8 +102,7 @@ def _text_side(family: ProxyFamily) -> Iterator[str]:
 def _width_knob(family: ProxyFamily) -> Knob:
     return Knob(
         name="d_model",
-        type="int",
-        choices=tuple(proxy.d_model for proxy in family.proxies),
+        domain=Ladder(type="int", choices=tuple(proxy.d_model for proxy in family.proxies)),
         default=family.default.d_model,
         doc="width of the residual stream; layers, heads and d_ff follow it",
     )
@@ -111,8 +111,7 @@ def _width_knob(family: ProxyFamily) -> Knob:
 def _precision_knob() -> Knob:
     return Knob(
         name="precision",
-        type="choice",
-        choices=("bf16", "fp8"),
+        domain=Choices(choices=("bf16", "fp8")),
         default="bf16",
         doc="number format of the matrix products; fp8 needs a GPU that has it",
     )
@@ -196,24 +195,12 @@ def _pairs(values: Mapping[str, Scalar]) -> Iterable[str]:
 
 
 def _knob_lines(knob: Knob) -> list[str]:
-    if knob.choices:
-        domain = [f"choices = {json.dumps(list(knob.choices))}"]
-    else:
-        domain = [f"low = {_bound(knob.low)}", f"high = {_bound(knob.high)}"]
-        domain += [f"step = {knob.step}"] if knob.step != 1 else []
-        domain += [f'scale = "{knob.scale}"'] if knob.scale != "linear" else []
     return [
         f"[knobs.{knob.name}]",
-        f'type = "{knob.type}"',
-        *domain,
+        *knob.domain.toml_lines(),
         f"default = {json.dumps(knob.default)}",
         f"doc = {json.dumps(knob.doc)}",
     ]
-
-
-def _bound(value: float | None) -> str:
-    assert value is not None
-    return json.dumps(value)
 
 
 def _constraint_lines(constraint: Constraint) -> list[str]:

@@ -48,7 +48,7 @@ def memory_of(iterations: int, seed: int = 0, *, failing: float = 0.1) -> Memory
     memory = fresh_memory()
     while memory.iter <= iterations:
         names = rng.sample(list(MENU.knobs), rng.randint(1, 3))
-        changes = {name: MENU.knobs[name].draw(rng) for name in names}
+        changes = {name: MENU.domains[name].draw(rng) for name in names}
         try:
             config = MENU.apply(memory.reference, changes)
         except SpecError:

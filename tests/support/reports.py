@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from autoresearch.domains.choices import Choices
+from autoresearch.domains.ranges import RealRange, WholeRange
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (
@@ -21,8 +23,8 @@ from tests.support.rows import (
 )
 from trajectory.report.curves import CurveReader
 from trajectory.report.findings import Findings
-from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.own import read_campaign
+from trajectory.report.samples import ReportedKnob
 from trajectory.rows import (
     Attempt,
     CampaignRow,
@@ -38,11 +40,11 @@ from trajectory.rows import (
 
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
 DOMAINS = (
-    KnobDomain("lr", 1e-3, low=1e-4, high=1e-2, is_log=True),
-    KnobDomain("beta2", 0.95, low=0.8, high=0.999),
-    KnobDomain("n_layer", 4, low=2, high=6, step=1),
-    KnobDomain("activation", "gelu", choices=("gelu", "swiglu")),
-    KnobDomain("tie_embeddings", True, choices=(True, False)),
+    ReportedKnob("lr", RealRange(low=1e-4, high=1e-2, scale="log"), 1e-3),
+    ReportedKnob("beta2", RealRange(low=0.8, high=0.999), 0.95),
+    ReportedKnob("n_layer", WholeRange(low=2, high=6), 4),
+    ReportedKnob("activation", Choices(choices=("gelu", "swiglu")), "gelu"),
+    ReportedKnob("tie_embeddings", Choices(choices=(True, False)), True),
 )
 
 HOSTILE = (

@@ -47,7 +47,9 @@ def prior_of(bpb: Objective, configs: int = 60, seed: int = 0) -> Prior:
     while len(told) < configs:
         names = rng.sample(list(MENU.knobs), 4)
         try:
-            config = MENU.apply(MENU.baseline, {name: MENU.knobs[name].draw(rng) for name in names})
+            config = MENU.apply(
+                MENU.baseline, {name: MENU.domains[name].draw(rng) for name in names}
+            )
         except SpecError:
             continue
         gain = (bpb(config) - start) / SIGMA + rng.gauss(0, 1)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trajectory.report.knob_domain import KnobDomain
-from trajectory.report.samples import Sample
+from trajectory.report.samples import ReportedKnob, Sample
 from trajectory.report.statistics import Estimate, of_mean
 from trajectory.report.turns import Turn
+from trajectory.report.wording import cell_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class KnobCoverage:
 
     name: str
     labels: tuple[str, ...]
-    """Of its values, or of the bins of its domain."""
+    """The texts of its values, or of the bins of its domain."""
     configs: tuple[int, ...]
     """Trained with each, the baseline included."""
     proposals: int
     """That set it."""
     kept: int
-    """Of these, kept."""
+    """Those of the proposals that were kept."""
     delta: Estimate | None
     """Mean difference to the reference of the measured ones."""
 
@@ -45,7 +45,7 @@ class Stops:
     failures: Mapping[str, int]
     """By status, of all trials."""
     trials: int
-    """Of the baseline and of iterations."""
+    """All there were, of the baseline and of iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,22 @@ class Coverage:
 
 
 def coverage(
-    turns: Sequence[Turn], samples: Sequence[Sample], domains: Sequence[KnobDomain], stops: Stops
+    turns: Sequence[Turn], samples: Sequence[Sample], knobs: Sequence[ReportedKnob], stops: Stops
 ) -> Coverage:
-    """Of the campaign so far."""
-    knobs = tuple(_knob(turns, samples, domain) for domain in domains)
-    return Coverage(knobs, len(samples), stops)
+    """What the campaign has looked at so far."""
+    covered = tuple(_covered(turns, samples, knob) for knob in knobs)
+    return Coverage(covered, len(samples), stops)
 
 
-def _knob(turns: Sequence[Turn], samples: Sequence[Sample], domain: KnobDomain) -> KnobCoverage:
-    counts = Counter(domain.index(sample.values.get(domain.name)) for sample in samples)
-    setting = [turn for turn in turns if domain.name in turn.changed]
+def _covered(turns: Sequence[Turn], samples: Sequence[Sample], knob: ReportedKnob) -> KnobCoverage:
+    cells = knob.domain.cells
+    counts = Counter(knob.domain.place(sample.values.get(knob.name)) for sample in samples)
+    setting = [turn for turn in turns if knob.name in turn.changed]
     deltas = [turn.delta for turn in setting if turn.delta is not None]
     return KnobCoverage(
-        name=domain.name,
-        labels=domain.labels,
-        configs=tuple(counts[place] for place in range(len(domain.labels))),
+        name=knob.name,
+        labels=tuple(map(cell_text, cells)),
+        configs=tuple(counts[place] for place in range(len(cells))),
         proposals=len(setting),
         kept=sum(turn.outcome == "keep" for turn in setting),
         delta=of_mean(deltas) if deltas else None,

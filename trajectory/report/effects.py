@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoresearch.values import Scalar
-from trajectory.report.knob_domain import KnobDomain
-from trajectory.report.samples import Sample
+from trajectory.report.samples import ReportedKnob, Sample
 from trajectory.report.statistics import Estimate, of_mean
+from trajectory.report.wording import cell_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +31,30 @@ class KnobEffect:
 
 
 def effects(
-    samples: Sequence[Sample], domains: Sequence[KnobDomain], incumbent: Mapping[str, Scalar]
+    samples: Sequence[Sample], knobs: Sequence[ReportedKnob], incumbent: Mapping[str, Scalar]
 ) -> tuple[KnobEffect, ...]:
-    """Of every knob, over all measured configs.
+    """The effect of every knob, over all measured configs.
 
     The values were not drawn at random: a search lingers where it is good, so what is seen goes
     with a value and need not come from it.
 
     :param incumbent: its values, as far as there is one.
     """
-    return tuple(_effect(samples, domain, incumbent) for domain in domains)
+    return tuple(_effect(samples, knob, incumbent) for knob in knobs)
 
 
 def _effect(
-    samples: Sequence[Sample], domain: KnobDomain, incumbent: Mapping[str, Scalar]
+    samples: Sequence[Sample], knob: ReportedKnob, incumbent: Mapping[str, Scalar]
 ) -> KnobEffect:
-    scores: list[list[float]] = [[] for _ in domain.labels]
+    cells, place_of = knob.domain.cells, knob.domain.place
+    scores: list[list[float]] = [[] for _ in cells]
     for sample in samples:
-        place = domain.index(sample.values.get(domain.name))
+        place = place_of(sample.values.get(knob.name))
         if sample.mean is not None and place is not None:
             scores[place].append(sample.mean)
-    default, best = domain.index(domain.default), domain.index(incumbent.get(domain.name))
+    default, best = place_of(knob.default), place_of(incumbent.get(knob.name))
     values = (
-        ValueEffect(label, of_mean(own) if own else None, place == default, place == best)
-        for place, (label, own) in enumerate(zip(domain.labels, scores, strict=True))
+        ValueEffect(cell_text(cell), of_mean(own) if own else None, place == default, place == best)
+        for place, (cell, own) in enumerate(zip(cells, scores, strict=True))
     )
-    return KnobEffect(domain.name, tuple(values))
+    return KnobEffect(knob.name, tuple(values))

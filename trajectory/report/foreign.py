@@ -10,6 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.ranges import MAX_VALUES, RealRange, Scale, WholeRange
 from autoresearch.values import Scalar
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
@@ -20,15 +23,14 @@ from trajectory.report.details import Change, DetailBook, Details, cell
 from trajectory.report.effects import effects
 from trajectory.report.findings import About, Best, Findings
 from trajectory.report.importance import importances
-from trajectory.report.knob_domain import MAX_VALUES, KnobDomain
 from trajectory.report.progress import Progress, Step, baseline_estimate, point
-from trajectory.report.samples import Sample
+from trajectory.report.samples import ReportedKnob, Sample
 from trajectory.report.text import label, shown
 from trajectory.report.turns import Outcome, Spent, Turn
 
 BEST = 10
 MAX_BITS = 64
-"""Of a whole number that is still shown and binned as one."""
+"""The size of a whole number that is still shown and binned as one."""
 LOG_RATIO = 30.0
 """A range whose ends are further apart than this is cut into bins on a log scale."""
 
@@ -39,7 +41,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     turns = [_turn(run) for run in runs if not _is_calibration(run)]
     standings = Standings.of(campaign.runs)
     ranked = standings.top(len(standings.configs))
-    domains = _domains(runs, standings)
+    knobs = _knobs(runs, standings)
     points = [
         Sample(_values(c.values), c.mean if c.n else None) for c in standings.configs.values()
     ]
@@ -54,9 +56,9 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         noise=standings.noise,
         best=tuple(_best(entry, standings) for entry in ranked[:BEST]),
         progress=_progress(runs, turns, standings, ranked),
-        effects=effects(points, domains, _values(incumbent.values) if incumbent else {}),
-        importances=importances(points, domains),
-        coverage=coverage(turns, points, domains, _stops(runs)),
+        effects=effects(points, knobs, _values(incumbent.values) if incumbent else {}),
+        importances=importances(points, knobs),
+        coverage=coverage(turns, points, knobs, _stops(runs)),
         details=book.chunks,
         believed={entry.config_key: entry.posterior for entry in ranked},
     )
@@ -183,8 +185,8 @@ def _progress(
     )
 
 
-def _domains(runs: Sequence[ForeignRun], standings: Standings) -> list[KnobDomain]:
-    """Of whatever differed: the values seen, or the range they span."""
+def _knobs(runs: Sequence[ForeignRun], standings: Standings) -> list[ReportedKnob]:
+    """Whatever differed, each with the values seen or the range they span."""
     seen: dict[str, set[Scalar]] = {}
     for config in standings.configs.values():
         for name, value in _values(config.values).items():
@@ -192,25 +194,25 @@ def _domains(runs: Sequence[ForeignRun], standings: Standings) -> list[KnobDomai
     proposed = {name for run in runs for name in _values(run.changes)}
     default = _values(standings.baseline.values) if standings.baseline else {}
     return [
-        _domain(name, values, default.get(name))
+        ReportedKnob(name, _domain(values), default.get(name))
         for name, values in seen.items()
         if len(values) > 1 or name in proposed
     ]
 
 
-def _domain(name: str, values: set[Scalar], default: Scalar | None) -> KnobDomain:
+def _domain(values: set[Scalar]) -> Domain:
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) < len(values) or len(values) <= MAX_VALUES:
+    if len(numbers) < len(values):
         ordered = sorted(values, key=lambda value: (isinstance(value, str), str(value)))
-        if len(numbers) == len(values):
-            ordered = sorted(numbers)
-        return KnobDomain(name, default, choices=tuple(ordered))
+        return Choices(choices=tuple(ordered))
+    if len(values) <= MAX_VALUES:
+        return Ladder(choices=tuple(sorted(numbers)))
     low, high = min(numbers), max(numbers)
-    whole = all(isinstance(value, int) for value in numbers)
     is_log = low > 0 and math.log(high / low) > math.log(LOG_RATIO)
-    return KnobDomain(
-        name, default, low=float(low), high=float(high), step=1 if whole else None, is_log=is_log
-    )
+    scale: Scale = "log" if is_log else "linear"
+    if isinstance(low, int) and all(isinstance(value, int) for value in numbers):
+        return WholeRange(low=low, high=int(high), scale=scale)
+    return RealRange(low=low, high=high, scale=scale)
 
 
 def _stops(runs: Sequence[ForeignRun]) -> Stops:

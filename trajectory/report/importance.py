@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trajectory.report.knob_domain import KnobDomain
-from trajectory.report.samples import Sample
+from trajectory.report.samples import ReportedKnob, Sample
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -29,7 +28,7 @@ METHOD = "PED-ANOVA"
 MIN_CONFIGS = 20
 """With fewer, nothing is estimated."""
 MAX_CONFIGS = 500
-"""Of more, as many evenly spread over the campaign."""
+"""Where there are more, as many of them are taken, evenly spread over the campaign."""
 MIN_BEST = 5
 """Configs that must be among the best (Optuna's advice)."""
 BEST_SHARE = 0.1
@@ -52,18 +51,18 @@ class KnobImportance:
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """Of every knob that varied, the greatest first; none where there were too few configs, or
-    fewer than two knobs to share it."""
+    """The importance of every knob that varied, the greatest first; none where there were too few
+    configs, or fewer than two knobs to share it."""
 
     knobs: tuple[KnobImportance, ...]
     n: int
     """Measured configs it is from."""
     best: int
-    """Of these, the best ones that the rest is compared with."""
+    """How many of these, the best ones, the rest is compared with."""
 
 
 def importances(
-    samples: Sequence[Sample], domains: Sequence[KnobDomain], seed: int = 0
+    samples: Sequence[Sample], knobs: Sequence[ReportedKnob], seed: int = 0
 ) -> Importances:
     """For reaching the best tenth of what was measured, or the best five.
 
@@ -74,7 +73,7 @@ def importances(
         measured = [measured[i * len(measured) // MAX_CONFIGS] for i in range(MAX_CONFIGS)]
     if len(measured) < MIN_CONFIGS:
         return Importances((), len(measured), 0)
-    varied = [domain for domain in domains if _varies(domain, measured)]
+    varied = [knob for knob in knobs if _varies(knob, measured)]
     quantile = max(BEST_SHARE, MIN_BEST / len(measured))
     if len(varied) < 2:
         return Importances((), len(measured), 0)
@@ -87,30 +86,30 @@ def importances(
         rng.shuffle(scores)
         for name, share in _shares(study, scores, quantile).items():
             by_chance[name] = max(by_chance[name], share)
-    knobs = sorted(
+    ranked = sorted(
         (KnobImportance(name, share, by_chance[name]) for name, share in real.items()),
         key=lambda knob: (-round(knob.share, 9), knob.name),
     )
-    return Importances(tuple(knobs), len(measured), round(quantile * len(measured)))
+    return Importances(tuple(ranked), len(measured), round(quantile * len(measured)))
 
 
-def _varies(domain: KnobDomain, samples: Sequence[Sample]) -> bool:
+def _varies(knob: ReportedKnob, samples: Sequence[Sample]) -> bool:
     """Every config has a value of it, and not all the same."""
-    seen = {sample.values.get(domain.name) for sample in samples}
+    seen = {sample.values.get(knob.name) for sample in samples}
     return None not in seen and len(seen) > 1
 
 
-def _study(samples: Sequence[Sample], domains: Sequence[KnobDomain]) -> Study:
+def _study(samples: Sequence[Sample], knobs: Sequence[ReportedKnob]) -> Study:
     """The configs as Optuna sees them, in their order."""
     import optuna  # noqa: PLC0415 (slow to load)
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
-    distributions = {domain.name: _distribution(domain, samples) for domain in domains}
+    distributions = {knob.name: _distribution(knob, samples) for knob in knobs}
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={domain.name: sample.values[domain.name] for domain in domains},
+                params={knob.name: sample.values[knob.name] for knob in knobs},
                 distributions=distributions,
                 value=sample.mean,
             )
@@ -121,7 +120,7 @@ def _study(samples: Sequence[Sample], domains: Sequence[KnobDomain]) -> Study:
 
 
 def _shares(study: Study, scores: Sequence[float], quantile: float) -> dict[str, float]:
-    """Of all knobs, had the configs these scores."""
+    """The share of each knob, had the configs these scores."""
     from optuna.importance import (  # noqa: PLC0415 (slow to load)
         PedAnovaImportanceEvaluator,
         get_param_importances,
@@ -136,19 +135,11 @@ def _shares(study: Study, scores: Sequence[float], quantile: float) -> dict[str,
         )
 
 
-def _distribution(domain: KnobDomain, samples: Sequence[Sample]) -> BaseDistribution:
+def _distribution(knob: ReportedKnob, samples: Sequence[Sample]) -> BaseDistribution:
     """The knob's domain, or all values seen where some lie outside of it (another tool's)."""
-    from optuna.distributions import (  # noqa: PLC0415
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna.distributions import CategoricalDistribution  # noqa: PLC0415 (slow to load)
 
-    seen = {sample.values[domain.name] for sample in samples}
-    if domain.choices or any(domain.index(value) is None for value in seen):
-        known = [*domain.choices, *sorted(seen - set(domain.choices), key=str)]
-        return CategoricalDistribution(known)
-    if domain.step is None:
-        return FloatDistribution(domain.low, domain.high, log=domain.is_log)
-    low, high = int(domain.low), int(domain.high)
-    return IntDistribution(low, high, log=domain.is_log, step=domain.step)
+    seen = {sample.values[knob.name] for sample in samples}
+    if any(knob.domain.place(value) is None for value in seen):
+        return CategoricalDistribution(sorted(seen, key=str))
+    return knob.domain.distribution()

@@ -15,11 +15,10 @@ from trajectory.report.digest import Digest, read_digest
 from trajectory.report.effects import effects
 from trajectory.report.findings import MOST_KEPT, About, Best, Findings
 from trajectory.report.importance import importances
-from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.longruns import long_runs
 from trajectory.report.progress import Standings, progress
 from trajectory.report.proposers import proposers
-from trajectory.report.samples import knob_values, samples
+from trajectory.report.samples import ReportedKnob, knob_values, samples
 from trajectory.report.spending import spending
 from trajectory.rows import CampaignRow, RailName
 
@@ -30,11 +29,11 @@ CURVES = 5
 
 
 def read_campaign(
-    journal: Path, domains: Sequence[KnobDomain], read: CurveReader, usd_per_kwh: float
+    journal: Path, knobs: Sequence[ReportedKnob], read: CurveReader, usd_per_kwh: float
 ) -> Findings:
     """Everything a journal says.
 
-    :param domains: of the campaign's knobs, in the menu's order.
+    :param knobs: the campaign's, in the menu's order.
     :param read: where the trials' curves come from.
     :param usd_per_kwh: what a kilowatt-hour costs.
     :raises JournalError: where the journal is damaged or empty.
@@ -43,7 +42,7 @@ def read_campaign(
     evidence = digest.evidence
     standings = Standings.of(evidence)
     best = standings.best(BEST)
-    points = samples(evidence.configs.values(), domains)
+    points = samples(evidence.configs.values(), knobs)
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     return Findings(
@@ -52,11 +51,9 @@ def read_campaign(
         noise=standings.noise,
         best=tuple(_best(entry, digest) for entry in best),
         progress=progress(digest, standings),
-        effects=effects(
-            points, domains, knob_values(incumbent.config, domains) if incumbent else {}
-        ),
-        importances=importances(points, domains),
-        coverage=coverage(digest.turns, points, domains, _stops(digest)),
+        effects=effects(points, knobs, knob_values(incumbent.config, knobs) if incumbent else {}),
+        importances=importances(points, knobs),
+        coverage=coverage(digest.turns, points, knobs, _stops(digest)),
         details=digest.details.chunks,
         believed=_believed(digest, standings),
         proposers=proposers(digest),

@@ -26,7 +26,6 @@ from trajectory.report.drawing.svg import Drawing
 from trajectory.report.figures.progress import MAX_LINKED
 from trajectory.report.findings import MOST_KEPT, Findings
 from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
-from trajectory.report.knob_domain import value_text
 from trajectory.report.table import changed_text, columns
 from trajectory.report.text import cut, label, shown
 
@@ -89,7 +88,7 @@ def _environment() -> jinja2.Environment:
         "shown": shown,
         "label": label,
         "cut": cut,
-        "value": value_text,
+        "value": wording.value_text,
         "changed": changed_text,
     }
     environment.globals["span"] = wording.span

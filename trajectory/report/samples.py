@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence
-from trajectory.report.knob_domain import KnobDomain
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedKnob:
+    """A knob of the campaign, or whatever another tool's configs differ in."""
+
+    name: str
+    domain: Domain
+    default: Scalar | None
+    """The menu's, or the value of another tool's baseline where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +28,25 @@ class Sample:
     values: Mapping[str, Scalar]
     """By knob."""
     mean: float | None
-    """Of its runs' scores; None where none of them was measured."""
+    """The mean of its runs' scores; None where none of them was measured."""
 
 
-def samples(entries: Iterable[ConfigEvidence], domains: Sequence[KnobDomain]) -> list[Sample]:
-    """Of the configs that were trained."""
+def samples(entries: Iterable[ConfigEvidence], knobs: Sequence[ReportedKnob]) -> list[Sample]:
+    """The configs that were trained, each as a sample."""
     return [
-        Sample(knob_values(entry.config, domains), entry.mean if entry.n else None)
+        Sample(knob_values(entry.config, knobs), entry.mean if entry.n else None)
         for entry in entries
         if entry.n or entry.failures
     ]
 
 
-def knob_values(config: Config, domains: Sequence[KnobDomain]) -> dict[str, Scalar]:
+def knob_values(config: Config, knobs: Sequence[ReportedKnob]) -> dict[str, Scalar]:
     """The config's values of these knobs; the menu's default for a field left at None."""
     found: dict[str, Scalar] = {}
-    for domain in domains:
-        value: Scalar | None = getattr(config, domain.name)
+    for knob in knobs:
+        value: Scalar | None = getattr(config, knob.name)
         if value is None:
-            value = domain.default
+            value = knob.default
         if value is not None:
-            found[domain.name] = value
+            found[knob.name] = value
     return found

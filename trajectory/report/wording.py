@@ -1,8 +1,11 @@
-"""Numbers as the page writes them."""
+"""Numbers and knobs' values as the page writes them."""
 
 from __future__ import annotations
 
+from autoresearch.domains.base import Bin
+from autoresearch.values import Scalar
 from trajectory.report.statistics import Estimate
+from trajectory.report.text import label
 
 MINUS = "\u2212"
 
@@ -46,3 +49,25 @@ def money(usd: float) -> str:
 def rate(usd: float) -> str:
     """Dollars of a unit's price, at least to the cent: ``$0.30``, ``$0.1234``."""
     return "$" + max(f"{usd:.2f}", f"{usd:.6g}", key=len)
+
+
+def value_text(value: Scalar) -> str:
+    """A knob's value in a few characters."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.3g}" if isinstance(value, float) else label(str(value)) or '""'
+
+
+def cell_text(cell: Scalar | Bin) -> str:
+    """A knob's value, or the ends of a bin of its values: ``5 – 9``, ``2.6e-4 – 0.002``."""
+    return f"{_edge(cell.low)} – {_edge(cell.high)}" if isinstance(cell, Bin) else value_text(cell)
+
+
+def _edge(edge: float) -> str:
+    """A whole number in full, others to two digits; ``2.6e-4`` where zeros would be longer."""
+    if isinstance(edge, int):
+        return str(edge)
+    if 0 < abs(edge) < 1e-3:
+        mantissa, exponent = f"{edge:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    return f"{edge:.2g}"

@@ -141,7 +141,7 @@ def _precisions(text: str | None) -> list[str]:
 def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
     """All values the menu lists for a field, or the ends of its range, or the one it has."""
     knob = menu.knobs.get(name)
-    return (getattr(menu.baseline, name),) if knob is None else knob.ends
+    return (getattr(menu.baseline, name),) if knob is None else knob.domain.ends
 
 
 def _settings(

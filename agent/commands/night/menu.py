@@ -134,7 +134,7 @@ def _print(menu: ProxyMenu, console: Console) -> None:
     console.print(f"[bold]{escape(menu.name)}[/] {escape(menu.doc)}", highlight=False)
     knobs = plain_table("knob", "domain", "default", "what it is")
     for knob in menu.knobs.values():
-        knobs.add_row(knob.name, escape(knob.domain), shown(knob.default), escape(knob.doc))
+        knobs.add_row(knob.name, escape(str(knob.domain)), shown(knob.default), escape(knob.doc))
     console.print(knobs)
     if menu.ties:
         tied = plain_table("tied", "follows", "at the defaults")

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import menu_of
-from agent.menu.knob import Knob
 from agent.search.campaign import read_campaign_row
 from agent.settings.environment import read_environment
 from agent.workbench.places import (
@@ -30,9 +29,9 @@ from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.findings import Findings
 from trajectory.report.foreign import read_foreign_campaign
-from trajectory.report.knob_domain import KnobDomain
 from trajectory.report.own import read_campaign
 from trajectory.report.report import Report, write_report
+from trajectory.report.samples import ReportedKnob
 
 
 def report(
@@ -83,21 +82,9 @@ def _own(directory: Path) -> Findings:
     knobs = menu_of(row).knobs.values() if row else ()
     return read_campaign(
         directory / JOURNAL_FILE,
-        [_domain(knob) for knob in knobs],
+        [ReportedKnob(knob.name, knob.domain, knob.default) for knob in knobs],
         lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
         read_environment().usd_per_kwh,
-    )
-
-
-def _domain(knob: Knob) -> KnobDomain:
-    return KnobDomain(
-        name=knob.name,
-        default=knob.default,
-        choices=knob.choices,
-        low=float(knob.low or 0),
-        high=float(knob.high or 0),
-        step=knob.step if knob.type == "int" else None,
-        is_log=knob.scale == "log",
     )
 
 

@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.menu.files import ProxyMenu
-from agent.menu.knob import MAX_CHOICES, Knob
+from agent.menu.knob import Knob
 from agent.proposers.base import Memory
 from agent.proposers.draws import against_reference, rng_for
+from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from trainer.spec import Budget
 
 ASKED_REASON_CHARACTERS = 240
 """Fewer than the rails allow: a model that runs over by a word has still made a proposal."""
-LISTED = 64
-"""Most values of a stepped knob that are listed one by one."""
 DRAWS = 200
 """At most, for an example that is itself a proposal that could be trained."""
 
@@ -46,31 +45,13 @@ def proposal_schema(menu: ProxyMenu, max_changes: int) -> dict[str, Any]:
 
 
 def _change_schema(knob: Knob) -> dict[str, Any]:
+    value = knob.domain.json_schema()
     return {
         "type": "object",
-        "properties": {"knob": {"type": "string", "enum": [knob.name]}, "value": _values(knob)},
+        "properties": {"knob": {"type": "string", "enum": [knob.name]}, "value": value},
         "required": ["knob", "value"],
         "additionalProperties": False,
     }
-
-
-def _values(knob: Knob) -> dict[str, Any]:
-    words = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    schema: dict[str, Any] = {"type": words[type(knob.default)]}
-    if knob.choices:
-        return schema | {"enum": list(knob.choices)}
-    schema |= {"minimum": knob.low, "maximum": knob.high}
-    if knob.step != 1:
-        assert isinstance(knob.low, int)
-        assert isinstance(knob.high, int)
-        values = range(knob.low, knob.high + 1, knob.step)
-        # llama.cpp's server honours a list and no multiples, which in a schema count from zero. So
-        # many values that no server would take the schema are the rails' alone to know.
-        if len(values) <= LISTED or (knob.low % knob.step and len(values) <= MAX_CHOICES):
-            return schema | {"enum": list(values)}
-        if knob.low % knob.step == 0:
-            schema["multipleOf"] = knob.step
-    return schema
 
 
 def changes_list(changes: Mapping[str, Scalar]) -> str:
@@ -85,13 +66,13 @@ def example_text(memory: Memory, budget: Budget) -> str:
     tried, wherever such a one is found: neither the menu's defaults nor the reference.
     """
     rng = rng_for("example", memory)
-    knobs = memory.menu.knobs
+    menu = memory.menu
     changes: dict[str, Scalar] = {}
     for _ in range(DRAWS):
-        name = rng.choice(list(knobs))
-        value = _short(knobs[name], knobs[name].draw(rng))
+        name = rng.choice(list(menu.domains))
+        value = _short(menu.domains[name], menu.domains[name].draw(rng))
         changes = {name: value}
-        if value != knobs[name].default and _is_new(memory, changes, budget):
+        if value != menu.defaults[name] and _is_new(memory, changes, budget):
             break
     reason = "what you expect, and from which measurement"
     return f'{{"reason": "{reason}", "changes": {changes_list(changes)}}}'
@@ -109,9 +90,9 @@ def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
     return config.config_hash not in memory.evidence.configs
 
 
-def _short(knob: Knob, value: Scalar) -> Scalar:
+def _short(domain: Domain, value: Scalar) -> Scalar:
     """A drawn float to two significant digits, where that is still inside its domain."""
-    if not isinstance(value, float) or knob.choices:
+    if not isinstance(value, float):
         return value
     rounded = float(f"{value:.2g}")
-    return rounded if knob.why_not(rounded) is None else value
+    return rounded if domain.contains(rounded) else value

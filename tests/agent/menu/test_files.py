@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.menu.files import Knob, load_menu, parse_menu, shipped_menus
 from agent.proposers.llm.reply_form import proposal_schema
+from autoresearch.domains.choices import Ladder
 from autoresearch.errors import MenuError, SpecError
 from trainer.spec import Budget, Config
 
@@ -156,7 +157,7 @@ def test_cpu_tiny_has_about_a_million_parameters_and_ten_knobs() -> None:
 def test_no_config_of_cpu_tiny_trains_on_more_tokens_than_its_baseline() -> None:
     menu = load_menu("cpu-tiny")
     rng = Random(1)
-    drawn = [{name: knob.draw(rng) for name, knob in menu.knobs.items()} for _ in range(300)]
+    drawn = [{name: domain.draw(rng) for name, domain in menu.domains.items()} for _ in range(300)]
     configs = [menu.apply(menu.baseline, values) for values in drawn]
     allowed = [one for one in configs if menu.broken_constraint(one, STEPS_60) is None]
 
@@ -292,7 +293,7 @@ def test_why_not_takes_types_literally(knob: str, good: list[object], bad: list[
 
 
 def test_a_choice_of_floats_takes_whole_ones_as_ints() -> None:
-    knob = Knob(name="beta1", type="choice", choices=(0.5, 1.0), default=0.5)
+    knob = Knob(name="beta1", domain=Ladder(choices=(0.5, 1.0)), default=0.5)
 
     assert knob.why_not(1) is None
     assert knob.why_not(True) is not None
@@ -312,13 +313,13 @@ def test_a_value_in_the_domain_trains_and_no_other_passes(value: object) -> None
 def test_what_a_knob_draws_is_in_its_domain(seed: int) -> None:
     for name in shipped_menus():
         for knob in load_menu(name).knobs.values():
-            assert knob.why_not(knob.draw(Random(seed))) is None
+            assert knob.why_not(knob.domain.draw(Random(seed))) is None
 
 
 def test_a_log_knob_draws_uniformly_on_its_scale() -> None:
     knob = parse_menu(MENU, "small.toml").knobs["lr"]
     rng = Random(0)
-    draws = [float(knob.draw(rng)) for _ in range(2000)]
+    draws = [float(knob.domain.draw(rng)) for _ in range(2000)]
 
     assert sum(draw < 10**-2.5 for draw in draws) / 2000 == pytest.approx(0.5, abs=0.04)
 

@@ -14,7 +14,6 @@ from agent.proposers.llm.prompt import Prompter
 from agent.proposers.prior_trials import PRIOR_WORTH, prior_trials
 from agent.proposers.priors import Finding, Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.space import axes_of
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from tests.support.searches import ELSEWHERE, HERE, prior_of, search
 from trainer.spec import Budget
@@ -22,7 +21,6 @@ from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 
-AXES = axes_of(MENU)
 PRIOR = prior_of(HERE)
 
 
@@ -60,7 +58,7 @@ def test_scores_are_put_on_this_campaigns_scale() -> None:
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
     sigma = memory.evidence.sigma
     assert sigma is not None
-    told = {trial.value for trial in prior_trials(memory, AXES, 0)}
+    told = {trial.value for trial in prior_trials(memory, 0)}
     assert told == {baseline.mean + config.gain * sigma for config in PRIOR.configs}
 
 
@@ -69,7 +67,7 @@ def test_a_prior_fades_as_this_campaign_measures() -> None:
     counts = []
     for measured in (0, PRIOR_WORTH, 9 * PRIOR_WORTH):
         turns = [replace(memory, iter=number) for number in range(1, 101)]
-        counts.append(fmean(len(prior_trials(turn, AXES, measured)) for turn in turns))
+        counts.append(fmean(len(prior_trials(turn, measured)) for turn in turns))
     assert counts[0] == len(PRIOR.configs)
     assert counts[1] == pytest.approx(len(PRIOR.configs) / 2, rel=0.1)
     assert counts[2] == pytest.approx(len(PRIOR.configs) / 10, rel=0.2)

@@ -14,15 +14,11 @@ from statistics import fmean
 
 import optuna
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agent.menu.files import ProxyMenu, load_menu, parse_menu
-from agent.menu.knob import Knob
+from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
 from agent.proposers.sampler import BEST, LATEST, STARTUP, SamplerProposer, Told, told_study
-from agent.proposers.space import Axis, axes_of, rounded
 from agent.proposers.uniform import RandomProposer
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
@@ -101,7 +97,7 @@ def test_with_every_knob_free_it_is_tpe_over_the_whole_menu() -> None:
 def test_it_learns_where_the_good_values_are() -> None:
     rng, memory = Random(0), fresh_memory()
     while memory.iter <= 60:
-        rate = float(MENU.knobs["lr"].draw(rng))
+        rate = float(MENU.domains["lr"].draw(rng))
         score = 3.7 + 0.3 * abs(math.log10(rate / 6e-3)) + rng.gauss(0, 0.02)
         memory = remember(memory, {"lr": rate, "lr_warmup": rng.randint(0, 30)}, score)
 
@@ -191,7 +187,7 @@ def test_failures_are_told_without_a_number_and_never_outnumber_results() -> Non
 def test_a_config_that_raced_counts_once_by_its_mean_and_a_failure_by_none() -> None:
     memory = memory_of(20, failing=0.3)
     told = Told.of(memory.evidence)
-    trials = told_study(memory, axes_of(MENU), told).get_trials()
+    trials = told_study(memory, told).get_trials()
     assert len(trials) == len(memory.evidence.configs) == len(told.measured) + len(told.failed)
     assert len(told.failed) > 0
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
@@ -213,27 +209,3 @@ def test_optunas_verbosity_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -
         optuna.logging.disable_propagation()
     assert optuna.logging.get_verbosity() == before
     assert [record for record in caplog.records if record.levelno >= logging.INFO] == []
-
-
-# --- the way to Optuna and back -----------------------------------------------------------------
-
-KNOBS = [*MENU.knobs.values(), *load_menu("spark-354m").knobs.values()]
-
-
-@given(st.sampled_from(KNOBS), st.randoms(use_true_random=False))
-def test_every_value_survives_the_way_there_and_back(knob: Knob, rng: Random) -> None:
-    axis = Axis.of(knob)
-    value = rounded(knob, knob.draw(rng))
-    parameter = axis.parameter(value)
-    assert parameter is not None
-    assert axis.distribution._contains(axis.distribution.to_internal_repr(parameter))
-    back = axis.value(parameter)
-    assert (back, type(back)) == (value, type(value))
-    assert knob.why_not(back) is None
-
-
-def test_numeric_choices_are_a_ladder_and_others_are_not() -> None:
-    assert Axis.of(MENU.knobs["batch_size"]).ladder == (4, 8, 16, 32)
-    assert Axis.of(MENU.knobs["batch_size"]).parameter(16) == 2
-    assert Axis.of(MENU.knobs["tie_embeddings"]).ladder == ()
-    assert Axis.of(MENU.knobs["lr"]).parameter(5.0) is None

@@ -84,7 +84,7 @@ def test_every_config_of_a_menu_has_the_targets_shape_and_a_size_within(
 
     seen = set()
     for _ in range(200):
-        changes = {knob.name: knob.draw(rng) for knob in menu.knobs.values()}
+        changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
         config = menu.apply(menu.baseline, changes)
         seen.add(config.d_model)
         departures = list(Shape.of(config).departures(wanted))
@@ -159,7 +159,7 @@ def test_fp8_is_a_knob_where_asked_for() -> None:
 
     assert menu_of(family).constants["precision"] == "bf16"
     knob = parse_menu(menu_text(family, fp8=True), "generated").knobs["precision"]
-    assert (knob.choices, knob.default) == (("bf16", "fp8"), "bf16")
+    assert (knob.domain.ends, knob.default) == (("bf16", "fp8"), "bf16")
 
 
 # --- what breaks ------------------------------------------------------------------------------

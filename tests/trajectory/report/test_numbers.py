@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from autoresearch.domains.ranges import RealRange, WholeRange
 from trajectory.ranking import Noise
-from trajectory.report.knob_domain import KnobDomain, value_text
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.text import label, shown
-from trajectory.report.wording import number, rate, signed
+from trajectory.report.wording import cell_text, number, rate, signed, value_text
 
 
 @pytest.mark.parametrize(
@@ -61,28 +61,13 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
     assert of_share(0, 0) is None
 
 
-def test_values_fall_into_the_bins_of_their_scale() -> None:
-    lr = KnobDomain("lr", 1e-3, low=1e-4, high=1e-1, is_log=True)
-    assert lr.edges[2] == pytest.approx(1e-3)
-    assert [lr.index(v) for v in (1e-4, 9.9e-4, 1.1e-3, 1e-1)] == [0, 1, 2, 5]
-    assert lr.index(1.0) is None
-    assert lr.index("1e-3") is None
-    assert lr.index(None) is None
-
-
-def test_few_whole_numbers_are_shown_apart_and_many_in_bins_without_overlap() -> None:
-    few = KnobDomain("n_layer", 4, low=2, high=6, step=2)
-    assert few.labels == ("2", "4", "6")
-    assert few.index(4) == 1
-    many = KnobDomain("lr_warmup", 10, low=0, high=30, step=1)
-    assert many.labels == ("0 – 4", "5 – 9", "10 – 14", "15 – 19", "20 – 24", "25 – 30")
-    assert [many.index(v) for v in (4, 5, 29, 30)] == [0, 1, 5, 5]
-
-
-def test_true_is_not_one() -> None:
-    numbers = KnobDomain("batch_size", 1, choices=(1, 2))
-    assert numbers.index(True) is None
-    assert KnobDomain("tied", True, choices=(True, False)).index(True) == 0
+def test_a_cell_is_its_value_or_the_ends_of_its_bin() -> None:
+    few, many = WholeRange(low=2, high=6, step=2), WholeRange(low=0, high=30)
+    assert [cell_text(cell) for cell in few.cells] == ["2", "4", "6"]
+    assert [cell_text(cell) for cell in many.cells][1:] == [
+        *("5 – 9", "10 – 14", "15 – 19", "20 – 24", "25 – 30")
+    ]
+    assert cell_text(RealRange(low=1e-4, high=1e-1, scale="log").cells[0]) == "1e-4 – 3.2e-4"
 
 
 def test_numbers_in_words() -> None:
