@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
-from agent.menu.shelf import Shelf, refuse_unknown
+from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Frozen, explain
 from autoresearch.words import shown
@@ -34,7 +34,7 @@ __all__ = [
     "shipped_menus",
 ]
 
-_SHELF = Shelf(noun="menu", package="agent.menu", error=MenuError)
+_FILES = TomlFiles(noun="menu", package="agent.menu", error=MenuError)
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Frozen)
@@ -50,7 +50,7 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
     :raises MenuError: naming the knob, or the line, and the mend.
     """
-    document = _SHELF.document(toml, source)
+    document = _FILES.document(toml, source)
     try:
         return _menu(document, toml)
     except ValidationError as error:
@@ -140,7 +140,7 @@ def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 def shipped_menus() -> list[str]:
     """The names of the menus that come with the product, in order."""
-    return _SHELF.names()
+    return _FILES.names()
 
 
 def load_menu(name_or_path: str) -> ProxyMenu:
@@ -148,4 +148,4 @@ def load_menu(name_or_path: str) -> ProxyMenu:
 
     :raises MenuError: where there is none, or where it cannot be used.
     """
-    return parse_menu(_SHELF.text(name_or_path), name_or_path)
+    return parse_menu(_FILES.text(name_or_path), name_or_path)

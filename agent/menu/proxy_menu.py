@@ -44,12 +44,12 @@ class CampaignDefaults(Frozen):
 
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
-    """None: the budget itself; written ``"budget"`` in the file."""
+    """None stands for the budget itself, which the file writes ``"budget"``."""
     corpus: PlainText = "stdlib"
     tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072
     wall_s: Positive | None = None
-    """Limit of one trial; None: the settings' own default."""
+    """The time limit of one trial; None stands for the settings' own default."""
     memory_gib: Positive | None = None
     threads: PositiveInt | None = None
 
@@ -60,9 +60,9 @@ class ProxyMenu(Frozen):
     name: str
     doc: PlainText = ""
     knobs: Mapping[str, Knob]
-    """By name, in the file's order."""
+    """The knobs by their names, in the file's order."""
     tied: Mapping[str, str] = {}
-    """Formulas of the fields that follow the knobs, by name."""
+    """The formulas of the fields that follow the knobs, by the fields' names."""
     constants: Mapping[str, MenuScalar]
     constraints: tuple[Constraint, ...] = ()
     campaign: CampaignDefaults = CampaignDefaults()
@@ -83,7 +83,7 @@ class ProxyMenu(Frozen):
 
     @property
     def sha256(self) -> str:
-        """Of the TOML text."""
+        """The SHA-256 of the TOML text, in hexadecimal."""
         return hashlib.sha256(self.toml.encode()).hexdigest()
 
     @cached_property
@@ -93,7 +93,7 @@ class ProxyMenu(Frozen):
 
     @property
     def defaults(self) -> dict[str, Scalar]:
-        """Of every knob, in the menu's order."""
+        """The default of every knob by its name, in the menu's order."""
         return {name: knob.default for name, knob in self.knobs.items()}
 
     @cached_property

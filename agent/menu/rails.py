@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu.files import ProxyMenu
-from agent.menu.replies import Reply, ReplyError, read_reply
+from agent.menu.replies import ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, shown
@@ -40,7 +40,7 @@ class MemoryModel(Protocol):
         ...
 
     def predict_gib(self, config: Config) -> float | None:
-        """Predicted peak of training it; None where nothing is known."""
+        """The predicted peak of training the config; None where nothing is known."""
         ...
 
 
@@ -52,7 +52,7 @@ class Checked:
     proposal: Proposal | None
     """None where the reply held none that could be recorded."""
     config: Config | None
-    """Only when allowed."""
+    """The config to train; None where the verdict refuses it."""
 
 
 class _RefusedError(Exception):
@@ -99,7 +99,7 @@ class Rails:
         ``tried`` holds config hashes; ``replicate`` asks for one of them on purpose. Never raises
         on anything a reply may hold.
         """
-        reply: Reply | None = None
+        reply: ParsedReply | None = None
         restated: dict[str, Scalar] = {}
         try:
             reply = self._schema(raw)
@@ -115,15 +115,15 @@ class Rails:
             return Checked(refused.verdict, _proposal(reply, restated), None)
         return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
 
-    def _schema(self, raw: str) -> Reply:
+    def _schema(self, raw: str) -> ParsedReply:
         try:
             return read_reply(raw)
         except ReplyError as error:
             raise _RefusedError("schema", str(error)) from error
 
     def _restated(self, changes: Mapping[str, Scalar], reference: Config) -> dict[str, Scalar]:
-        """Those of the changes that set a knob to what it is. Nothing outside a knob's domain is
-        among them, so no refusal is hidden."""
+        """The changes that set a knob to what it is. Nothing outside a knob's domain is among them,
+        so no refusal is hidden."""
         domains = self.menu.domains
         now = self.menu.knob_values(reference)
         return {
@@ -197,7 +197,7 @@ class Rails:
             )
 
 
-def _proposal(reply: Reply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
+def _proposal(reply: ParsedReply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
     """The reply as the journal keeps it; None where it holds a number that JSON cannot carry."""
     if reply is None:
         return None

@@ -31,19 +31,19 @@ class ReplyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """What a reply says. Nothing in it was checked against any menu; numbers may be infinite."""
 
     changes: dict[str, Scalar]
     reason: str
 
-    def without(self, knobs: Container[str]) -> Reply:
-        """The same but for the changes of these knobs."""
+    def without(self, knobs: Container[str]) -> ParsedReply:
+        """The same reply without the changes of these knobs."""
         changes = {name: value for name, value in self.changes.items() if name not in knobs}
-        return Reply(changes, self.reason)
+        return ParsedReply(changes, self.reason)
 
 
-def read_reply(raw: str) -> Reply:
+def read_reply(raw: str) -> ParsedReply:
     """The proposal in a reply.
 
     :raises ReplyError: where there is none.
@@ -66,7 +66,7 @@ def read_reply(raw: str) -> Reply:
     for key in _KEYS:
         if key not in document:
             raise ReplyError(f"the reply has no {key}; give both changes and reason")
-    return Reply(changes=_changes(document["changes"]), reason=_reason(document["reason"]))
+    return ParsedReply(changes=_changes(document["changes"]), reason=_reason(document["reason"]))
 
 
 def _unwrapped(raw: str) -> str:

@@ -26,7 +26,7 @@ class Tie:
     name: str
     expression: Expression
     knobs: tuple[str, ...]
-    """Those the formula reads, in the menu's order: turning one of them moves the field."""
+    """The knobs the formula reads, in the menu's order: turning one of them moves the field."""
 
     @classmethod
     def parse(cls, name: str, source: str, names: Mapping[str, Name], knobs: Iterable[str]) -> Tie:

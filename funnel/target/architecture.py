@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent.menu.shelf import Shelf, refuse_unknown
+from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, PlainText, explain
 from funnel.target.shape import ParameterCount
@@ -20,7 +20,7 @@ TOKENS_PER_PARAMETER = 20
 Extent: TypeAlias = Annotated[int, Field(gt=0, le=10**8)]
 Total: TypeAlias = Annotated[int, Field(gt=0, le=10**18)]
 
-_SHELF = Shelf(noun="target", package="funnel.target", error=TargetError)
+_FILES = TomlFiles(noun="target", package="funnel.target", error=TargetError)
 
 
 class TargetArchitecture(Frozen):
@@ -125,7 +125,7 @@ def parse_target(toml: str, source: str) -> TargetArchitecture:
 
     :raises TargetError: naming the key and the mend.
     """
-    document = _SHELF.document(toml, source)
+    document = _FILES.document(toml, source)
     try:
         refuse_unknown(document, TargetArchitecture.model_fields, "it")
         return TargetArchitecture.model_validate(document)
@@ -137,7 +137,7 @@ def parse_target(toml: str, source: str) -> TargetArchitecture:
 
 def shipped_targets() -> list[str]:
     """The names of the targets that come with the product, in order."""
-    return _SHELF.names()
+    return _FILES.names()
 
 
 def load_target(name_or_path: str) -> TargetArchitecture:
@@ -145,4 +145,4 @@ def load_target(name_or_path: str) -> TargetArchitecture:
 
     :raises TargetError: where there is none, or where it cannot be used.
     """
-    return parse_target(_SHELF.text(name_or_path), name_or_path)
+    return parse_target(_FILES.text(name_or_path), name_or_path)

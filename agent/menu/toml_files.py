@@ -17,23 +17,23 @@ from autoresearch.words import did_you_mean, shown
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DOTS = 64
-"""Between two commas of a line: what the standard library does with a dotted key takes time by the
-cube of its parts."""
+"""Most dots between two commas of a line: what the standard library does with a dotted key takes
+time by the cube of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """One kind of file."""
+class TomlFiles:
+    """One kind of file, such as menus: those that are shipped and anyone's own."""
 
     noun: str
-    """What messages call one: ``menu``."""
+    """What messages call a file of this kind: ``menu``."""
     package: str
-    """Beside whose modules the shipped ones lie, in the folder ``shipped``."""
+    """The package beside whose modules the shipped ones lie, in the folder ``shipped``."""
     error: type[AutoresearchError]
-    """Raised for each that cannot be had."""
+    """What is raised for a file that cannot be had."""
 
     def names(self) -> list[str]:
-        """Of those that come with the product, in order."""
+        """The names of those that come with the product, in order."""
         return sorted(
             file.name.removesuffix(".toml")
             for file in self._shipped().iterdir()
