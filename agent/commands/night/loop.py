@@ -10,7 +10,7 @@ import typer
 from agent.search.goal import Goal
 from agent.settings.campaign import ProposerKind, ReferenceMode
 from agent.workbench.places import CampaignOption, MenuOption, default_campaign
-from agent.workbench.session import run_campaign
+from agent.workbench.campaign_run import run_campaign
 from trainer.spec import BackendName
 
 

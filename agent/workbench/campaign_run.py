@@ -1,4 +1,4 @@
-"""The loop's sitting: settings chosen, a campaign created or resumed, worked on, summed up."""
+"""A run of the loop: settings chosen, a campaign created or resumed, worked on, summed up."""
 
 from __future__ import annotations
 
