@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from agent.judge import Rules
@@ -23,7 +23,6 @@ CAMPAIGNS = 40
 FRESH_SEEDS = 4
 
 
-@dataclass(frozen=True, slots=True)
 class OBrienFleming(Rules):
     """Keeps early at ``z_keep sqrt(max_runs / pairs)`` (Biometrics 35, 1979)."""
 
@@ -45,7 +44,7 @@ FUTILE = Rules(z_keep=1.6, z_drop=0.5, first_drop=-0.3)
 FRONTIER = (
     Rule("as shipped", Rules()),
     Rule("z 1.6", Rules(z_keep=1.6)),
-    Rule("z_drop 0.5, first_drop -0.3", replace(Rules(), z_drop=0.5, first_drop=-0.3)),
+    Rule("z_drop 0.5, first_drop -0.3", Rules(z_drop=0.5, first_drop=-0.3)),
     Rule("z 1.6, z_drop 0.5, first_drop -0.3, confirmed", FUTILE, confirmed=True),
     Rule(
         "the same with O'Brien and Fleming's bars",

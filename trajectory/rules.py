@@ -7,38 +7,39 @@ that decided. A rule is declared here alone: rows carry whatever :class:`Rules` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
-from autoresearch.values import Finite, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.options import AsOption
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
 
 Z_OBVIOUS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How strict the judge is."""
+class Rules(Frozen):
+    """How strict the judge is; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
 
-    z_keep: NonNegative = 1.3
+    z_keep: Annotated[NonNegative, AsOption("--z")] = Field(
+        1.3, description="Standard errors a gain must exceed."
+    )
     """Standard errors by which a gain must exceed nothing at the race's end."""
-    z_drop: NonNegative = 1.0
+    z_drop: NonNegative = Field(1.0, description="Standard errors of hope a race goes on with.")
     """Standard errors of hope after the second pair and later ones: what could not reach the bar
     even if the truth were so much better ends there."""
-    first_drop: Finite = 0.35
+    first_drop: Finite = Field(0.35, description="Loss on the first pair, in sd, that ends a race.")
     """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
     much goes on. A second run costs as much as the next idea: at 0.35 a candidate as good as its
     reference is dropped after one in 36 of 100 cases."""
-    max_runs: PositiveInt = 4
-    """Most common seeds of a race."""
+    max_runs: int = Field(4, ge=2, description="Most common seeds of a race.")
+    """That a candidate and its reference are trained on."""
 
     def keeps_early(self, z: float, pairs: int) -> bool:
         """Whether a gain of so many standard errors wins the race before its last pair."""
         return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
 
 
-_NAMES = tuple(rule.name for rule in fields(Rules))
+_NAMES = tuple(Rules.model_fields)
 _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
 """Rows name these even where they do not say them."""
 

@@ -14,7 +14,7 @@ from typing import Self
 import psutil
 
 from agent.menu.files import ProxyMenu
-from agent.settings.campaign import CampaignSettings
+from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
 from autoresearch.files import replace_file, writing_to
@@ -192,45 +192,29 @@ class Campaign:
                 f"{self.corpus.info.name} ({self.corpus.info.sha256[:12]}); "
                 "bring that corpus back, or start another campaign"
             )
-        differences = [
-            f"{name} {getattr(row, name)} there and {getattr(self.settings, name)} here"
-            for name in sorted(
-                CampaignSettings.RULER & CampaignRow.model_fields.keys() - {"corpus"}
-            )
-            if getattr(row, name) != getattr(self.settings, name)
-        ]
+        changed = differences(row, self.settings, Ruler.model_fields)
         if row.menu_sha256 != self.menu.sha256:
-            differences.append("another menu")
-        if differences:
+            changed.append("its menu is another")
+        if changed:
             raise CampaignError(
-                f"{self.directory} was begun with {'; '.join(differences)}; put {SETTINGS_FILE} "
+                f"{self.directory} was begun otherwise: {'; '.join(changed)}; put {SETTINGS_FILE} "
                 "back as it was, or start another campaign"
             )
 
     def _first_row(self, sandbox: str) -> CampaignRow:
-        settings = self.settings
-        return CampaignRow(
-            id=secrets.token_hex(8),
-            created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            menu_name=self.menu.name,
-            menu_sha256=self.menu.sha256,
-            menu_toml=self.menu.toml,
-            corpus=self.corpus.info,
-            budget=settings.budget,
-            horizon_steps=settings.horizon_steps,
-            backend=settings.backend,
-            device=settings.device,
-            compile=settings.compile,
-            reference=settings.reference,
-            baseline_seeds=settings.baseline_seeds,
-            seed=settings.seed,
-            z_keep=settings.z_keep,
-            max_runs=settings.max_runs,
-            first_drop=settings.first_drop,
-            max_changes=settings.max_changes,
-            sandbox=sandbox,
-            versions=versions(),
-            hardware=hardware(),
+        row = {
+            "id": secrets.token_hex(8),
+            "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "menu_name": self.menu.name,
+            "menu_sha256": self.menu.sha256,
+            "menu_toml": self.menu.toml,
+            "corpus": self.corpus.info,
+            "sandbox": sandbox,
+            "versions": versions(),
+            "hardware": hardware(),
+        }
+        return CampaignRow.model_validate(
+            row | {name: getattr(self.settings, name) for name in self.settings.in_first_row()}
         )
 
 

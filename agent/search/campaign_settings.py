@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
-from agent.settings.campaign import CampaignSettings, parse_values
+from agent.settings.campaign import CampaignSettings, Ruler, Sources, differences
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import SETTINGS_FILE
 from autoresearch.values import explain
@@ -23,20 +23,12 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
 
     :raises SettingsError: naming the setting that makes no sense.
     """
-    defaults = menu.campaign
-    values: dict[str, Any] = {
-        "corpus": defaults.corpus,
-        "tokenizer": defaults.tokenizer,
-        "heldout_bytes": defaults.heldout_bytes,
-        "budget": defaults.budget,
-        "horizon_steps": defaults.horizon_steps,
-        "threads": defaults.threads,
-        "trial_wall_s": defaults.wall_s,
-        "trial_memory_gib": defaults.memory_gib,
+    defaults = {
+        name if name in CampaignSettings.model_fields else f"trial_{name}": value
+        for name, value in menu.campaign
+        if value is not None or name == "horizon_steps"
     }
-    values = {name: value for name, value in values.items() if value is not None}
-    values.setdefault("horizon_steps", None)
-    return _validated(values | parse_values(dict(chosen)) | {"menu": menu_source})
+    return _validated(defaults | dict(chosen) | {"menu": menu_source})
 
 
 def _validated(values: Mapping[str, Any]) -> CampaignSettings:
@@ -49,27 +41,23 @@ def _validated(values: Mapping[str, Any]) -> CampaignSettings:
 def resumed_settings(
     directory: Path, row: CampaignRow, chosen: Mapping[str, Any]
 ) -> CampaignSettings:
-    """The campaign's own settings, with what steers (and only that) as chosen anew.
+    """The campaign's own settings, with its policy (and only that) as chosen anew.
 
     :raises CampaignError: when the choice would change the ruler, with the difference.
     """
     path = directory / SETTINGS_FILE
     kept = CampaignSettings.from_toml(path) if path.exists() else _settings_of(row, chosen)
     kept = _with_its_first_bar(kept)
-    asked = _validated(kept.model_dump() | parse_values(dict(chosen)))
-    differences = [
-        f"{name} is {getattr(kept, name)} there and {getattr(asked, name)} here"
-        for name in sorted(CampaignSettings.RULER)
-        if name != "menu" and getattr(kept, name) != getattr(asked, name)
-    ]
+    asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
+    changed = differences(kept, asked, (*Sources.model_fields, *Ruler.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
-        differences.append(f"the menu {chosen['menu']} is not the one it was measured with")
-    if differences:
+        changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
+    if changed:
         raise CampaignError(
-            f"{directory} cannot be resumed like this: {'; '.join(differences)}. "
+            f"{directory} cannot be resumed like this: {'; '.join(changed)}. "
             "A campaign does not change its ruler; name another directory with --campaign"
         )
-    return asked.model_copy(update={"menu": kept.menu})
+    return asked
 
 
 def _with_its_first_bar(kept: CampaignSettings) -> CampaignSettings:
@@ -84,14 +72,13 @@ def _with_its_first_bar(kept: CampaignSettings) -> CampaignSettings:
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:
     """What the first row says of them, for a campaign whose campaign.toml is lost: the ruler whole,
-    and of what steers its share; the rest as in a new campaign.
+    and its share of the policy; the rest as in a new campaign.
 
     :param chosen: may say where the corpus lies by now; it must be the same text.
     """
-    shared = CampaignSettings.model_fields.keys() & CampaignRow.model_fields.keys() - {"corpus"}
-    said = {name: getattr(row, name) for name in shared - {"first_drop"}}
-    if row.first_drop is not None:
-        said["first_drop"] = row.first_drop
+    said = {name: getattr(row, name) for name in CampaignSettings.in_first_row()}
+    if row.first_drop is None:
+        del said["first_drop"]
     menu = menu_of(row)
     source = menu.campaign.corpus
     if default_name([source]) != row.corpus.name:

@@ -1,82 +1,166 @@
-"""The settings a campaign is created with: the content of its campaign.toml."""
+"""The settings of a campaign: the content of its campaign.toml, each declared here and only here.
+
+A field's type, bounds and default are those of the setting, and its description is the help of its
+option (:mod:`agent.commands.options`). What a campaign may never change is in :class:`Ruler`, what
+a sitting may in :class:`Policy`.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
+from agent.judge import Rules
 from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, explain
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from trainer.spec import BackendName, Budget
+from trajectory.rows import CampaignRow
 
 ReferenceMode = Literal["incumbent", "baseline"]
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
 
 
-class CampaignSettings(Frozen):
-    """Everything a campaign is created with: the content of its campaign.toml.
+def _budget(value: Any) -> Any:
+    return Budget.parse(value) if isinstance(value, str) else value
 
-    The first group is the ruler and what it is laid against: fixed for the campaign's life. The
-    second steers, and may differ from one resumption to the next; every decision row carries the
-    values it was made with.
+
+def _horizon(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value == "budget":
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither a number of steps nor 'budget'") from None
+
+
+class Sources(Frozen):
+    """Where the menu and the text come from that a campaign measures with. Its first row holds what
+    was found there, and a campaign goes on with that alone."""
+
+    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")]
+    corpus: Annotated[
+        str, Field(description="stdlib, a file, a folder, hf:NAME, or a prepared corpus.")
+    ]
+    tokenizer: Annotated[str, Field(description="bytes, bpe:VOCAB or file:PATH.")]
+    heldout_bytes: PositiveInt
+
+
+class Ruler(Frozen):
+    """What else a campaign may never change: its first row holds each under the same name."""
+
+    budget: Annotated[
+        Budget,
+        BeforeValidator(_budget),
+        PlainSerializer(str),
+        Field(description="'60 steps', '2e6 tokens' or '30 seconds'."),
+    ]
+    horizon_steps: Annotated[
+        PositiveInt | None,
+        BeforeValidator(_horizon),
+        PlainSerializer(lambda steps: "budget" if steps is None else steps),
+        Field(description="Steps the schedule is meant for, or 'budget'."),
+        AsOption("--horizon", read=_horizon),
+    ]
+    """None: the budget itself."""
+    backend: Annotated[BackendName, Field(description="Where models come from.")] = "torch"
+    device: Annotated[
+        str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
+    ] = "cpu"
+    compile: Annotated[
+        bool, Field(strict=True, description="Train torch's blocks compiled. Default: no.")
+    ] = False
+    """Other sums in the last digits, so one campaign does it always or never."""
+    reference: Annotated[
+        ReferenceMode, Field(description="What proposals edit."), AsOption(before="backend")
+    ] = "incumbent"
+    seed: Annotated[
+        int,
+        Field(ge=0, le=10**9, description="Root of every random choice."),
+        AsOption(bounds=(0, None), before="threads"),
+    ] = 0
+
+
+class _Search(Frozen):
+    """What is known before anything is proposed, and who proposes how much."""
+
+    baseline_seeds: Annotated[
+        int,
+        Field(ge=2, le=1000, description="The noise is measured on them."),
+        AsOption(bounds=(2, None)),
+    ] = 5
+    """At least two: without a replicate nothing is known about the noise."""
+    proposer: Annotated[
+        ProposerKind, Field(description="Who proposes."), AsOption(before="reference")
+    ] = "hybrid"
+    max_changes: Annotated[
+        PositiveInt,
+        Field(description="Most knobs a proposal turns."),
+        AsOption(before="llm_share"),
+    ] = 3
+
+
+class _Means(Frozen):
+    """What a proposal of the language model, and a trial, may take."""
+
+    llm_share: Annotated[
+        float, Field(ge=0, le=1, description="Of iterations the model may override.")
+    ] = 0.3
+    llm_warmup: Annotated[
+        NonNegativeInt, Field(description="Iterations before the model's first.")
+    ] = 10
+    prompt_tokens: Annotated[int, Field(ge=1000, description="What a prompt may hold.")] = 6000
+    threads: Annotated[PositiveInt | None, Field(description="CPU threads of a trial.")] = None
+    trial_wall_s: Annotated[
+        float, Field(gt=0, description="A trial's time limit."), AsOption(bounds=(1, None))
+    ] = 1800
+    trial_memory_gib: Annotated[
+        Annotated[float, Field(gt=0)] | None,
+        Field(description="A trial's memory limit."),
+        AsOption(bounds=(0.1, None)),
+    ] = None
+    prune: Annotated[bool, Field(description="Stop hopeless trials early.")] = True
+
+
+class Policy(_Means, Rules, _Search):
+    """What a sitting may change, the judge's rules among it; every decision row carries the rules
+    it was made with.
+
+    Fields stand in the order of the bases from the last to the first, as in campaign.toml.
     """
 
-    menu: str
-    corpus: str
-    """A corpus source (``stdlib``, a path, ``hf:NAME``) or a prepared corpus directory."""
-    tokenizer: str
-    heldout_bytes: PositiveInt
-    budget: Budget
-    horizon_steps: PositiveInt | None
-    """None: the budget itself."""
-    backend: BackendName = "torch"
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    compile: Annotated[bool, Field(strict=True)] = False
-    """Train the torch backend's blocks compiled: other sums in the last digits, so one campaign
-    does it always or never."""
-    reference: ReferenceMode = "incumbent"
-    seed: Annotated[int, Field(ge=0, le=10**9)] = 0
+    def rules(self) -> Rules:
+        """What the judge goes by."""
+        return Rules.model_validate({name: getattr(self, name) for name in Rules.model_fields})
 
-    baseline_seeds: Annotated[int, Field(ge=2, le=1000)] = 5
-    """At least two: without a replicate nothing is known about the noise."""
-    proposer: ProposerKind = "hybrid"
-    max_changes: PositiveInt = 3
-    z_keep: NonNegative = 1.3
-    z_drop: NonNegative = 1.0
-    first_drop: Finite = 0.35
-    """See :class:`agent.judge.Rules`."""
-    max_runs: Annotated[int, Field(ge=2)] = 4
-    """Most common seeds a candidate and its reference race over."""
-    llm_share: Annotated[float, Field(ge=0, le=1)] = 0.3
-    llm_warmup: NonNegativeInt = 10
-    prompt_tokens: Annotated[int, Field(ge=1000)] = 6000
-    threads: PositiveInt | None = None
-    trial_wall_s: Annotated[float, Field(gt=0)] = 1800
-    trial_memory_gib: Annotated[float, Field(gt=0)] | None = None
-    prune: bool = True
 
-    RULER: ClassVar[frozenset[str]] = frozenset(
-        "menu corpus tokenizer heldout_bytes budget horizon_steps backend device compile"
-        " reference seed".split()
-    )
+class CampaignSettings(Policy, Ruler, Sources):
+    """Everything a campaign is created with: the content of its campaign.toml."""
+
+    @classmethod
+    def in_first_row(cls) -> list[str]:
+        """The names of those that its first row says as they are: the ruler's, and what of the
+        policy that row has had a word for."""
+        begun_with = (name for name in Policy.model_fields if name in CampaignRow.model_fields)
+        return [*Ruler.model_fields, *begun_with]
 
     def to_toml(self) -> str:
         """The text of campaign.toml; None is said by leaving a key out, but for the horizon."""
         lines = ["# The settings this campaign was created with."]
-        for name in type(self).model_fields:
-            value: Any = getattr(self, name)
-            if name == "budget":
-                value = str(value)
-            elif name == "horizon_steps" and value is None:
-                value = "budget"
-            if value is not None:
-                # A JSON string, number or boolean is the same TOML value.
-                lines.append(f"{name} = {json.dumps(value)}")
+        # A JSON string, number or boolean is the same TOML value.
+        lines += (
+            f"{name} = {json.dumps(value)}"
+            for name, value in self.model_dump().items()
+            if value is not None
+        )
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -86,18 +170,17 @@ class CampaignSettings(Frozen):
         :raises SettingsError: naming the file and what is wrong in it.
         """
         try:
-            return cls.model_validate(parse_values(tomllib.loads(read_given(path).decode("utf-8"))))
+            return cls.model_validate(tomllib.loads(read_given(path).decode("utf-8")))
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
         except (OSError, ValueError) as error:
             raise SettingsError(f"{path} cannot be read as TOML: {error}") from error
 
 
-def parse_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a person writes them, turned into what CampaignSettings takes."""
-    values = dict(values)
-    if isinstance(values.get("budget"), str):
-        values["budget"] = Budget.parse(values["budget"])
-    if values.get("horizon_steps") == "budget":
-        values["horizon_steps"] = None
-    return values
+def differences(there: object, here: Ruler, names: Iterable[str]) -> list[str]:
+    """What of these settings is not the same, a clause for each."""
+    return [
+        f"{name} is {getattr(there, name)} there and {getattr(here, name)} here"
+        for name in names
+        if getattr(there, name) != getattr(here, name)
+    ]

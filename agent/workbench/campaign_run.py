@@ -11,7 +11,6 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from agent.judge import Rules
 from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
 from agent.loggers.base import CampaignFacts
 from agent.loggers.choice import LogTarget, log_targets
@@ -107,7 +106,7 @@ def _work(
         campaign=campaign,
         proposer=choice.proposer,
         rails=rails,
-        rules=_rules(campaign.settings),
+        rules=campaign.settings.rules(),
         runner=sitting.runner(campaign.trial_spec, watcher),
         watcher=watcher,
         stop=sitting.stop,
@@ -119,15 +118,6 @@ def _work(
             return loop.run(goal)
     finally:
         watcher.close(HURRIED_CLOSE_S if sitting.stop.at_once() else CLOSE_S)
-
-
-def _rules(settings: CampaignSettings) -> Rules:
-    return Rules(
-        z_keep=settings.z_keep,
-        z_drop=settings.z_drop,
-        first_drop=settings.first_drop,
-        max_runs=settings.max_runs,
-    )
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:

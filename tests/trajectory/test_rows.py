@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,7 @@ def test_a_decision_cannot_hold_a_number_that_is_none() -> None:
 
 def test_every_rule_is_in_the_row_under_its_own_name() -> None:
     """Rules are declared once: whatever is among them is written, and read back as it was."""
-    other = Rules(**{rule.name: rule.default + 1 for rule in fields(Rules)})
+    other = Rules(**{name: rule.default + 1 for name, rule in Rules.model_fields.items()})
     for rules in (Rules(), other):
         decision = Decision(action="keep", rules=rules)
         written = json.loads(decision.model_dump_json())

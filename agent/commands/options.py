@@ -1,0 +1,173 @@
+"""Options of commands, made from the fields of the values that they fill."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+
+import typer
+from annotated_types import Ge, Gt, Le
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from autoresearch.errors import SettingsError
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, explain
+
+Command: TypeAlias = Callable[..., None]
+
+UnsandboxedOption = Annotated[
+    bool, typer.Option("--allow-unsandboxed", help="Go on where the kernel lacks Landlock.")
+]
+JsonAtEndOption = Annotated[
+    bool, typer.Option("--json", help="End with one JSON object on standard output.")
+]
+
+
+def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
+    """Decorate a command whose parameter ``asked`` is a value of this kind: in its place the
+    command takes an option for each field that has a description."""
+
+    def filled(options: Mapping[str, Any]) -> Frozen:
+        try:
+            return kind.model_validate(options)
+        except ValidationError as error:
+            raise SettingsError(f"these options cannot be used: {explain(error)}") from error
+
+    return lambda command: _derived(command, kind, filled, partly=False)
+
+
+def takes_some(kind: type[Frozen]) -> Callable[[Command], Command]:
+    """As :func:`takes`, for ``asked`` a dict of those fields alone that a person gave."""
+    return lambda command: _derived(command, kind, dict, partly=True)
+
+
+def option_of(kind: type[Frozen], name: str, flag: str, help_: str) -> Any:
+    """The option of one field under another name, for a command that asks for that alone."""
+    return _Asked(name, kind.model_fields[name]).option(flag, help_)
+
+
+def _derived(
+    command: Command,
+    kind: type[Frozen],
+    made: Callable[[Mapping[str, Any]], Any],
+    *,
+    partly: bool,
+) -> Command:
+    fields = [_Asked(name, field) for name, field in kind.model_fields.items() if field.description]
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        values = {field.name: field.read(options.pop(field.name)) for field in fields}
+        command(asked=made({name: v for name, v in values.items() if v is not _UNSAID}), **options)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if parameter.name == "asked":
+            parameters += (field.parameter(partly=partly) for field in fields)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    ordered = _in_order_of_help(parameters)
+    vars(run)["__signature__"] = inspect.Signature(ordered)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+    return run
+
+
+def _in_order_of_help(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    ordered = list(parameters)
+    for parameter in parameters:
+        for said in _said(parameter.annotation)[1]:
+            if isinstance(said, AsOption) and said.before is not None:
+                ordered.remove(parameter)
+                places = [other.name for other in ordered]
+                ordered.insert(places.index(said.before), parameter)
+    return ordered
+
+
+_UNSAID = object()
+"""In place of the value of an option that was not given."""
+
+
+class _Asked:
+    """A field as an option."""
+
+    def __init__(self, name: str, field: FieldInfo) -> None:
+        self.name = name
+        self._field = field
+        self._type, inner = _said(field.annotation)
+        self._said = [*inner, *field.metadata]
+        found = (said for said in self._said if isinstance(said, AsOption))
+        self._as = next(found, AsOption())
+
+    def option(self, flag: str, help_: str) -> Any:
+        low, high = self._as.bounds or self._bounds()
+        return typer.Option(flag, help=help_, min=low, max=high)
+
+    def parameter(self, *, partly: bool) -> inspect.Parameter:
+        """:param partly: the option may be left out, and has no default then."""
+        spelt = self.name.replace("_", "-")
+        flag = f"--{spelt}/--no-{spelt}" if self._type is bool else f"--{spelt}"
+        option = self.option(self._as.flag or flag, self._field.description or "")
+        left_out = partly or not self._is_plain
+        default = None if left_out else self._field.get_default(call_default_factory=True)
+        plain = self._type if self._is_plain else str
+        kind = plain if default is not None else plain | None
+        marks = (option, self._as) if self._as.before else (option,)
+        return inspect.Parameter(
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[(kind, *marks)],
+        )
+
+    def read(self, given: Any) -> Any:
+        """The value of what a person gave."""
+        if given is None:
+            return _UNSAID
+        if self._as.read is None:
+            return given
+        try:
+            return self._as.read(given)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=self._as.flag) from None
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the command line has a type for it."""
+        if self._as.read is not None:
+            return False
+        return self._type in {bool, int, float, str} or get_origin(self._type) is Literal
+
+    def _bounds(self) -> tuple[float | None, float | None]:
+        low: Any = None
+        high: Any = None
+        for said in self._said if self._is_plain else ():
+            if isinstance(said, Ge):
+                low = said.ge
+            elif isinstance(said, Gt) and self._type is int:
+                low = cast(int, said.gt) + 1
+            elif isinstance(said, Le):
+                high = said.le
+        return low, high
+
+
+def _said(annotation: Any) -> tuple[Any, list[Any]]:
+    """A type without what is said of it, and None, and what was said of it."""
+    if get_origin(annotation) is Annotated:
+        inner, *said = get_args(annotation)
+        plain, more = _said(inner)
+        return plain, [*more, *_unpacked(said)]
+    if get_origin(annotation) in {Union, UnionType} and NoneType in get_args(annotation):
+        return _said(next(one for one in get_args(annotation) if one is not NoneType))
+    return annotation, []
+
+
+def _unpacked(said: list[Any]) -> Iterator[Any]:
+    for one in said:
+        if isinstance(one, FieldInfo):
+            yield from one.metadata
+        else:
+            yield one

@@ -1,0 +1,103 @@
+"""A command's options are the fields of the value it fills, with their bounds and help."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from agent.commands.entries import ENTRIES
+from agent.commands.options import takes, takes_some
+from agent.settings.campaign import CampaignSettings
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, PositiveInt
+
+
+def number_of(text: str) -> int:
+    if not text.startswith("no. "):
+        raise ValueError(f"{text!r} has no number")
+    return int(text[4:])
+
+
+class Asked(Frozen):
+    """One field of each sort."""
+
+    count: Annotated[PositiveInt, Field(description="How many.")] = 3
+    share: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None, Field(description="How much."), AsOption("--of")
+    ] = None
+    colour: Annotated[
+        Literal["red", "blue"], Field(description="Which."), AsOption(before="count")
+    ] = "red"
+    brisk: Annotated[bool, Field(description="Whether.")] = True
+    page: Annotated[PositiveInt, Field(description="Where."), AsOption("--at", read=number_of)] = 1
+    inner: int = 0
+    """Nobody is asked for it."""
+
+
+def run(command: Any, *words: str) -> tuple[int, str]:
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    done = CliRunner().invoke(app, list(words), terminal_width=200)
+    return done.exit_code, done.output
+
+
+@takes(Asked)
+def whole(*, before: int = 0, asked: Asked, after: int = 0) -> None:
+    print(before, asked, after)
+
+
+@takes_some(Asked)
+def some(*, asked: dict[str, Any]) -> None:
+    print(asked)
+
+
+def test_a_value_is_made_of_options_and_defaults() -> None:
+    assert run(whole) == (0, f"0 {Asked()} 0\n")
+    words = ["--count=5", "--of=0.5", "--colour=blue", "--no-brisk", "--at=no. 7", "--after=1"]
+    made = Asked(count=5, share=0.5, colour="blue", brisk=False, page=7)
+    assert run(whole, *words) == (0, f"0 {made} 1\n")
+
+
+def test_some_of_it_is_what_was_given() -> None:
+    assert run(some) == (0, "{}\n")
+    given = {"share": 0.0, "brisk": False, "page": 2}
+    assert run(some, "--of=0", "--no-brisk", "--at=no. 2") == (0, f"{given}\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--count=0", "greater than or equal to 1"),
+        ("--of=1.5", "less than or equal to 1"),
+        ("--colour=green", "green"),
+        ("--at=7", "'7' has no number"),
+        ("--inner=1", "No such option"),
+    ],
+)
+def test_what_it_cannot_be_is_a_usage_error(word: str, said: str) -> None:
+    code, output = run(whole, word)
+    assert code == 2
+    assert said in " ".join(output.replace("│", " ").split())
+
+
+def test_help_is_in_the_order_of_the_fields_but_where_they_say_otherwise() -> None:
+    code, output = run(whole, "--help")
+    assert code == 0
+    flags = ["--before", "--colour", "--count", "--of", "--brisk", "--at", "--after"]
+    places = [output.index(flag) for flag in flags]
+    assert places == sorted(places)
+    for text in ("How many.", "default: 3", "x>=1", "0<=x<=1", "--no-brisk"):
+        assert text in output
+
+
+def test_every_setting_that_has_a_help_is_an_option_of_the_loop() -> None:
+    options = {option.name: option for option in ENTRIES["loop"].load().params}
+    described = {
+        n: f.description for n, f in CampaignSettings.model_fields.items() if f.description
+    }
+    assert CampaignSettings.model_fields.keys() - described.keys() == {"heldout_bytes"}
+    assert {name: options[name].help for name in described} == described

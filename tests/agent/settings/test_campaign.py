@@ -1,0 +1,140 @@
+"""Each setting is declared once: campaign.toml, the first row and the refusals follow from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.judge import Rules
+from agent.menu.files import load_menu
+from agent.search.campaign_settings import new_settings, resumed_settings
+from agent.settings.campaign import CampaignSettings, Policy, Ruler, Sources
+from autoresearch.errors import CampaignError, SettingsError
+from tests.support.rows import campaign_row
+from trajectory.rows import CampaignRow
+
+TOML = """\
+# The settings this campaign was created with.
+menu = "cpu-tiny"
+corpus = "stdlib"
+tokenizer = "bpe:1024"
+heldout_bytes = 131072
+budget = "60 steps"
+horizon_steps = "budget"
+backend = "torch"
+device = "cpu"
+compile = false
+reference = "incumbent"
+seed = 7
+baseline_seeds = 5
+proposer = "hybrid"
+max_changes = 3
+z_keep = 2.5
+z_drop = 1.0
+first_drop = 0.35
+max_runs = 4
+llm_share = 0.3
+llm_warmup = 10
+prompt_tokens = 6000
+trial_wall_s = 300.0
+trial_memory_gib = 4.5
+prune = false
+"""
+"""As 0.2.0 wrote it; a limit that is not set is left out."""
+OTHERS: dict[str, Any] = {
+    "corpus": "elsewhere",
+    "tokenizer": "bytes",
+    "heldout_bytes": 1 << 16,
+    "budget": "61 steps",
+    "horizon_steps": 61,
+    "backend": "megatron",
+    "device": "cuda",
+    "compile": True,
+    "reference": "baseline",
+    "seed": 8,
+    "baseline_seeds": 6,
+    "proposer": "random",
+    "max_changes": 4,
+    "z_keep": 0.5,
+    "z_drop": 0.5,
+    "first_drop": 0.5,
+    "max_runs": 5,
+    "llm_share": 0.5,
+    "llm_warmup": 5,
+    "prompt_tokens": 5000,
+    "threads": 5,
+    "trial_wall_s": 5.0,
+    "trial_memory_gib": 5.0,
+    "prune": True,
+}
+"""Another value of each setting than :data:`TOML` has."""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "campaign.toml").write_text(TOML)
+    return tmp_path
+
+
+def test_what_an_older_version_wrote_is_read_and_written_as_it_was(directory: Path) -> None:
+    assert CampaignSettings.from_toml(directory / "campaign.toml").to_toml() == TOML
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("seed = -1", "seed: Input should be greater than or equal to 0"),
+        ('horizon_steps = "long"', "'long' is neither a number of steps nor 'budget'"),
+        ("surprise = 1", "surprise: Extra inputs are not permitted"),
+        ("z_keep = inf", "z_keep: Input should be a finite number"),
+    ],
+)
+def test_what_makes_no_sense_is_named(line: str, said: str, tmp_path: Path) -> None:
+    name = line.split(maxsplit=1)[0]
+    others = [kept for kept in TOML.splitlines() if kept.split()[0] != name]
+    path = tmp_path / "campaign.toml"
+    path.write_text("\n".join([*others, line]))
+    with pytest.raises(SettingsError, match="is not a campaign's settings: ") as refused:
+        CampaignSettings.from_toml(path)
+    assert said in str(refused.value)
+
+
+def test_the_values_below_are_of_every_setting() -> None:
+    assert OTHERS.keys() == CampaignSettings.model_fields.keys() - {"menu"}
+
+
+@pytest.mark.parametrize("name", [*Sources.model_fields, *Ruler.model_fields][1:])
+def test_no_part_of_the_ruler_changes(name: str, directory: Path) -> None:
+    with pytest.raises(CampaignError, match=rf"resumed like this: {name} is .* there and .* here"):
+        resumed_settings(directory, campaign_row(), {name: OTHERS[name]})
+
+
+@pytest.mark.parametrize("name", Policy.model_fields)
+def test_every_part_of_the_policy_may(name: str, directory: Path) -> None:
+    before = resumed_settings(directory, campaign_row(), {})
+    after = resumed_settings(directory, campaign_row(), {name: OTHERS[name]})
+    assert getattr(after, name) == OTHERS[name] != getattr(before, name)
+    assert after == before.model_copy(update={name: OTHERS[name]})
+
+
+def test_the_first_row_holds_the_ruler_under_the_same_names() -> None:
+    assert CampaignRow.model_fields.keys() >= Ruler.model_fields.keys()
+    assert set(CampaignSettings.in_first_row()) >= Ruler.model_fields.keys()
+
+
+def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path) -> None:
+    """Whatever the first row says comes back as it says it."""
+    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {**OTHERS, "device": "cpu"})
+    said = {name: getattr(begun, name) for name in CampaignSettings.in_first_row()}
+    menu = load_menu("cpu-tiny").toml
+    row = campaign_row().model_copy(update={"menu_toml": menu} | said)
+    again = resumed_settings(tmp_path, row, {})
+    assert {name: getattr(again, name) for name in said} == said
+
+
+def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
+    settings = new_settings(load_menu("cpu-tiny"), "cpu-tiny", OTHERS)
+    assert settings.rules() == Rules(z_keep=0.5, z_drop=0.5, first_drop=0.5, max_runs=5)
+    assert type(settings.rules()) is Rules
