@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
 
@@ -139,7 +140,7 @@ class _Asked:
         """Whether the command line has a type for it."""
         if self._as.read is not None:
             return False
-        return self._type in {bool, int, float, str} or get_origin(self._type) is Literal
+        return self._type in {bool, int, float, str, Path} or get_origin(self._type) is Literal
 
     def _bounds(self) -> tuple[float | None, float | None]:
         low: Any = None

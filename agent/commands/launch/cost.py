@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from rich.console import Console
 
 from agent.commands.launch.cost_tables import (
@@ -17,10 +17,12 @@ from agent.commands.launch.cost_tables import (
     print_section,
     print_timeline,
 )
+from agent.commands.options import takes
 from agent.settings.rates import Rates, read_rates
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import SettingsError
-from autoresearch.values import explain
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, explain
 from funnel.cost import timeline as cost_timeline
 from funnel.cost.argument import cost_report
 from funnel.cost.cluster import (
@@ -141,37 +143,49 @@ def cluster(
     print_assumptions(console, assumptions)
 
 
-@app.command()
-def timeline(
-    target: Annotated[str, typer.Option(help="A shipped target's name or a TOML file.")] = (
+class TimelineAsked(Frozen):
+    """What is to be trained, and on what; the target says what is left out."""
+
+    target: Annotated[str, Field(description="A shipped target's name or a TOML file.")] = (
         "llama-7b"
-    ),
-    tokens: Annotated[float | None, typer.Option(help="Default: the target's budget.")] = None,
+    )
+    tokens: Annotated[float | None, Field(description="Default: the target's budget.")] = None
     params: Annotated[
-        float | None, typer.Option(help="Default: the target's; else its shape grown to this.")
-    ] = None,
+        float | None, Field(description="Default: the target's; else its shape grown to this.")
+    ] = None
+    tokens_per_s: Annotated[
+        float | None,
+        Field(description="Of one unit, measured on the target itself or on --measured-params."),
+    ] = None
+    measured_params: Annotated[
+        float | None,
+        Field(description="Parameters of the model --tokens-per-s was measured on."),
+    ] = None
+    units: Annotated[int, Field(description="Machines.")] = 1
+    efficiency: Annotated[
+        float, Field(description="Share of the units' added-up speed left when together.")
+    ] = 1.0
+    device_gib: Annotated[float, Field(description="Memory of one unit.")] = 128.0
+
+
+@app.command()
+@takes(TimelineAsked)
+def timeline(
+    *,
+    asked: TimelineAsked,
     phase: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SEQ:SHARE",
             help="Context length and share of the tokens; repeat. Default: the target's, all.",
         ),
-    ] = None,
-    tokens_per_s: Annotated[
-        float | None,
-        typer.Option(help="Of one unit, measured on the target itself or on --measured-params."),
-    ] = None,
-    measured_params: Annotated[
-        float | None, typer.Option(help="Parameters of the model --tokens-per-s was measured on.")
+        AsOption(before="tokens_per_s"),
     ] = None,
     campaign: Annotated[
-        Path | None, typer.Option("--campaign", help="Take the measured speed from its rows.")
+        Path | None,
+        typer.Option("--campaign", help="Take the measured speed from its rows."),
+        AsOption(before="units"),
     ] = None,
-    units: Annotated[int, typer.Option(help="Machines.")] = 1,
-    efficiency: Annotated[
-        float, typer.Option(help="Share of the units' added-up speed left when together.")
-    ] = 1.0,
-    device_gib: Annotated[float, typer.Option(help="Memory of one unit.")] = 128.0,
     as_json: JsonOption = False,
 ) -> None:
     """Days of each phase of a curriculum, and the parallelism it needs.
@@ -180,25 +194,26 @@ def timeline(
     units × efficiency × measured FLOP/s / FLOPs a token. Days = tokens × share / tokens/s / 86,400.
     Sharded where the model's state and one sequence's activations exceed 90 % of a unit.
     """
-    architecture = load_target(target)
+    architecture = load_target(asked.target)
     model = cost_timeline.TrainedModel.of(architecture)
-    if params is not None:
-        model = model.scaled(positive("--params", params))
+    if asked.params is not None:
+        model = model.scaled(positive("--params", asked.params))
     speed = choose_speed(
         model.flops_per_token(architecture.seq_len),
-        tokens_per_s,
-        measured_params,
+        asked.tokens_per_s,
+        asked.measured_params,
         existing_campaign(campaign, None) if campaign else None,
     )
     phases = [cost_timeline.Phase.parse(text) for text in phase or ()]
-    asked = cost_timeline.question(
+    tokens = asked.tokens
+    question = cost_timeline.question(
         tokens=cost_timeline.default_tokens(architecture, model) if tokens is None else tokens,
         phases=phases or [cost_timeline.Phase(seq_len=architecture.seq_len, share=1.0)],
-        units=units,
-        efficiency=efficiency,
-        device_gib=device_gib,
+        units=asked.units,
+        efficiency=asked.efficiency,
+        device_gib=asked.device_gib,
     )
-    planned = cost_timeline.Timeline.of(architecture.name, model, speed, asked)
+    planned = cost_timeline.Timeline.of(architecture.name, model, speed, question)
     if as_json:
         typer.echo(json.dumps(planned.as_json()))
         return

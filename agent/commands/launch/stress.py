@@ -6,14 +6,18 @@ import json
 from typing import Annotated
 
 import typer
+from pydantic import Field
 from rich.console import Console
 
+from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.menu.files import menu_of
 from agent.search.campaign import Campaign, read_campaign_row
 from agent.search.campaign_settings import resumed_settings
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
 from autoresearch.errors import CampaignError
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from funnel.stress.display import StressDisplay
 from funnel.stress.plan import LongRunSpec, StressPlan, fresh_seeds
 from funnel.stress.plot import save_plot
@@ -25,41 +29,37 @@ MIN_STEPS = 50
 MAX_STEPS = 10**7
 
 
-def stress(
-    top: Annotated[int, typer.Option("--top", min=1, help="Best configs to run.")] = 3,
+class Asked(Frozen):
+    """Which long runs a person wants."""
+
+    top: Annotated[PositiveInt, Field(description="Best configs to run.")] = 3
     steps: Annotated[
         int,
-        typer.Option(
-            "--steps", min=MIN_STEPS, max=MAX_STEPS, help="Of a run, and of its whole schedule."
-        ),
-    ] = 1000,
+        Field(ge=MIN_STEPS, le=MAX_STEPS, description="Of a run, and of its whole schedule."),
+    ] = 1000
     seeds: Annotated[
-        int,
-        typer.Option("--seeds", min=1, help="Fresh seeds for each; two tell how noisy a run is."),
-    ] = 2,
+        PositiveInt, Field(description="Fresh seeds for each; two tell how noisy a run is.")
+    ] = 2
     spread: Annotated[
-        int,
-        typer.Option(
-            "--spread", min=0, help="Configs spread over the whole ranking, to test the ranking."
-        ),
-    ] = 0,
-    baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Run the baseline beside them.")
-    ] = True,
+        NonNegativeInt,
+        Field(description="Configs spread over the whole ranking, to test the ranking."),
+    ] = 0
+    baseline: Annotated[bool, Field(description="Run the baseline beside them.")] = True
     retry_failed: Annotated[
         bool,
-        typer.Option(
-            "--retry-failed", help="Run again what ended for want of memory or time, or crashed."
-        ),
-    ] = False,
+        Field(description="Run again what ended for want of memory or time, or crashed."),
+        AsOption("--retry-failed"),
+    ] = False
+
+
+@takes(Asked)
+def stress(
+    *,
+    asked: Asked,
     campaign: CampaignOption = None,
     menu: MenuOption = None,
-    allow_unsandboxed: Annotated[
-        bool, typer.Option("--allow-unsandboxed", help="Go on where the kernel lacks Landlock.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one JSON object on standard output.")
-    ] = False,
+    allow_unsandboxed: UnsandboxedOption = False,
+    as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best distinct configs for a full schedule: which stand it?
 
@@ -84,11 +84,10 @@ def stress(
             directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
         ) as sitting,
     ):
-        plan = _plan(sitting.campaign, top, spread, baseline, steps, seeds)
-        work = _prepare(sitting, plan, retry_failed=retry_failed)
+        work = _prepare(sitting, asked)
         sitting.greet(*announcement(work))
         report = StressReport.of(work, work.run())
-        files = save_plot(*report.panels(), directory / f"stress-{steps}")
+        files = save_plot(*report.panels(), directory / f"stress-{asked.steps}")
         if as_json:
             typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
             return
@@ -97,25 +96,9 @@ def stress(
         sitting.say(f"plot      {', '.join(map(str, files))}")
 
 
-def _plan(
-    campaign: Campaign, top: int, spread: int, baseline: bool, steps: int, seeds: int
-) -> StressPlan:
-    evidence = campaign.evidence
-    used = {
-        seed for entry in evidence.configs.values() for seed in (*entry.scores, *entry.failed_seeds)
-    }
-    return StressPlan.of(
-        ranking.top(evidence, len(evidence.configs)),
-        top=top,
-        spread=spread,
-        baseline_hash=evidence.baseline_hash if baseline else None,
-        steps=steps,
-        seeds=fresh_seeds(campaign.settings.seed, used, seeds),
-    )
-
-
-def _prepare(sitting: Sitting, plan: StressPlan, *, retry_failed: bool) -> StressTest:
+def _prepare(sitting: Sitting, asked: Asked) -> StressTest:
     campaign = sitting.campaign
+    plan = _plan(campaign, asked)
     long_run = LongRunSpec(campaign, plan.steps)
     display = StressDisplay(sitting.console, campaign.menu.baseline)
     return StressTest(
@@ -126,5 +109,20 @@ def _prepare(sitting: Sitting, plan: StressPlan, *, retry_failed: bool) -> Stres
         watcher=display,
         stop=sitting.stop,
         meter=sitting.sampler,
-        retry_failed=retry_failed,
+        retry_failed=asked.retry_failed,
+    )
+
+
+def _plan(campaign: Campaign, asked: Asked) -> StressPlan:
+    evidence = campaign.evidence
+    used = {
+        seed for entry in evidence.configs.values() for seed in (*entry.scores, *entry.failed_seeds)
+    }
+    return StressPlan.of(
+        ranking.top(evidence, len(evidence.configs)),
+        top=asked.top,
+        spread=asked.spread,
+        baseline_hash=evidence.baseline_hash if asked.baseline else None,
+        steps=asked.steps,
+        seeds=fresh_seeds(campaign.settings.seed, used, asked.seeds),
     )

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import data_dir, read_environment
 from autoresearch.errors import SpecError
 from autoresearch.files import replace_file, writing
-from autoresearch.values import explain
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from trainer.corpus import Corpus, find_corpus
 from trainer.envelope import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
@@ -35,41 +37,44 @@ DEFAULT_WALL_S = 1800.0
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
-def compare(
+class Asked(Frozen):
+    """What is to be compared, and where."""
+
     backends: Annotated[
         str,
-        typer.Option(
-            "--backends",
-            help=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first.",
-        ),
-    ] = "torch,megatron",
-    menu: Annotated[
-        str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
-    ] = "cpu-tiny",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each.")] = 100,
-    warmup: Annotated[
-        int, typer.Option("--warmup", min=0, help="How many of them are not counted.")
-    ] = 10,
+        Field(description=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first."),
+    ] = "torch,megatron"
+    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")] = "cpu-tiny"
+    steps: Annotated[PositiveInt, Field(description="Steps of each.")] = 100
+    warmup: Annotated[NonNegativeInt, Field(description="How many of them are not counted.")] = 10
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Sequences a step. Default: the menu's.")
-    ] = None,
+        PositiveInt | None, Field(description="Sequences a step. Default: the menu's.")
+    ] = None
     seq: Annotated[
-        int | None, typer.Option("--seq", min=1, help="Tokens a sequence. Default: the menu's.")
-    ] = None,
+        PositiveInt | None, Field(description="Tokens a sequence. Default: the menu's.")
+    ] = None
     precision: Annotated[
-        str | None, typer.Option("--precision", help="fp32, bf16 or fp8. Default: the menu's.")
-    ] = None,
+        str | None, Field(description="fp32, bf16 or fp8. Default: the menu's.")
+    ] = None
     corpus: Annotated[
-        str | None, typer.Option("--corpus", help="A prepared corpus. Default: random tokens.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and batches.")] = 0,
-    compile_: Annotated[
-        bool, typer.Option("--compile", help="Compile torch's blocks; the others stay as they are.")
-    ] = False,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+        str | None, Field(description="A prepared corpus. Default: random tokens.")
+    ] = None
+    seed: Annotated[NonNegativeInt, Field(description="Of weights and batches.")] = 0
+    compile: Annotated[
+        bool,
+        Field(description="Compile torch's blocks; the others stay as they are."),
+        AsOption("--compile"),
+    ] = False
+    device: Annotated[str, Field(description="cpu, cuda or cuda:N.")] = "cpu"
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write in. Default: runs/compare-MENU.")
-    ] = None,
+        Path | None, Field(description="Folder to write in. Default: runs/compare-MENU.")
+    ] = None
+
+
+@takes(Asked)
+def compare(
+    *,
+    asked: Asked,
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -80,18 +85,11 @@ def compare(
     train here is left out with its reason.
     """
     console = Console(stderr=as_json)
-    chosen = load_menu(menu)
-    settings = _settings(
-        chosen,
-        _config(chosen, batch_size=batch, seq_len=seq, precision=precision),
-        steps=steps,
-        warmup=warmup,
-        seed=seed,
-        device=device,
-        compile=compile_,
-    )
-    names = _backends(backends)
-    directory = out or Path("runs") / f"compare-{Path(menu).stem}"
+    chosen = load_menu(asked.menu)
+    settings = _settings(chosen, asked)
+    names = _backends(asked.backends)
+    directory = asked.out or Path("runs") / f"compare-{Path(asked.menu).stem}"
+    corpus = asked.corpus
     named = None if corpus is None else find_corpus(corpus, data_dir() / "corpora")
     found = _measured(
         settings,
@@ -130,7 +128,9 @@ def _config(menu: ProxyMenu, **asked: object) -> Config:
     return make_config({**menu.baseline.model_dump(), **changes})
 
 
-def _settings(menu: ProxyMenu, config: Config, **asked: Any) -> CompareSettings:
+def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
+    shape = {"batch_size": asked.batch, "seq_len": asked.seq, "precision": asked.precision}
+    config = _config(menu, **shape)
     defaults = menu.campaign
     limits = Limits(
         wall_s=defaults.wall_s or DEFAULT_WALL_S,
@@ -138,7 +138,16 @@ def _settings(menu: ProxyMenu, config: Config, **asked: Any) -> CompareSettings:
         reserve_gib=read_environment().memory_reserve_gib,
     )
     try:
-        return CompareSettings(config=config, threads=defaults.threads, limits=limits, **asked)
+        return CompareSettings(
+            config=config,
+            steps=asked.steps,
+            warmup=asked.warmup,
+            seed=asked.seed,
+            device=asked.device,
+            threads=defaults.threads,
+            compile=asked.compile,
+            limits=limits,
+        )
     except ValidationError as error:
         raise SpecError(
             f"there is nothing to compare: {explain(error)}; change --steps or --warmup"

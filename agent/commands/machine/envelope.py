@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from agent.commands.machine.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
 from agent.commands.machine.envelope_tables import print_envelope
+from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.device_telemetry import device_telemetry
 from autoresearch.errors import EnvelopeError
 from autoresearch.files import replace_file, writing
-from autoresearch.values import explain
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from trainer.accounting.devices import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
@@ -46,33 +48,39 @@ TO_THE_WALL = "Where the GPU shares the machine's memory, run points predicted n
 PRECISIONS = ("fp32", "bf16", "fp8")
 
 
-def envelope(
-    menu: Annotated[
-        str, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
-    ] = "cpu-tiny",
+class Asked(Frozen):
+    """What is to be swept, and where."""
+
+    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")] = "cpu-tiny"
     batch: Annotated[
-        str | None, typer.Option("--batch", help="Sequences a step: 2,4,8,16. Default: the menu's.")
-    ] = None,
+        str | None, Field(description="Sequences a step: 2,4,8,16. Default: the menu's.")
+    ] = None
     seq: Annotated[
-        str | None, typer.Option("--seq", help="Tokens a sequence: 1024,2048. Default: the menu's.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="fp32, bf16, fp8. Default: the menu's.")
-    ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of a point.")] = 30,
-    warmup: Annotated[
-        int, typer.Option("--warmup", min=0, help="How many of them are not counted.")
-    ] = 5,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
-    backend: Annotated[str, typer.Option("--backend", help="What trains.")] = "torch",
-    compile_: Annotated[
-        bool, typer.Option("--compile", help="Compile torch's blocks, as the campaign will.")
-    ] = False,
+        str | None, Field(description="Tokens a sequence: 1024,2048. Default: the menu's.")
+    ] = None
+    precision: Annotated[str | None, Field(description="fp32, bf16, fp8. Default: the menu's.")] = (
+        None
+    )
+    steps: Annotated[PositiveInt, Field(description="Steps of a point.")] = 30
+    warmup: Annotated[NonNegativeInt, Field(description="How many of them are not counted.")] = 5
+    device: Annotated[str, Field(description="cpu, cuda or cuda:N.")] = "cpu"
+    backend: Annotated[str, Field(description="What trains.")] = "torch"
+    compile: Annotated[
+        bool,
+        Field(description="Compile torch's blocks, as the campaign will."),
+        AsOption("--compile"),
+    ] = False
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder to write and resume in. Default: runs/envelope-MENU."),
-    ] = None,
-    to_the_wall: Annotated[bool, typer.Option("--to-the-wall", help=TO_THE_WALL)] = False,
+        Field(description="Folder to write and resume in. Default: runs/envelope-MENU."),
+    ] = None
+    to_the_wall: Annotated[bool, Field(description=TO_THE_WALL), AsOption("--to-the-wall")] = False
+
+
+@takes(Asked)
+def envelope(
+    *,
+    asked: Asked,
     dry: DryOption = False,
     on: OnOption = "gb10",
     rates: RatesOption = None,
@@ -89,22 +97,20 @@ def envelope(
     time predicted from a described device's rates.
     """
     console = Console(stderr=as_json)
-    chosen = load_menu(menu)
+    chosen = load_menu(asked.menu)
     grid = cells(
-        _numbers(batch, "--batch") or _domain(chosen, "batch_size"),
-        _numbers(seq, "--seq") or _domain(chosen, "seq_len"),
-        _precisions(precision) or _domain(chosen, "precision"),
+        _numbers(asked.batch, "--batch") or _domain(chosen, "batch_size"),
+        _numbers(asked.seq, "--seq") or _domain(chosen, "seq_len"),
+        _precisions(asked.precision) or _domain(chosen, "precision"),
     )
-    settings = _settings(
-        chosen, backend=backend, device=device, steps=steps, warmup=warmup, compiled=compile_
-    )
+    settings = _settings(chosen, asked)
     if dry:
         dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
         return
     reserve_gib = read_environment().memory_reserve_gib
-    limit = device_limit(device, settings.memory_gib, reserve_gib)
-    wall = Wall(settings, limit.gib) if limit.is_shared and not to_the_wall else None
-    directory = out or Path("runs") / f"envelope-{Path(menu).stem}"
+    limit = device_limit(asked.device, settings.memory_gib, reserve_gib)
+    wall = Wall(settings, limit.gib) if limit.is_shared and not asked.to_the_wall else None
+    directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
     with choose_executor(allow_unsandboxed=allow_unsandboxed) as executor:
         points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)
@@ -144,9 +150,7 @@ def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
     return (getattr(menu.baseline, name),) if knob is None else knob.domain.ends
 
 
-def _settings(
-    menu: ProxyMenu, *, backend: str, device: str, steps: int, warmup: int, compiled: bool
-) -> EnvelopeSettings:
+def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
     defaults = menu.campaign
     try:
         return EnvelopeSettings(
@@ -154,12 +158,12 @@ def _settings(
             menu_sha256=menu.sha256,
             base=menu.baseline,
             vocab_size=vocabulary_of(defaults.tokenizer),
-            backend=backend,
-            device=device,
-            steps=steps,
-            warmup=warmup,
+            backend=asked.backend,
+            device=asked.device,
+            steps=asked.steps,
+            warmup=asked.warmup,
             threads=defaults.threads,
-            compile=compiled,
+            compile=asked.compile,
             wall_s=defaults.wall_s or DEFAULT_WALL_S,
             memory_gib=defaults.memory_gib,
         )

@@ -14,50 +14,58 @@ from agent.workbench.campaign_run import run_campaign
 from agent.workbench.places import CampaignOption, MenuOption, default_campaign
 from autoresearch.options import AsOption
 
+ItersOption = Annotated[
+    int | None,
+    typer.Option("--iters", min=0, help="Iterations to reach in all.  [default: 100]"),
+]
+TrialsOption = Annotated[
+    int | None, typer.Option("--trials", min=0, help="End once so many trials ran in all.")
+]
+HoursOption = Annotated[
+    float | None, typer.Option("--hours", min=0, help="End after so much work in all.")
+]
+PromptsOption = Annotated[
+    Path | None,
+    typer.Option("--prompts", help="A folder whose templates replace the shipped ones."),
+    AsOption(before="seed"),
+]
+ProgramOption = Annotated[
+    Path | None,
+    typer.Option("--program", help="Your research directions, for the LLM."),
+    AsOption(before="seed"),
+]
+PriorOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--prior",
+        help="An earlier campaign, or a file that import takes, for the proposers to learn from; "
+        "again for each.",
+    ),
+    AsOption(before="seed"),
+]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        help="Send what happens to mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]; again for "
+        "each.",
+    ),
+    AsOption(before="seed"),
+]
+
 
 @takes_some(CampaignSettings)
 def loop(
     *,
-    iters: Annotated[
-        int | None,
-        typer.Option("--iters", min=0, help="Iterations to reach in all.  [default: 100]"),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option("--trials", min=0, help="End once so many trials ran in all.")
-    ] = None,
-    hours: Annotated[
-        float | None, typer.Option("--hours", min=0, help="End after so much work in all.")
-    ] = None,
+    iters: ItersOption = None,
+    trials: TrialsOption = None,
+    hours: HoursOption = None,
     campaign: CampaignOption = None,
     asked: dict[str, Any],
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", help="A folder whose templates replace the shipped ones."),
-        AsOption(before="seed"),
-    ] = None,
-    program: Annotated[
-        Path | None,
-        typer.Option("--program", help="Your research directions, for the LLM."),
-        AsOption(before="seed"),
-    ] = None,
-    prior: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--prior",
-            help="An earlier campaign, or a file that import takes, for the proposers to learn "
-            "from; again for each.",
-        ),
-        AsOption(before="seed"),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log",
-            help="Send what happens to mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]; again "
-            "for each.",
-        ),
-        AsOption(before="seed"),
-    ] = None,
+    prompts: PromptsOption = None,
+    program: ProgramOption = None,
+    prior: PriorOption = None,
+    log: LogOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
