@@ -116,12 +116,11 @@ class _Asked:
         default = None if left_out else self._field.get_default(call_default_factory=True)
         plain = self._type if self._is_plain else str
         kind = plain if default is not None else plain | None
-        marks = (option, self._as) if self._as.before else (option,)
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=default,
-            annotation=Annotated[(kind, *marks)],
+            annotation=Annotated[kind, option, self._as],
         )
 
     def read(self, given: Any) -> Any:

@@ -46,88 +46,68 @@ class Sources(Frozen):
     """Where the menu and the text come from that a campaign measures with. Its first row holds what
     was found there, and a campaign goes on with that alone."""
 
-    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")]
-    corpus: Annotated[
-        str, Field(description="stdlib, a file, a folder, hf:NAME, or a prepared corpus.")
-    ]
-    tokenizer: Annotated[str, Field(description="bytes, bpe:VOCAB or file:PATH.")]
+    menu: str = Field(description="A shipped menu's name or a TOML file.")
+    corpus: str = Field(description="stdlib, a file, a folder, hf:NAME, or a prepared corpus.")
+    tokenizer: str = Field(description="bytes, bpe:VOCAB or file:PATH.")
     heldout_bytes: PositiveInt
 
 
 class Ruler(Frozen):
     """What else a campaign may never change: its first row holds each under the same name."""
 
-    budget: Annotated[
-        Budget,
-        BeforeValidator(_budget),
-        PlainSerializer(str),
-        Field(description="'60 steps', '2e6 tokens' or '30 seconds'."),
-    ]
+    budget: Annotated[Budget, BeforeValidator(_budget), PlainSerializer(str)] = Field(
+        description="'60 steps', '2e6 tokens' or '30 seconds'."
+    )
     horizon_steps: Annotated[
         PositiveInt | None,
         BeforeValidator(_horizon),
         PlainSerializer(lambda steps: "budget" if steps is None else steps),
-        Field(description="Steps the schedule is meant for, or 'budget'."),
         AsOption("--horizon", read=_horizon),
-    ]
+    ] = Field(description="Steps the schedule is meant for, or 'budget'.")
     """None: the budget itself."""
-    backend: Annotated[BackendName, Field(description="Where models come from.")] = "torch"
-    device: Annotated[
-        str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
-    ] = "cpu"
-    compile: Annotated[
-        bool, Field(strict=True, description="Train torch's blocks compiled. Default: no.")
-    ] = False
+    backend: BackendName = Field("torch", description="Where models come from.")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
+    compile: bool = Field(
+        False, strict=True, description="Train torch's blocks compiled. Default: no."
+    )
     """Other sums in the last digits, so one campaign does it always or never."""
-    reference: Annotated[
-        ReferenceMode, Field(description="What proposals edit."), AsOption(before="backend")
-    ] = "incumbent"
-    seed: Annotated[
-        int,
-        Field(ge=0, le=10**9, description="Root of every random choice."),
-        AsOption(bounds=(0, None), before="threads"),
-    ] = 0
+    reference: Annotated[ReferenceMode, AsOption(before="backend")] = Field(
+        "incumbent", description="What proposals edit."
+    )
+    seed: Annotated[int, AsOption(bounds=(0, None), before="threads")] = Field(
+        0, ge=0, le=10**9, description="Root of every random choice."
+    )
 
 
 class _Search(Frozen):
     """What is known before anything is proposed, and who proposes how much."""
 
-    baseline_seeds: Annotated[
-        int,
-        Field(ge=2, le=1000, description="The noise is measured on them."),
-        AsOption(bounds=(2, None)),
-    ] = 5
+    baseline_seeds: Annotated[int, AsOption(bounds=(2, None))] = Field(
+        5, ge=2, le=1000, description="The noise is measured on them."
+    )
     """At least two: without a replicate nothing is known about the noise."""
-    proposer: Annotated[
-        ProposerKind, Field(description="Who proposes."), AsOption(before="reference")
-    ] = "hybrid"
-    max_changes: Annotated[
-        PositiveInt,
-        Field(description="Most knobs a proposal turns."),
-        AsOption(before="llm_share"),
-    ] = 3
+    proposer: Annotated[ProposerKind, AsOption(before="reference")] = Field(
+        "hybrid", description="Who proposes."
+    )
+    max_changes: Annotated[PositiveInt, AsOption(before="llm_share")] = Field(
+        3, description="Most knobs a proposal turns."
+    )
 
 
 class _Means(Frozen):
     """What a proposal of the language model, and a trial, may take."""
 
-    llm_share: Annotated[
-        float, Field(ge=0, le=1, description="Of iterations the model may override.")
-    ] = 0.3
-    llm_warmup: Annotated[
-        NonNegativeInt, Field(description="Iterations before the model's first.")
-    ] = 10
-    prompt_tokens: Annotated[int, Field(ge=1000, description="What a prompt may hold.")] = 6000
-    threads: Annotated[PositiveInt | None, Field(description="CPU threads of a trial.")] = None
-    trial_wall_s: Annotated[
-        float, Field(gt=0, description="A trial's time limit."), AsOption(bounds=(1, None))
-    ] = 1800
+    llm_share: float = Field(0.3, ge=0, le=1, description="Of iterations the model may override.")
+    llm_warmup: NonNegativeInt = Field(10, description="Iterations before the model's first.")
+    prompt_tokens: int = Field(6000, ge=1000, description="What a prompt may hold.")
+    threads: PositiveInt | None = Field(None, description="CPU threads of a trial.")
+    trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
+        1800, gt=0, description="A trial's time limit."
+    )
     trial_memory_gib: Annotated[
-        Annotated[float, Field(gt=0)] | None,
-        Field(description="A trial's memory limit."),
-        AsOption(bounds=(0.1, None)),
-    ] = None
-    prune: Annotated[bool, Field(description="Stop hopeless trials early.")] = True
+        Annotated[float, Field(gt=0)] | None, AsOption(bounds=(0.1, None))
+    ] = Field(None, description="A trial's memory limit.")
+    prune: bool = Field(True, description="Stop hopeless trials early.")
 
 
 class Policy(_Means, Rules, _Search):

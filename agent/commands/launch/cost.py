@@ -146,26 +146,22 @@ def cluster(
 class TimelineAsked(Frozen):
     """What is to be trained, and on what; the target says what is left out."""
 
-    target: Annotated[str, Field(description="A shipped target's name or a TOML file.")] = (
-        "llama-7b"
+    target: str = Field("llama-7b", description="A shipped target's name or a TOML file.")
+    tokens: float | None = Field(None, description="Default: the target's budget.")
+    params: float | None = Field(
+        None, description="Default: the target's; else its shape grown to this."
     )
-    tokens: Annotated[float | None, Field(description="Default: the target's budget.")] = None
-    params: Annotated[
-        float | None, Field(description="Default: the target's; else its shape grown to this.")
-    ] = None
-    tokens_per_s: Annotated[
-        float | None,
-        Field(description="Of one unit, measured on the target itself or on --measured-params."),
-    ] = None
-    measured_params: Annotated[
-        float | None,
-        Field(description="Parameters of the model --tokens-per-s was measured on."),
-    ] = None
-    units: Annotated[int, Field(description="Machines.")] = 1
-    efficiency: Annotated[
-        float, Field(description="Share of the units' added-up speed left when together.")
-    ] = 1.0
-    device_gib: Annotated[float, Field(description="Memory of one unit.")] = 128.0
+    tokens_per_s: float | None = Field(
+        None, description="Of one unit, measured on the target itself or on --measured-params."
+    )
+    measured_params: float | None = Field(
+        None, description="Parameters of the model --tokens-per-s was measured on."
+    )
+    units: int = Field(1, description="Machines.")
+    efficiency: float = Field(
+        1.0, description="Share of the units' added-up speed left when together."
+    )
+    device_gib: float = Field(128.0, description="Memory of one unit.")
 
 
 @app.command()

@@ -32,24 +32,18 @@ MAX_STEPS = 10**7
 class Asked(Frozen):
     """Which long runs a person wants."""
 
-    top: Annotated[PositiveInt, Field(description="Best configs to run.")] = 3
-    steps: Annotated[
-        int,
-        Field(ge=MIN_STEPS, le=MAX_STEPS, description="Of a run, and of its whole schedule."),
-    ] = 1000
-    seeds: Annotated[
-        PositiveInt, Field(description="Fresh seeds for each; two tell how noisy a run is.")
-    ] = 2
-    spread: Annotated[
-        NonNegativeInt,
-        Field(description="Configs spread over the whole ranking, to test the ranking."),
-    ] = 0
-    baseline: Annotated[bool, Field(description="Run the baseline beside them.")] = True
-    retry_failed: Annotated[
-        bool,
-        Field(description="Run again what ended for want of memory or time, or crashed."),
-        AsOption("--retry-failed"),
-    ] = False
+    top: PositiveInt = Field(3, description="Best configs to run.")
+    steps: int = Field(
+        1000, ge=MIN_STEPS, le=MAX_STEPS, description="Of a run, and of its whole schedule."
+    )
+    seeds: PositiveInt = Field(2, description="Fresh seeds for each; two tell how noisy a run is.")
+    spread: NonNegativeInt = Field(
+        0, description="Configs spread over the whole ranking, to test the ranking."
+    )
+    baseline: bool = Field(True, description="Run the baseline beside them.")
+    retry_failed: Annotated[bool, AsOption("--retry-failed")] = Field(
+        False, description="Run again what ended for want of memory or time, or crashed."
+    )
 
 
 @takes(Asked)

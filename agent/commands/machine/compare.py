@@ -40,35 +40,23 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 class Asked(Frozen):
     """What is to be compared, and where."""
 
-    backends: Annotated[
-        str,
-        Field(description=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first."),
-    ] = "torch,megatron"
-    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")] = "cpu-tiny"
-    steps: Annotated[PositiveInt, Field(description="Steps of each.")] = 100
-    warmup: Annotated[NonNegativeInt, Field(description="How many of them are not counted.")] = 10
-    batch: Annotated[
-        PositiveInt | None, Field(description="Sequences a step. Default: the menu's.")
-    ] = None
-    seq: Annotated[
-        PositiveInt | None, Field(description="Tokens a sequence. Default: the menu's.")
-    ] = None
-    precision: Annotated[
-        str | None, Field(description="fp32, bf16 or fp8. Default: the menu's.")
-    ] = None
-    corpus: Annotated[
-        str | None, Field(description="A prepared corpus. Default: random tokens.")
-    ] = None
-    seed: Annotated[NonNegativeInt, Field(description="Of weights and batches.")] = 0
-    compile: Annotated[
-        bool,
-        Field(description="Compile torch's blocks; the others stay as they are."),
-        AsOption("--compile"),
-    ] = False
-    device: Annotated[str, Field(description="cpu, cuda or cuda:N.")] = "cpu"
-    out: Annotated[
-        Path | None, Field(description="Folder to write in. Default: runs/compare-MENU.")
-    ] = None
+    backends: str = Field(
+        "torch,megatron",
+        description=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first.",
+    )
+    menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
+    steps: PositiveInt = Field(100, description="Steps of each.")
+    warmup: NonNegativeInt = Field(10, description="How many of them are not counted.")
+    batch: PositiveInt | None = Field(None, description="Sequences a step. Default: the menu's.")
+    seq: PositiveInt | None = Field(None, description="Tokens a sequence. Default: the menu's.")
+    precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")
+    corpus: str | None = Field(None, description="A prepared corpus. Default: random tokens.")
+    seed: NonNegativeInt = Field(0, description="Of weights and batches.")
+    compile: Annotated[bool, AsOption("--compile")] = Field(
+        False, description="Compile torch's blocks; the others stay as they are."
+    )
+    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    out: Path | None = Field(None, description="Folder to write in. Default: runs/compare-MENU.")
 
 
 @takes(Asked)

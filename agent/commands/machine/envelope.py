@@ -51,30 +51,21 @@ PRECISIONS = ("fp32", "bf16", "fp8")
 class Asked(Frozen):
     """What is to be swept, and where."""
 
-    menu: Annotated[str, Field(description="A shipped menu's name or a TOML file.")] = "cpu-tiny"
-    batch: Annotated[
-        str | None, Field(description="Sequences a step: 2,4,8,16. Default: the menu's.")
-    ] = None
-    seq: Annotated[
-        str | None, Field(description="Tokens a sequence: 1024,2048. Default: the menu's.")
-    ] = None
-    precision: Annotated[str | None, Field(description="fp32, bf16, fp8. Default: the menu's.")] = (
-        None
+    menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
+    batch: str | None = Field(None, description="Sequences a step: 2,4,8,16. Default: the menu's.")
+    seq: str | None = Field(None, description="Tokens a sequence: 1024,2048. Default: the menu's.")
+    precision: str | None = Field(None, description="fp32, bf16, fp8. Default: the menu's.")
+    steps: PositiveInt = Field(30, description="Steps of a point.")
+    warmup: NonNegativeInt = Field(5, description="How many of them are not counted.")
+    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    backend: str = Field("torch", description="What trains.")
+    compile: Annotated[bool, AsOption("--compile")] = Field(
+        False, description="Compile torch's blocks, as the campaign will."
     )
-    steps: Annotated[PositiveInt, Field(description="Steps of a point.")] = 30
-    warmup: Annotated[NonNegativeInt, Field(description="How many of them are not counted.")] = 5
-    device: Annotated[str, Field(description="cpu, cuda or cuda:N.")] = "cpu"
-    backend: Annotated[str, Field(description="What trains.")] = "torch"
-    compile: Annotated[
-        bool,
-        Field(description="Compile torch's blocks, as the campaign will."),
-        AsOption("--compile"),
-    ] = False
-    out: Annotated[
-        Path | None,
-        Field(description="Folder to write and resume in. Default: runs/envelope-MENU."),
-    ] = None
-    to_the_wall: Annotated[bool, Field(description=TO_THE_WALL), AsOption("--to-the-wall")] = False
+    out: Path | None = Field(
+        None, description="Folder to write and resume in. Default: runs/envelope-MENU."
+    )
+    to_the_wall: Annotated[bool, AsOption("--to-the-wall")] = Field(False, description=TO_THE_WALL)
 
 
 @takes(Asked)
