@@ -114,6 +114,8 @@ class _Asked:
         option = self.option(self._as.flag or flag, self._field.description or "")
         left_out = partly or not self._is_plain
         default = None if left_out else self._field.get_default(call_default_factory=True)
+        if self._field.is_required() and not partly:
+            default = inspect.Parameter.empty
         plain = self._type if self._is_plain else str
         kind = plain if default is not None else plain | None
         return inspect.Parameter(

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.options import takes
 from agent.settings.rates import read_rates
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import UTILISATION, find_gpu
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
@@ -22,33 +26,40 @@ from funnel.target.architecture import load_target
 from funnel.target.sizes import size_text
 
 
+class Asked(Frozen):
+    """What is to be launched, and where."""
+
+    target: str = Field(description="A shipped target's name or a TOML file.")
+    nodes: int = Field(1, ge=1, le=4096, description="Rented machines.")
+    gpus: int = Field(8, ge=1, le=64, description="GPUs of a machine.")
+    gpu: str = Field("h100", description="h100, h200 or b200.")
+    mfu: float = Field(
+        UTILISATION,
+        ge=0.01,
+        le=1.0,
+        description="Share of the GPUs' peak that training should get.",
+    )
+    lr_rule: Literal["mup", "sqrt_width"] = Field(
+        "mup", description="How the learning rate is carried."
+    )
+    global_batch: PositiveInt | None = Field(
+        None, description="Sequences a step. Default: as many tokens as the proxy's."
+    )
+    hourly_usd: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="One GPU for an hour. Default: H100_HOURLY_USD, H200_HOURLY_USD."
+    )
+    bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = Field(
+        None, description="Of the cloud's tokenizer, mean, where it is known."
+    )
+    out: Path = Field(Path("handoff"), description="Where the plan goes.")
+
+
+@takes(Asked)
 def handoff(
-    target: Annotated[str, typer.Option(help="A shipped target's name or a TOML file.")],
-    nodes: Annotated[int, typer.Option(min=1, max=4096, help="Rented machines.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, max=64, help="GPUs of a machine.")] = 8,
-    gpu: Annotated[str, typer.Option(help="h100, h200 or b200.")] = "h100",
-    campaign: CampaignOption = None,
-    menu: MenuOption = None,
-    mfu: Annotated[
-        float,
-        typer.Option(min=0.01, max=1.0, help="Share of the GPUs' peak that training should get."),
-    ] = UTILISATION,
-    lr_rule: Annotated[
-        Literal["mup", "sqrt_width"], typer.Option(help="How the learning rate is carried.")
-    ] = "mup",
-    global_batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Sequences a step. Default: as many tokens as the proxy's."),
-    ] = None,
-    hourly_usd: Annotated[
-        float | None,
-        typer.Option(min=0, help="One GPU for an hour. Default: H100_HOURLY_USD, H200_HOURLY_USD."),
-    ] = None,
-    bytes_per_token: Annotated[
-        float | None,
-        typer.Option(min=0.1, max=100, help="Of the cloud's tokenizer, mean, where it is known."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("handoff"),
+    *,
+    asked: Asked,
+    campaign: Annotated[CampaignOption, AsOption(before="mfu")] = None,
+    menu: Annotated[MenuOption, AsOption(before="mfu")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Write the launch plan of a campaign's finalists: recipe, scripts, layout, money, forecast.
@@ -57,22 +68,19 @@ def handoff(
     others are there to fall back on. A plan that is already in its place is replaced, unless
     somebody changed it.
     """
+    out = asked.out
     refuse_foreign(out)
-    architecture = load_target(target)
-    cluster = Cluster(nodes=nodes, gpus=gpus, gpu=find_gpu(gpu))
-    plan = make_handoff(
-        read_case(existing_campaign(campaign, menu)),
-        architecture,
-        cluster,
-        Wishes(
-            mfu=mfu,
-            lr_rule=lr_rule,
-            hourly_usd=hourly_usd,
-            batch=global_batch,
-            bytes_per_token=bytes_per_token,
-        ),
-        read_rates(),
+    architecture = load_target(asked.target)
+    cluster = Cluster(nodes=asked.nodes, gpus=asked.gpus, gpu=find_gpu(asked.gpu))
+    wishes = Wishes(
+        mfu=asked.mfu,
+        lr_rule=asked.lr_rule,
+        hourly_usd=asked.hourly_usd,
+        batch=asked.global_batch,
+        bytes_per_token=asked.bytes_per_token,
     )
+    case = read_case(existing_campaign(campaign, menu))
+    plan = make_handoff(case, architecture, cluster, wishes, read_rates())
     files = handoff_files(plan, out)
     write_bundle(out, files)
     if as_json:

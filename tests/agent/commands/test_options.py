@@ -84,6 +84,22 @@ def test_what_it_cannot_be_is_a_usage_error(word: str, said: str) -> None:
     assert said in " ".join(output.replace("│", " ").split())
 
 
+class Needy(Frozen):
+    name: str = Field(description="Whose.")
+
+
+@takes(Needy)
+def needy(*, asked: Needy) -> None:
+    print(asked.name)
+
+
+def test_what_has_no_default_must_be_given() -> None:
+    assert run(needy, "--name=mine") == (0, "mine\n")
+    code, output = run(needy)
+    assert code == 2
+    assert "Missing option '--name'" in output
+
+
 def test_help_is_in_the_order_of_the_fields_but_where_they_say_otherwise() -> None:
     code, output = run(whole, "--help")
     assert code == 0
