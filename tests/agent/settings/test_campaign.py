@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent.judge import Rules
 from agent.menu.files import load_menu
+from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.settings.campaign import CampaignSettings, Policy, Ruler, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from tests.support.rows import campaign_row
+from trainer.corpus import Corpus
 from trajectory.rows import CampaignRow
 
 TOML = """\
@@ -140,3 +143,20 @@ def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
     settings = new_settings(load_menu("cpu-tiny"), "cpu-tiny", OTHERS)
     assert settings.rules() == Rules(z_keep=0.5, z_drop=0.5, first_drop=0.5, max_runs=5)
     assert type(settings.rules()) is Rules
+
+
+@pytest.mark.parametrize("name", Ruler.model_fields)
+def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
+    name: str, tmp_path: Path
+) -> None:
+    menu = load_menu("cpu-tiny")
+    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
+    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+    begun = new_settings(menu, "cpu-tiny", {})
+    with Campaign(tmp_path / "c", begun, menu, corpus, sandbox="none") as campaign:
+        for held in Ruler.model_fields:
+            assert getattr(campaign.row, held) == getattr(begun, held)
+    other = new_settings(menu, "cpu-tiny", {name: OTHERS[name]})
+    said = rf"begun otherwise: {name} is .* there and .* here; put campaign.toml back"
+    with pytest.raises(CampaignError, match=said):
+        Campaign(tmp_path / "c", other, menu, corpus, sandbox="none")
