@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -95,7 +94,7 @@ def test_every_rule_is_in_the_row_under_its_own_name() -> None:
     for rules in (Rules(), other):
         decision = Decision(action="keep", rules=rules)
         written = json.loads(decision.model_dump_json())
-        assert {rule: written.pop(rule) for rule in asdict(rules)} == asdict(rules)
+        assert {rule: written.pop(rule) for rule in rules.model_dump()} == rules.model_dump()
         assert "rules" not in written
         assert Decision.model_validate_json(decision.model_dump_json()) == decision
 
