@@ -39,7 +39,7 @@ from trajectory.rows import (
 )
 
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
-DOMAINS = (
+KNOBS = (
     ReportedKnob("lr", RealRange(low=1e-4, high=1e-2, scale="log"), 1e-3),
     ReportedKnob("beta2", RealRange(low=0.8, high=0.999), 0.95),
     ReportedKnob("n_layer", WholeRange(low=2, high=6), 4),
@@ -79,7 +79,7 @@ def findings(
     """What a report finds in these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
-    return read_campaign(folder / "trajectory.jsonl", DOMAINS, read, usd_per_kwh)
+    return read_campaign(folder / "trajectory.jsonl", KNOBS, read, usd_per_kwh)
 
 
 def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:

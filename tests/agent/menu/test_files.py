@@ -339,7 +339,7 @@ def with_knob(name: str, body: str) -> str:
     [
         ("n_layer", "", ["knob n_layer", "type", "required"]),
         ("n_layer", 'type = "int"\nlow = 2\nhigh = 6', ["knob n_layer", "default", "required"]),
-        ("n_layer", 'type = "integer"\ndefault = 1', ["type", "'int', 'float' or 'choice'"]),
+        ("n_layer", 'type = "integer"\ndefault = 1', ["type: ", "'int', 'float'", "'integer'"]),
         ("n_layer", 'type = "int"\nlow = 2\ndefault = 4', ["no high", "add high"]),
         ("n_layer", 'type = "int"\nhigh = 2\ndefault = 4', ["no low", "add low"]),
         ("n_layer", 'type = "int"\nlow = 6\nhigh = 2\ndefault = 4', ["low 6", "high 2", "raise"]),

@@ -445,7 +445,7 @@ VALID = st.lists(
     st.sampled_from(list(MENU.knobs.values())), min_size=1, max_size=3, unique_by=lambda k: k.name
 ).flatmap(
     lambda knobs: st.randoms(use_true_random=False).map(
-        lambda rng: {"changes": {k.name: k.draw(rng) for k in knobs}, "reason": "drawn"}
+        lambda rng: {"changes": {k.name: k.domain.draw(rng) for k in knobs}, "reason": "drawn"}
     )
 )
 FRAMES = ["<think>", "</think>", "```json\n", "\n```", "{", "}", "[", '"', ":", ",", " ", "\n"]

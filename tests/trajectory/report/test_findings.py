@@ -12,7 +12,7 @@ import pytest
 
 from autoresearch.errors import JournalError
 from tests.support.configs import config
-from tests.support.reports import DOMAINS, findings, simulated, stress_rows, with_menu
+from tests.support.reports import KNOBS, findings, simulated, stress_rows, with_menu
 from tests.support.rows import (
     at,
     baseline_row,
@@ -161,12 +161,12 @@ def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: lis
     found = findings(tmp_path, rows)
     evidence = Evidence(rows)
     lr = found.effects[0]
-    domain = DOMAINS[0]
+    domain = KNOBS[0].domain
     for place, value in enumerate(lr.values):
         means = [
             entry.mean
             for entry in evidence.configs.values()
-            if entry.n and domain.index(entry.config.lr) == place
+            if entry.n and domain.place(entry.config.lr) == place
         ]
         assert value.score is not None
         assert value.score.n == len(means)
@@ -194,7 +194,7 @@ def planted(n: int, effect: float, seed: int = 0) -> list[Sample]:
 
 
 def test_the_knob_that_decides_stands_out_from_chance() -> None:
-    found = importances(planted(200, effect=2.0), DOMAINS)
+    found = importances(planted(200, effect=2.0), KNOBS)
     assert found.n == 200
     assert found.knobs[0].name == "lr"
     assert found.knobs[0].stands_out
@@ -202,7 +202,7 @@ def test_the_knob_that_decides_stands_out_from_chance() -> None:
 
 
 def test_where_nothing_matters_hardly_a_knob_stands_out() -> None:
-    found = [importances(planted(60, effect=0.0, seed=seed), DOMAINS) for seed in range(6)]
+    found = [importances(planted(60, effect=0.0, seed=seed), KNOBS) for seed in range(6)]
     standing_out = sum(knob.stands_out for one in found for knob in one.knobs)
     assert standing_out <= 5, "of 30, chance lets 1.5 pass on average"
     greatest = [one.knobs[0].share for one in found]
@@ -210,13 +210,13 @@ def test_where_nothing_matters_hardly_a_knob_stands_out() -> None:
 
 
 def test_importance_is_the_same_twice_and_not_given_for_few_configs() -> None:
-    assert importances(planted(40, 1.0), DOMAINS) == importances(planted(40, 1.0), DOMAINS)
-    few = importances(planted(19, 1.0), DOMAINS)
+    assert importances(planted(40, 1.0), KNOBS) == importances(planted(40, 1.0), KNOBS)
+    few = importances(planted(19, 1.0), KNOBS)
     assert (few.knobs, few.n) == ((), 19)
 
 
 def test_one_knob_has_nobody_to_share_importance_with() -> None:
-    assert importances(planted(40, 1.0), DOMAINS[:1]).knobs == ()
+    assert importances(planted(40, 1.0), KNOBS[:1]).knobs == ()
 
 
 def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumbent(
