@@ -21,10 +21,10 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trajectory.report.curves import CurveReader
 from trajectory.report.findings import Findings
-from trajectory.report.own import read_campaign
-from trajectory.report.samples import ReportedKnob
+from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.own_campaign import read_campaign
+from trajectory.report.reading.samples import ReportedKnob
 from trajectory.rows import (
     Attempt,
     CampaignRow,

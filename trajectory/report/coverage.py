@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trajectory.report.samples import ReportedKnob, Sample
+from trajectory.report.reading.samples import ReportedKnob, Sample
+from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import Estimate, of_mean
-from trajectory.report.turns import Turn
-from trajectory.report.wording import cell_text
+from trajectory.report.words.wording import cell_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoresearch.values import Scalar
-from trajectory.report.samples import ReportedKnob, Sample
+from trajectory.report.reading.samples import ReportedKnob, Sample
 from trajectory.report.statistics import Estimate, of_mean
-from trajectory.report.wording import cell_text
+from trajectory.report.words.wording import cell_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
 from trajectory.report.coverage import Coverage
-from trajectory.report.curves import LearningCurve
-from trajectory.report.details import Chunk
 from trajectory.report.effects import KnobEffect
 from trajectory.report.importance import Importances
 from trajectory.report.longruns import LongRunFindings
 from trajectory.report.progress import Progress
 from trajectory.report.proposers import ProposerFigures
+from trajectory.report.reading.curves import LearningCurve
+from trajectory.report.reading.turns import Turn
 from trajectory.report.spending import Spending
 from trajectory.report.statistics import RunNoise
-from trajectory.report.turns import Turn
+from trajectory.report.words.details import Chunk
 
 MOST_KEPT = 30
 """Kept iterations in the list of them, the latest; the table has all."""

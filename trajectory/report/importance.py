@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trajectory.report.samples import ReportedKnob, Sample
+from trajectory.report.reading.samples import ReportedKnob, Sample
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

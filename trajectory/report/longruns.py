@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trajectory.longruns import LongNoise, LongRuns, RankingTest, gather, ranking_test, standing
-from trajectory.report.curves import CurveReader, LearningCurve, merged
-from trajectory.report.digest import Digest
 from trajectory.report.progress import Standings
+from trajectory.report.reading.curves import CurveReader, LearningCurve, merged
+from trajectory.report.reading.ledger import Ledger
 from trajectory.rows import Finalist, StressVerdict
 
 
@@ -53,19 +53,19 @@ class LongRunFindings:
     """What the test was computed from."""
 
 
-def long_runs(digest: Digest, standings: Standings, read: CurveReader) -> LongRunFindings:
+def long_runs(ledger: Ledger, standings: Standings, read: CurveReader) -> LongRunFindings:
     """Of every config that had any."""
-    newest_first = digest.stress[::-1]
+    newest_first = ledger.stress[::-1]
     found: list[LongRun] = []
     for steps in sorted({row.steps for row in newest_first}, reverse=True):
         group = gather(newest_first, steps)
         noise = LongNoise.of(group.values())
-        baseline = group.get(digest.evidence.baseline_hash or "")
+        baseline = group.get(ledger.evidence.baseline_hash or "")
         runs = (_long_run(own, standing(own, noise, baseline), read) for own in group.values())
         found += sorted(runs, key=lambda run: run.rank)
-    ended = digest.finalists[::-1]
+    ended = ledger.finalists[::-1]
     spread = next((row.spread for row in ended if row.spread), ())
-    known = [name for name in spread if name in digest.evidence.configs]
+    known = [name for name in spread if name in ledger.evidence.configs]
     test = ranking_test(standings.of_configs(known), newest_first, ended)
     steps = test.steps if test else 0
     pairs = _pairs(gather(newest_first, steps), known, standings)

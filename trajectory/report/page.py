@@ -20,14 +20,14 @@ from markupsafe import Markup
 
 from autoresearch.words import counted, duration_text
 from trajectory.longruns import STANDING
-from trajectory.report import wording
 from trajectory.report.drawing import svg
 from trajectory.report.drawing.svg import Drawing
 from trajectory.report.figures.progress import MAX_LINKED
 from trajectory.report.findings import MOST_KEPT, Findings
 from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
-from trajectory.report.table import changed_text, columns
-from trajectory.report.text import cut, label, shown
+from trajectory.report.words import wording
+from trajectory.report.words.table import changed_text, columns
+from trajectory.report.words.text import cut, label, shown
 
 TEMPLATES = Path(__file__).with_name("templates")
 

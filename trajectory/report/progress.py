@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked
-from trajectory.report.digest import Digest
+from trajectory.report.reading.ledger import Ledger
+from trajectory.report.reading.turns import Outcome, Turn
 from trajectory.report.statistics import Estimate, RunNoise, of_runs
-from trajectory.report.turns import Outcome, Turn
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population
 
@@ -84,14 +84,14 @@ class Standings:
         )
 
 
-def progress(digest: Digest, standings: Standings) -> Progress:
+def progress(ledger: Ledger, standings: Standings) -> Progress:
     """Of all iterations so far."""
     noise, population = standings.noise, standings.population
-    entry = digest.evidence.configs.get(digest.evidence.baseline_hash or "")
+    entry = ledger.evidence.configs.get(ledger.evidence.baseline_hash or "")
     baseline = entry if entry is not None and entry.n else None
     return Progress(
-        points=tuple(point(turn, noise) for turn in digest.turns),
-        steps=tuple(_steps(digest, standings)),
+        points=tuple(point(turn, noise) for turn in ledger.turns),
+        steps=tuple(_steps(ledger, standings)),
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=ranking.baseline_run(baseline, noise, population) if baseline else None,
     )
@@ -112,13 +112,13 @@ def point(turn: Turn, noise: RunNoise | None) -> Point:
     return Point(turn.iter, turn.outcome, score)
 
 
-def _steps(digest: Digest, standings: Standings) -> Iterable[Step]:
-    reigns = digest.reigns
+def _steps(ledger: Ledger, standings: Standings) -> Iterable[Step]:
+    reigns = ledger.reigns
     ranked = {
         entry.config_hash: entry
         for entry in standings.of_configs({reign.config_hash for reign in reigns})
     }
-    last = digest.turns[-1].iter if digest.turns else 0
+    last = ledger.turns[-1].iter if ledger.turns else 0
     for place, reign in enumerate(reigns):
         end = reigns[place + 1].iter if place + 1 < len(reigns) else last
         if reign.config_hash in ranked:

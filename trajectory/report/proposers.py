@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajectory.report.digest import Digest
+from trajectory.report.reading.ledger import Ledger
 from trajectory.report.statistics import Estimate, of_share
-from trajectory.report.text import label
+from trajectory.report.words.text import label
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class ProposerFigures:
     completion_tokens: int
 
 
-def proposers(digest: Digest) -> tuple[ProposerFigures, ...]:
+def proposers(ledger: Ledger) -> tuple[ProposerFigures, ...]:
     """Of every kind, the busiest first."""
     found = []
-    for kind, work in digest.workloads.items():
-        turns = [turn for turn in digest.turns if turn.kind == kind]
+    for kind, work in ledger.workloads.items():
+        turns = [turn for turn in ledger.turns if turn.kind == kind]
         kept = sum(turn.outcome == "keep" for turn in turns)
-        share, hit_rate = of_share(len(turns), len(digest.turns)), of_share(kept, len(turns))
+        share, hit_rate = of_share(len(turns), len(ledger.turns)), of_share(kept, len(turns))
         if share is None or hit_rate is None:
             continue
         found.append(

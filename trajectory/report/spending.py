@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trajectory.report.digest import Digest
-from trajectory.report.turns import Spent, Turn
+from trajectory.report.reading.ledger import Ledger
+from trajectory.report.reading.turns import Spent, Turn
 
 MAX_BARS = 120
 """More iterations than this are averaged in groups of equal size."""
@@ -44,29 +44,29 @@ class Spending:
     bars: tuple[Bar, ...]
 
 
-def spending(digest: Digest, usd_per_kwh: float) -> Spending:
+def spending(ledger: Ledger, usd_per_kwh: float) -> Spending:
     """Of the campaign so far.
 
     :param usd_per_kwh: what a kilowatt-hour costs.
     """
     total = Spent()
-    total.add(digest.calibration)
-    for turn in digest.turns:
+    total.add(ledger.calibration)
+    for turn in ledger.turns:
         total.add(turn.spent)
-    metered = [digest.calibration_wh, *(turn.energy_wh for turn in digest.turns)]
-    metered += [row.energy_wh for row in digest.stress]
+    metered = [ledger.calibration_wh, *(turn.energy_wh for turn in ledger.turns)]
+    metered += [row.energy_wh for row in ledger.stress]
     energy_wh = _sum(metered)
     return Spending(
         total=total,
-        long_runs_s=sum(row.trial.wall_s for row in digest.stress),
-        elapsed_s=_seconds(digest.campaign.created_at, digest.last_at),
+        long_runs_s=sum(row.trial.wall_s for row in ledger.stress),
+        elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
         energy_wh=energy_wh,
         unmetered=sum(
-            turn.energy_wh is None and turn.outcome != "refused" for turn in digest.turns
+            turn.energy_wh is None and turn.outcome != "refused" for turn in ledger.turns
         ),
         cost_usd=None if energy_wh is None else energy_wh / 1000 * usd_per_kwh,
         usd_per_kwh=usd_per_kwh,
-        bars=tuple(_bars(digest.turns)),
+        bars=tuple(_bars(ledger.turns)),
     )
 
 

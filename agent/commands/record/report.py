@@ -28,10 +28,10 @@ from autoresearch.garbage import collector_at_rest
 from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.findings import Findings
-from trajectory.report.foreign import read_foreign_campaign
-from trajectory.report.own import read_campaign
+from trajectory.report.reading.foreign_campaign import read_foreign_campaign
+from trajectory.report.reading.own_campaign import read_campaign
+from trajectory.report.reading.samples import ReportedKnob
 from trajectory.report.report import Report, write_report
-from trajectory.report.samples import ReportedKnob
 
 
 def report(

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from tests.support.reports import findings, simulated
 from trajectory.report.coverage import Coverage, KnobCoverage, Stops
-from trajectory.report.curves import LearningCurve
 from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
@@ -25,6 +24,7 @@ from trajectory.report.drawing.canvas import (
 from trajectory.report.effects import KnobEffect, ValueEffect
 from trajectory.report.figures import coverage, curves, knobs, progress
 from trajectory.report.progress import Point, Progress
+from trajectory.report.reading.curves import LearningCurve
 from trajectory.report.statistics import Estimate
 
 

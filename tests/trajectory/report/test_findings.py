@@ -26,10 +26,10 @@ from tests.support.rows import (
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, top
-from trajectory.report.curves import MAX_POINTS, merged
-from trajectory.report.digest import read_digest
 from trajectory.report.importance import importances
-from trajectory.report.samples import Sample
+from trajectory.report.reading.curves import MAX_POINTS, merged
+from trajectory.report.reading.ledger import read_ledger
+from trajectory.report.reading.samples import Sample
 from trajectory.rows import Decision, EventRow, IterationRow, ProposerRecord, Row, Verdict
 from trajectory.statistics.student import student_t
 
@@ -375,4 +375,4 @@ def test_an_empty_journal_is_refused_by_name(tmp_path: Path) -> None:
     journal = tmp_path / "trajectory.jsonl"
     write_journal(journal, iter(()))
     with pytest.raises(JournalError, match=r"trajectory\.jsonl holds no row yet"):
-        read_digest(journal)
+        read_ledger(journal)

@@ -11,9 +11,9 @@ import pytest
 from tests.support.reports import HOSTILE
 from trajectory.formats.imported import import_campaign, read_imported
 from trajectory.report.findings import Findings
-from trajectory.report.foreign import read_foreign_campaign
+from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import write_report
-from trajectory.report.table import changed_text
+from trajectory.report.words.table import changed_text
 
 BASE = {"lr": 3e-4, "n_layer": 24, "precision": "fp8"}
 

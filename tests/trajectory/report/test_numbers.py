@@ -7,8 +7,8 @@ import pytest
 from autoresearch.domains.ranges import RealRange, WholeRange
 from trajectory.ranking import Noise
 from trajectory.report.statistics import of_mean, of_runs, of_share
-from trajectory.report.text import label, shown
-from trajectory.report.wording import cell_text, number, rate, signed, value_text
+from trajectory.report.words.text import label, shown
+from trajectory.report.words.wording import cell_text, number, rate, signed, value_text
 
 
 @pytest.mark.parametrize(

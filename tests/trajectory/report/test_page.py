@@ -29,7 +29,7 @@ from trainer.spec import CurvePoint
 from trajectory.report.figures.progress import MAX_LINKED
 from trajectory.report.findings import Findings
 from trajectory.report.report import write_report
-from trajectory.report.text import shown
+from trajectory.report.words.text import shown
 from trajectory.rows import Row
 
 SVG = "{http://www.w3.org/2000/svg}"

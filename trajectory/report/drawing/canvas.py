@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trajectory.report.turns import Outcome
+from trajectory.report.reading.turns import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from trajectory.report.drawing.canvas import (
     bare,
     sheet,
 )
-from trajectory.report.text import cut
+from trajectory.report.words.text import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from trajectory.report.curves import LearningCurve
 from trajectory.report.drawing.canvas import BASE, FAILED, SERIES, Ink, Picture, sheet
+from trajectory.report.reading.curves import LearningCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from trajectory.report.drawing.canvas import (
 )
 from trajectory.report.effects import KnobEffect, ValueEffect
 from trajectory.report.importance import METHOD, Importances
-from trajectory.report.text import cut
+from trajectory.report.words.text import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trajectory.report.drawing.canvas import BASE, INK, MUTED, OUTCOME_INK, Picture, sheet
 from trajectory.report.progress import Point, Progress
-from trajectory.report.turns import Outcome
+from trajectory.report.reading.turns import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

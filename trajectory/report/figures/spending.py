@@ -17,8 +17,8 @@ from trajectory.report.drawing.canvas import (
     bare,
     sheet,
 )
+from trajectory.report.reading.turns import PARTS
 from trajectory.report.spending import Spending
-from trajectory.report.turns import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

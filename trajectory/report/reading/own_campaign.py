@@ -10,15 +10,15 @@ from autoresearch.values import Scalar
 from trainer.spec import Config, FailureStatus
 from trajectory.ranking import Ranked
 from trajectory.report.coverage import Stops, coverage
-from trajectory.report.curves import CurveReader, LearningCurve, curve_of
-from trajectory.report.digest import Digest, read_digest
 from trajectory.report.effects import effects
 from trajectory.report.findings import MOST_KEPT, About, Best, Findings
 from trajectory.report.importance import importances
 from trajectory.report.longruns import long_runs
 from trajectory.report.progress import Standings, progress
 from trajectory.report.proposers import proposers
-from trajectory.report.samples import ReportedKnob, knob_values, samples
+from trajectory.report.reading.curves import CurveReader, LearningCurve, curve_of
+from trajectory.report.reading.ledger import Ledger, read_ledger
+from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
 from trajectory.report.spending import spending
 from trajectory.rows import CampaignRow, RailName
 
@@ -38,40 +38,40 @@ def read_campaign(
     :param usd_per_kwh: what a kilowatt-hour costs.
     :raises JournalError: where the journal is damaged or empty.
     """
-    digest = read_digest(journal)
-    evidence = digest.evidence
+    ledger = read_ledger(journal)
+    evidence = ledger.evidence
     standings = Standings.of(evidence)
     best = standings.best(BEST)
     points = samples(evidence.configs.values(), knobs)
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     return Findings(
-        about=_about(digest, journal.absolute().parent.name),
-        turns=tuple(digest.turns),
+        about=_about(ledger, journal.absolute().parent.name),
+        turns=tuple(ledger.turns),
         noise=standings.noise,
-        best=tuple(_best(entry, digest) for entry in best),
-        progress=progress(digest, standings),
+        best=tuple(_best(entry, ledger) for entry in best),
+        progress=progress(ledger, standings),
         effects=effects(points, knobs, knob_values(incumbent.config, knobs) if incumbent else {}),
         importances=importances(points, knobs),
-        coverage=coverage(digest.turns, points, knobs, _stops(digest)),
-        details=digest.details.chunks,
-        believed=_believed(digest, standings),
-        proposers=proposers(digest),
-        spending=spending(digest, usd_per_kwh),
-        curves=tuple(_curves(best, digest, read)),
+        coverage=coverage(ledger.turns, points, knobs, _stops(ledger)),
+        details=ledger.details.chunks,
+        believed=_believed(ledger, standings),
+        proposers=proposers(ledger),
+        spending=spending(ledger, usd_per_kwh),
+        curves=tuple(_curves(best, ledger, read)),
         baseline_curve=curve_of(baseline, read) if baseline else None,
-        long_runs=long_runs(digest, standings, read),
+        long_runs=long_runs(ledger, standings, read),
     )
 
 
-def _believed(digest: Digest, standings: Standings) -> dict[str, float]:
-    kept = [t.config_hash for t in digest.turns if t.outcome == "keep" and t.config_hash]
+def _believed(ledger: Ledger, standings: Standings) -> dict[str, float]:
+    kept = [t.config_hash for t in ledger.turns if t.outcome == "keep" and t.config_hash]
     ranked = standings.of_configs(set(kept[-MOST_KEPT:]))
     return {entry.config_hash: entry.posterior_bpb for entry in ranked}
 
 
-def _about(digest: Digest, name: str) -> About:
-    row = digest.campaign
+def _about(ledger: Ledger, name: str) -> About:
+    row = ledger.campaign
     return About(
         title=name or row.menu_name,
         campaign_id=row.id,
@@ -79,8 +79,8 @@ def _about(digest: Digest, name: str) -> About:
         source="trajectory.jsonl and the trials' curves",
         measure="val_bpb",
         facts=_facts(row),
-        pauses=digest.pauses,
-        interruptions=digest.interruptions,
+        pauses=ledger.pauses,
+        interruptions=ledger.interruptions,
     )
 
 
@@ -118,11 +118,11 @@ def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _best(entry: Ranked, digest: Digest) -> Best:
+def _best(entry: Ranked, ledger: Ledger) -> Best:
     return Best(
         iter=entry.iter,
         name="",
-        is_baseline=entry.config_hash == digest.evidence.baseline_hash,
+        is_baseline=entry.config_hash == ledger.evidence.baseline_hash,
         n=entry.n,
         posterior=entry.posterior_bpb,
         lo=entry.lo_bpb,
@@ -133,7 +133,7 @@ def _best(entry: Ranked, digest: Digest) -> Best:
         delta_hi=entry.delta_hi,
         beats_baseline=entry.beats_baseline,
         train_s=entry.train_s,
-        difference=_difference(entry.config, digest.baseline),
+        difference=_difference(entry.config, ledger.baseline),
     )
 
 
@@ -144,21 +144,21 @@ def _difference(config: Config, baseline: Config | None) -> dict[str, tuple[Scal
 
 
 def _curves(
-    best: Sequence[Ranked], digest: Digest, read: CurveReader
+    best: Sequence[Ranked], ledger: Ledger, read: CurveReader
 ) -> list[tuple[str, LearningCurve]]:
-    others = [entry for entry in best if entry.config_hash != digest.evidence.baseline_hash]
+    others = [entry for entry in best if entry.config_hash != ledger.evidence.baseline_hash]
     named = (
-        (f"iteration {entry.iter}", curve_of(digest.evidence.configs[entry.config_hash], read))
+        (f"iteration {entry.iter}", curve_of(ledger.evidence.configs[entry.config_hash], read))
         for entry in others[:CURVES]
     )
     return [(name, curve) for name, curve in named if curve is not None]
 
 
-def _stops(digest: Digest) -> Stops:
-    refusals, failures = digest.evidence.refusals, digest.failures
+def _stops(ledger: Ledger) -> Stops:
+    refusals, failures = ledger.evidence.refusals, ledger.failures
     return Stops(
-        repeats=digest.repeats + refusals["novelty"],
+        repeats=ledger.repeats + refusals["novelty"],
         refusals={rail: refusals[rail] for rail in get_args(RailName)},
         failures={status: failures[status] for status in get_args(FailureStatus)},
-        trials=digest.trials,
+        trials=ledger.trials,
     )

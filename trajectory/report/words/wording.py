@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoresearch.domains.base import Bin
 from autoresearch.values import Scalar
 from trajectory.report.statistics import Estimate
-from trajectory.report.text import label
+from trajectory.report.words.text import label
 
 MINUS = "\u2212"
 

@@ -19,14 +19,14 @@ from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignRanked, Standings
 from trajectory.ranking import baseline_run
 from trajectory.report.coverage import Stops, coverage
-from trajectory.report.details import Change, DetailBook, Details, cell
 from trajectory.report.effects import effects
 from trajectory.report.findings import About, Best, Findings
 from trajectory.report.importance import importances
 from trajectory.report.progress import Progress, Step, baseline_estimate, point
-from trajectory.report.samples import ReportedKnob, Sample
-from trajectory.report.text import label, shown
-from trajectory.report.turns import Outcome, Spent, Turn
+from trajectory.report.reading.samples import ReportedKnob, Sample
+from trajectory.report.reading.turns import Outcome, Spent, Turn
+from trajectory.report.words.details import Change, DetailBook, Details, cell
+from trajectory.report.words.text import label, shown
 
 BEST = 10
 MAX_BITS = 64

@@ -1,7 +1,7 @@
 """One pass over a journal: what the report needs of each row, and nothing else of it.
 
 Ten thousand rows with their raw replies are tens of megabytes; of an iteration a few numbers are
-kept, and its texts are compressed as they go by (:mod:`trajectory.report.details`).
+kept, and its texts are compressed as they go by (:mod:`trajectory.report.words.details`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from autoresearch.values import Scalar
 from trainer.spec import Config, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
-from trajectory.report.details import DetailBook, details_of
-from trajectory.report.turns import Outcome, Spent, Turn
+from trajectory.report.reading.turns import Outcome, Spent, Turn
+from trajectory.report.words.details import DetailBook, details_of
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -51,8 +51,8 @@ class Workload:
     models: set[str] = field(default_factory=set)
 
 
-class Digest:
-    """A campaign's rows, taken in one at a time."""
+class Ledger:
+    """A campaign's rows, entered one at a time."""
 
     def __init__(self, campaign: CampaignRow) -> None:
         self.campaign = campaign
@@ -164,21 +164,21 @@ class Digest:
             work.completion_tokens += attempt.completion_tokens or 0
 
 
-def read_digest(journal: Path) -> Digest:
-    """The digest of a journal, which a running loop may be writing.
+def read_ledger(journal: Path) -> Ledger:
+    """The ledger of a journal, which a running loop may be writing.
 
     :raises JournalError: where it is damaged or has no row yet.
     """
-    digest: Digest | None = None
+    ledger: Ledger | None = None
     for row in read_rows(journal):
-        if digest is None:
+        if ledger is None:
             if not isinstance(row, CampaignRow):  # read_rows has made sure of it
                 break
-            digest = Digest(row)
-        digest.add(row)
-    if digest is None:
+            ledger = Ledger(row)
+        ledger.add(row)
+    if ledger is None:
         raise JournalError(f"{journal} holds no row yet; start it with: autoresearch loop")
-    return digest
+    return ledger
 
 
 def _outcome(row: IterationRow) -> Outcome:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import RunNoise, of_runs
-from trajectory.report.text import cut, label
-from trajectory.report.turns import Turn
-from trajectory.report.wording import value_text
+from trajectory.report.words.text import cut, label
+from trajectory.report.words.wording import value_text
 
 MOST_CHARACTERS = 160
 """Of the changes in a row; what it opens to has all of them."""

@@ -17,8 +17,8 @@ from typing import Any
 from autoresearch.values import Scalar
 from autoresearch.words import duration_text
 from trainer.spec import TrialOk
-from trajectory.report.text import shown
-from trajectory.report.wording import value_text
+from trajectory.report.words.text import shown
+from trajectory.report.words.wording import value_text
 from trajectory.rows import Attempt, IterationRow, ProposerRecord, TrialRecord
 
 CHUNK = 100

@@ -1,0 +1,1 @@
+"""From a journal, or another tool's file, to findings."""
