@@ -17,7 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from trainer.spec import Config
@@ -65,8 +65,55 @@ class Noise:
         )
 
 
+class Contender(Measured, Protocol):
+    """A config that may be ranked, ours or another tool's."""
+
+    @property
+    def iter(self) -> int: ...
+
+
+E = TypeVar("E", bound=Contender)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Generic[E]):
+    """What a config is believed to score and to gain. Lower is better, in whatever measure."""
+
+    entry: E
+    posterior: float
+    lo: float | None
+    """95 % interval of the posterior; None while the noise is unknown."""
+    hi: float | None
+    delta_vs_baseline: float | None
+    """As believed; negative is better. None for the baseline itself and where it has no score."""
+    delta_stderr: float | None
+    """Its posterior sd; None while the noise is unknown, as are the interval's ends."""
+    delta_lo: float | None
+    delta_hi: float | None
+    pairs: int
+    """Seeds that both were measured on; of another tool's runs none is known."""
+
+    @property
+    def beats_baseline(self) -> bool:
+        """The 95 % interval of the difference lies below zero."""
+        return self.delta_hi is not None and self.delta_hi < 0
+
+    @property
+    def iter(self) -> int:
+        """Of the entry, and so below: 0 for a baseline measured before the first."""
+        return self.entry.iter
+
+    @property
+    def n(self) -> int:
+        return self.entry.n
+
+    @property
+    def mean(self) -> float:
+        return self.entry.mean
+
+
 class Ranked(Frozen):
-    """One line of ``top``. Scores are val_bpb: lower is better."""
+    """One of our own configs in its place, as files and programs get it. Scores are val_bpb."""
 
     config_hash: str
     config: Config
@@ -97,6 +144,23 @@ class Ranked(Frozen):
     train_s: NonNegative
     """Spent on it, all runs together."""
     params: int | None
+
+    @property
+    def mean(self) -> float:
+        """As a :class:`Standing` calls it, and so below."""
+        return self.mean_bpb
+
+    @property
+    def posterior(self) -> float:
+        return self.posterior_bpb
+
+    @property
+    def lo(self) -> float | None:
+        return self.lo_bpb
+
+    @property
+    def hi(self) -> float | None:
+        return self.hi_bpb
 
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
@@ -148,28 +212,41 @@ def rank(
     population: Population | None,
     baseline: ConfigEvidence | None,
 ) -> list[Ranked]:
+    """The ``k`` best of our own configs, as :func:`standings` finds them."""
+    placed = standings(entries, k, noise=noise, population=population, baseline=baseline)
+    return [_ranked(standing) for standing in placed]
+
+
+def standings(
+    entries: Iterable[E],
+    k: int,
+    *,
+    noise: RunNoise | None,
+    population: Population | None,
+    baseline: E | None,
+) -> list[Standing[E]]:
     """The ``k`` best of these configs by posterior mean, those without a measurement left out.
 
     Without a population, a config's mean stands for itself; without noise, there are no intervals.
+    Whether seeds are known is the population's business.
     """
     contenders = _contenders(entries, k, baseline)
     measured = [(entry, believed(entry, noise, population, baseline)) for entry in contenders]
     measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
-    ranked = []
+    placed = []
     for entry, posterior in measured[:k]:
-        versus = None
-        if baseline is not None and baseline.n and baseline.config_hash != entry.config_hash:
+        versus, pairs = None, 0
+        if baseline is not None and baseline.n and baseline is not entry:
             versus = difference(entry, baseline, noise, population)
-        ranked.append(_ranked(entry, posterior, versus, baseline))
-    return ranked
+            pairs = len(entry.scores.keys() & baseline.scores.keys())
+        placed.append(_standing(entry, posterior, versus, pairs))
+    return placed
 
 
-def _contenders(
-    entries: Iterable[ConfigEvidence], k: int, baseline: ConfigEvidence | None
-) -> list[ConfigEvidence]:
+def _contenders(entries: Iterable[E], k: int, baseline: E | None) -> list[E]:
     """All that could be among the k best: of configs measured on the same seeds, the posterior
     means are in the order of the means; but for the baseline, which is not shrunk."""
-    alike: dict[tuple[frozenset[int], bool], list[ConfigEvidence]] = defaultdict(list)
+    alike: dict[tuple[frozenset[int], bool], list[E]] = defaultdict(list)
     for entry in entries:
         if entry.n:
             alike[frozenset(entry.scores), entry is baseline].append(entry)
@@ -231,14 +308,24 @@ def interval(posterior: Posterior) -> tuple[float, float] | None:
     return posterior.mean - half, posterior.mean + half
 
 
-def _ranked(
-    entry: ConfigEvidence,
-    posterior: Posterior,
-    versus: Posterior | None,
-    baseline: ConfigEvidence | None,
-) -> Ranked:
+def _standing(entry: E, posterior: Posterior, versus: Posterior | None, pairs: int) -> Standing[E]:
     lo, hi = interval(posterior) or (None, None)
     delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
+    return Standing(
+        entry=entry,
+        posterior=posterior.mean,
+        lo=lo,
+        hi=hi,
+        delta_vs_baseline=versus.mean if versus else None,
+        delta_stderr=versus.sd if versus and delta_hi is not None else None,
+        delta_lo=delta_lo,
+        delta_hi=delta_hi,
+        pairs=pairs,
+    )
+
+
+def _ranked(standing: Standing[ConfigEvidence]) -> Ranked:
+    entry = standing.entry
     return Ranked(
         config_hash=entry.config_hash,
         config=entry.config,
@@ -249,15 +336,15 @@ def _ranked(
         n=entry.n,
         seeds=tuple(sorted(entry.scores)),
         mean_bpb=entry.mean,
-        posterior_bpb=posterior.mean,
-        lo_bpb=lo,
-        hi_bpb=hi,
-        delta_vs_baseline=versus.mean if versus else None,
-        delta_stderr=versus.sd if versus and delta_hi is not None else None,
-        delta_lo=delta_lo,
-        delta_hi=delta_hi,
-        pairs=len(entry.scores.keys() & baseline.scores.keys()) if versus and baseline else 0,
-        beats_baseline=delta_hi is not None and delta_hi < 0,
+        posterior_bpb=standing.posterior,
+        lo_bpb=standing.lo,
+        hi_bpb=standing.hi,
+        delta_vs_baseline=standing.delta_vs_baseline,
+        delta_stderr=standing.delta_stderr,
+        delta_lo=standing.delta_lo,
+        delta_hi=standing.delta_hi,
+        pairs=standing.pairs,
+        beats_baseline=standing.beats_baseline,
         train_s=entry.train_s,
         params=entry.params,
     )

@@ -208,14 +208,15 @@ def _foreign(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | 
     baseline = standings.baseline
     entries = [
         _Entry(
-            values=ranked.values,
-            difference=None if baseline is None else ranked.posterior - baseline.mean,
-            n=ranked.n,
-            action=ranked.action,
-            reason=ranked.reason,
-            name=ranked.name,
+            values=config.values,
+            difference=None if baseline is None else standing.posterior - baseline.mean,
+            n=config.n,
+            action=config.action,
+            reason=config.reason,
+            name=config.name,
         )
-        for ranked in standings.top(len(standings.configs))
+        for standing in standings.top(len(standings.configs))
+        for config in (standing.entry,)
     ]
     noise = standings.noise
     return entries, baseline.values if baseline else None, noise.sigma if noise else None

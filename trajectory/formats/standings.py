@@ -6,17 +6,21 @@ nothing was run twice the noise is unknown, and a score stands for itself."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Self
+from typing import Any, Self
 
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.plain_text import plain
 from trajectory.formats.foreign import ForeignRun, Plain
-from trajectory.ranking import believed, difference, interval
-from trajectory.statistics.population import Population, Posterior
+from trajectory.ranking import Standing, standings
+from trajectory.statistics.population import Population
+
+NAME_CHARACTERS = 12
+TEXT_CHARACTERS = 120
 
 
 @dataclass(slots=True)
@@ -72,32 +76,6 @@ class RunNoise:
         return cls(math.sqrt(squares / dof), dof) if squares > 0 else None
 
 
-class ForeignRanked(Frozen):
-    """One line of ``top`` for another tool's campaign. Scores are in its measure."""
-
-    config_key: str
-    name: str | None
-    values: dict[str, Plain] | None
-    iter: NonNegativeInt
-    is_baseline: bool
-    changes: dict[str, Plain]
-    reason: str
-    action: str
-    n: PositiveInt
-    mean: Finite
-    posterior: Finite
-    lo: Finite | None
-    """95 % interval of the posterior; None while the noise is unknown."""
-    hi: Finite | None
-    delta_vs_baseline: Finite | None
-    """Negative is better; None for the baseline itself, or where none is known."""
-    delta_stderr: NonNegative | None
-    delta_lo: Finite | None
-    delta_hi: Finite | None
-    beats_baseline: bool
-    """The 95 % interval of the difference lies below zero."""
-
-
 @dataclass(frozen=True)
 class Standings:
     """Every config of another tool's campaign, in the order first seen, and the noise."""
@@ -139,42 +117,53 @@ class Standings:
         others = [one for one in self.configs.values() if one.n and one is not baseline]
         return Population.fit(others, self.noise.sigma, seeds_known=False)
 
-    def top(self, k: int) -> list[ForeignRanked]:
+    def top(self, k: int) -> list[Standing[ForeignConfig]]:
         """The ``k`` best by posterior mean, best first."""
-        measured = [config for config in self.configs.values() if config.n]
-        population = self.population
-        ranked = [
-            (config, believed(config, self.noise, population, self.baseline)) for config in measured
-        ]
-        ranked.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
-        return [self._ranked(config, posterior, population) for config, posterior in ranked[:k]]
-
-    def _ranked(
-        self, config: ForeignConfig, posterior: Posterior, population: Population | None
-    ) -> ForeignRanked:
-        baseline = self.baseline
-        versus = None
-        if baseline is not None and baseline is not config:
-            versus = difference(config, baseline, self.noise, population)
-        lo, hi = interval(posterior) or (None, None)
-        delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
-        return ForeignRanked(
-            config_key=config.key,
-            name=config.name,
-            values=dict(config.values) if config.values is not None else None,
-            iter=config.iter,
-            is_baseline=config.is_baseline,
-            changes=dict(config.changes),
-            reason=config.reason,
-            action=config.action,
-            n=config.n,
-            mean=config.mean,
-            posterior=posterior.mean,
-            lo=lo,
-            hi=hi,
-            delta_vs_baseline=versus.mean if versus else None,
-            delta_stderr=versus.sd if versus and delta_hi is not None else None,
-            delta_lo=delta_lo,
-            delta_hi=delta_hi,
-            beats_baseline=delta_hi is not None and delta_hi < 0,
+        return standings(
+            self.configs.values(),
+            k,
+            noise=self.noise,
+            population=self.population,
+            baseline=self.baseline,
         )
+
+    def described(self, config: ForeignConfig) -> str:
+        """What is known of a config, on one line: its name and what was said of it, or what it
+        changes of the baseline."""
+        if config.is_baseline and config.name is None:
+            return "the baseline itself"
+        if config.values is None:
+            return f"{(config.name or '')[:NAME_CHARACTERS]}  {_one_line(config.reason)}"
+        base = (self.baseline.values if self.baseline else None) or {}
+        changed = {n: v for n, v in config.values.items() if base.get(n) != v}
+        return _one_line(" ".join(f"{name}={json.dumps(value)}" for name, value in changed.items()))
+
+
+def as_json(standing: Standing[ForeignConfig]) -> dict[str, Any]:
+    """For programs."""
+    config = standing.entry
+    return {
+        "config_key": config.key,
+        "name": config.name,
+        "values": dict(config.values) if config.values is not None else None,
+        "iter": config.iter,
+        "is_baseline": config.is_baseline,
+        "changes": dict(config.changes),
+        "reason": config.reason,
+        "action": config.action,
+        "n": config.n,
+        "mean": config.mean,
+        "posterior": standing.posterior,
+        "lo": standing.lo,
+        "hi": standing.hi,
+        "delta_vs_baseline": standing.delta_vs_baseline,
+        "delta_stderr": standing.delta_stderr,
+        "delta_lo": standing.delta_lo,
+        "delta_hi": standing.delta_hi,
+        "beats_baseline": standing.beats_baseline,
+    }
+
+
+def _one_line(text: str) -> str:
+    words = " ".join(plain(text).split())
+    return words if len(words) <= TEXT_CHARACTERS else f"{words[: TEXT_CHARACTERS - 1]}…"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -26,9 +27,17 @@ from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Config, difference
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.ranking import Noise, Ranked
+from trajectory.ranking import Noise, Ranked, RunNoise, Standing
 from trajectory.reading import Reading, read_campaign
 from trajectory.rows import FinalistsRow, StressRow
+
+if TYPE_CHECKING:
+    from trajectory.formats.imported import ImportedCampaign
+
+Entry: TypeAlias = Ranked | Standing[Any]
+AGAINST_BASELINE = (
+    "against the baseline as believed, ± half its 95 % interval, * where all of that is better"
+)
 
 
 def top(
@@ -42,40 +51,81 @@ def top(
     A mark shows where the whole 95 % interval of the difference is better than the baseline.
     """
     foreign = foreign_campaign(campaign or default_campaign(menu))
-    if foreign is not None:
-        from agent.commands.night.top_foreign import top_foreign  # noqa: PLC0415 (of use to few)
-
-        top_foreign(foreign, k, as_json=as_json)
+    if foreign is None:
+        board = _own_board(existing_campaign(campaign, menu), k)
+    else:
+        board = _foreign_board(foreign, k)
+    if as_json:
+        typer.echo(json.dumps(board.fields))
         return
-    directory = existing_campaign(campaign, menu)
+    console = Console()
+    if board.note:
+        console.print(Text(board.note, style="yellow"), soft_wrap=True)
+    if not board.entries:
+        console.print(Text(board.nothing))
+        return
+    for line in _lines(board):
+        console.print(line, soft_wrap=True)
+    console.print(Text(board.legend, style="dim"))
+    if board.incumbent:
+        console.print(Text(board.incumbent, style="dim"))
+    for text in board.fidelity:
+        console.print(Text(text), soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What ``top`` says of a campaign, ours or another tool's."""
+
+    entries: Sequence[Entry]
+    described: Sequence[str]
+    """Each config: its difference to the baseline, or its name."""
+    costs: Sequence[str] | None
+    """Training time; None where the campaign does not say it."""
+    legend: str
+    nothing: str
+    """Said where nothing was measured."""
+    fields: dict[str, Any]
+    """All of it for programs."""
+    note: str | None = None
+    incumbent: str | None = None
+    fidelity: Sequence[str] = ()
+
+
+# --- one of our own campaigns -------------------------------------------------------------------
+
+
+def _own_board(directory: Path, k: int) -> Board:
     with read_campaign(directory / JOURNAL_FILE, partial(_history_of, directory)) as reading:
         ranked = reading.top(k)
         noise = Noise.of(reading.tally)
         row = reading.campaign()
         baseline = menu_of(row).baseline if row else None
-        note = reading.note
         tested = _tested(reading)
         incumbent = reading.tally.incumbent_hash
-    if as_json:
-        found = _as_json(ranked, noise, baseline, note) | {
+    differences = [difference(entry.config, baseline) for entry in ranked]
+    configs = [
+        entry.model_dump(mode="json") | {"rank": place, "vs_baseline": versus}
+        for place, (entry, versus) in enumerate(zip(ranked, differences, strict=True), start=1)
+    ]
+    return Board(
+        entries=ranked,
+        described=[changes_text(changed) or "the baseline itself" for changed in differences],
+        costs=[duration_text(entry.train_s) for entry in ranked],
+        legend=_legend(noise),
+        nothing="nothing measured yet",
+        fields={
+            "sigma_bpb": noise.sigma if noise else None,
+            "sigma_dof": noise.dof if noise else None,
+            "note": reading.note,
+            "configs": configs,
             "incumbent": incumbent,
             "ranking": fidelity_json(tested),
-        }
-        typer.echo(json.dumps(found))
-        return
-    console = Console()
-    if note:
-        console.print(Text(note, style="yellow"), soft_wrap=True)
-    if not ranked:
-        console.print(Text("nothing measured yet"))
-        return
-    for line in _lines(ranked, baseline):
-        console.print(line, soft_wrap=True)
-    console.print(Text(_legend(noise), style="dim"))
-    if said := _incumbent(ranked, incumbent, baseline):
-        console.print(Text(said, style="dim"))
-    for text in fidelity_lines(tested) if tested else ():
-        console.print(Text(text), soft_wrap=True)
+        },
+        note=reading.note,
+        incumbent=_incumbent(ranked, incumbent, baseline) if ranked else None,
+        fidelity=list(fidelity_lines(tested)) if tested else [],
+    )
 
 
 def _history_of(directory: Path) -> str | Path:
@@ -90,39 +140,6 @@ def _tested(reading: Reading) -> RankingTest | None:
     if not any(row.spread for row in ended):
         return None
     return ranking_test(reading.top(sys.maxsize), reading.newest(StressRow), ended)
-
-
-def _as_json(
-    ranked: list[Ranked], noise: Noise | None, baseline: Config | None, note: str | None
-) -> dict[str, Any]:
-    return {
-        "sigma_bpb": noise.sigma if noise else None,
-        "sigma_dof": noise.dof if noise else None,
-        "note": note,
-        "configs": [
-            entry.model_dump(mode="json")
-            | {"rank": place, "vs_baseline": difference(entry.config, baseline)}
-            for place, entry in enumerate(ranked, start=1)
-        ],
-    }
-
-
-def _lines(ranked: list[Ranked], baseline: Config | None) -> Iterator[Text]:
-    """Two lines a config, so that neither a narrow terminal nor a long difference breaks them."""
-    yield Text(
-        f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<17} {'mean':>8}   "
-        f"{'against the baseline':<22} {'cost':>7}",
-        style="bold",
-    )
-    for place, entry in enumerate(ranked, start=1):
-        yield Text.assemble(
-            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior_bpb:>10.4f}   "
-            f"{_interval(entry):<17} {entry.mean_bpb:>8.4f}   ",
-            (f"{_versus(entry):<22}", "green" if entry.beats_baseline else ""),
-            f" {duration_text(entry.train_s):>7}",
-        )
-        said = changes_text(difference(entry.config, baseline))
-        yield Text(f"{'':>14}{said or 'the baseline itself'}", style="cyan")
 
 
 def _incumbent(
@@ -143,24 +160,86 @@ def _incumbent(
     return "the loop goes on from its incumbent, which is not among these"
 
 
-def _interval(entry: Ranked) -> str:
-    if entry.lo_bpb is None or entry.hi_bpb is None:
+def _legend(noise: Noise | None) -> str:
+    text = f"val_bpb, lower is better; {AGAINST_BASELINE}; n seeds measured; cost is training time"
+    if noise is None:
+        return f"{text}; the noise is unknown: nothing was replicated"
+    return f"{text}; {_noise_text(noise)}"
+
+
+# --- what another tool measured -----------------------------------------------------------------
+
+
+def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
+    from trajectory.formats.standings import Standings, as_json  # noqa: PLC0415 (of use to few)
+
+    found, provenance = Standings.of(campaign.runs), campaign.provenance
+    ranked = found.top(k)
+    legend = f"{provenance.measure}, lower is better, as another tool measured it; "
+    legend += f"{AGAINST_BASELINE}; n runs"
+    if found.baseline is None:
+        legend += "; its baseline is not known"
+    if found.noise is None:
+        legend += "; the noise is unknown: no config was run twice, so the first may be luck"
+    else:
+        legend += f"; {_noise_text(found.noise)}"
+    return Board(
+        entries=ranked,
+        described=[found.described(standing.entry) for standing in ranked],
+        costs=None,
+        legend=legend,
+        nothing="nothing measured",
+        fields={
+            "measure": provenance.measure,
+            "source": provenance.source,
+            "format": provenance.format,
+            "sigma": found.noise.sigma if found.noise else None,
+            "sigma_dof": found.noise.dof if found.noise else None,
+            "configs": [
+                as_json(standing) | {"rank": place}
+                for place, standing in enumerate(ranked, start=1)
+            ],
+        },
+    )
+
+
+# --- a line -------------------------------------------------------------------------------------
+
+
+def _lines(board: Board) -> Iterator[Text]:
+    """Two lines a config, so that neither a narrow terminal nor a long difference breaks them."""
+    width = 19 if board.costs is None else 17  # another tool's measure has more digits
+    cost = "" if board.costs is None else f" {'cost':>7}"
+    yield Text(
+        f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<{width}} "
+        f"{'mean':>8}   {'against the baseline':<{22 if cost else 0}}{cost}",
+        style="bold",
+    )
+    for place, entry in enumerate(board.entries, start=1):
+        versus, said = _versus(entry), board.described[place - 1]
+        if board.costs is not None:
+            versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
+        yield Text.assemble(
+            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior:>10.4f}   "
+            f"{_interval(entry):<{width}} {entry.mean:>8.4f}   ",
+            (versus, "green" if entry.beats_baseline else ""),
+            cost,
+        )
+        yield Text(f"{'':>14}{said}", style="cyan")
+
+
+def _interval(entry: Entry) -> str:
+    if entry.lo is None or entry.hi is None:
         return "unknown"
-    return f"{entry.lo_bpb:.4f} … {entry.hi_bpb:.4f}"
+    return f"{entry.lo:.4f} … {entry.hi:.4f}"
 
 
-def _versus(entry: Ranked) -> str:
+def _versus(entry: Entry) -> str:
     if entry.delta_vs_baseline is None:
         return ""
     half = "" if entry.delta_hi is None else f" ± {entry.delta_hi - entry.delta_vs_baseline:.4f}"
-    return f"{entry.delta_vs_baseline:+.4f}{half}{' *' if entry.beats_baseline else '  '}"
+    return f"{entry.delta_vs_baseline:+.4f}{half}{' *' if entry.beats_baseline else ''}"
 
 
-def _legend(noise: Noise | None) -> str:
-    text = (
-        "val_bpb, lower is better; against the baseline as believed, ± half its 95 % interval, * "
-        "where all of that is better; n seeds measured; cost is training time"
-    )
-    if noise is None:
-        return f"{text}; the noise is unknown: nothing was replicated"
-    return f"{text}; one run has sd {noise.sigma:.4f} ({noise.dof} degrees of freedom)"
+def _noise_text(noise: RunNoise) -> str:
+    return f"one run has sd {noise.sigma:.4f} ({noise.dof} degrees of freedom)"

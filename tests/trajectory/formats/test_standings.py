@@ -62,7 +62,7 @@ def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
     assert sum(entry.n for entry in ranked) == 51
     assert standings.noise is not None
     assert standings.noise.sigma == pytest.approx(0.0018 * 11, rel=0.4)
-    assert ranked[0].changes == {"d_model": 768}
+    assert ranked[0].entry.changes == {"d_model": 768}
     assert [entry.posterior for entry in ranked] == sorted(entry.posterior for entry in ranked)
     for entry in ranked:
         assert entry.lo is not None
@@ -75,7 +75,7 @@ def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_pat
     path.write_text(RESULTS_TSV)
     standings = Standings.of(results_tsv.read(Source.read(path)).runs)
     ranked = standings.top(10)
-    assert [entry.name for entry in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
+    assert [standing.entry.name for standing in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
     assert standings.noise is None
     assert ranked[0].delta_vs_baseline == pytest.approx(0.9932 - 0.9979)
     assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].beats_baseline) == (None, None, False)

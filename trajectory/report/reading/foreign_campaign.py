@@ -16,8 +16,8 @@ from autoresearch.domains.ranges import MAX_VALUES, RealRange, Scale, WholeRange
 from autoresearch.values import Scalar
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
-from trajectory.formats.standings import ForeignRanked, Standings
-from trajectory.ranking import baseline_run
+from trajectory.formats.standings import ForeignConfig, Standings
+from trajectory.ranking import Standing, baseline_run
 from trajectory.report.coverage import Stops, coverage
 from trajectory.report.effects import effects
 from trajectory.report.findings import About, Best, Findings
@@ -54,13 +54,13 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         about=_about(campaign),
         turns=tuple(turns),
         noise=standings.noise,
-        best=tuple(_best(entry, standings) for entry in ranked[:BEST]),
+        best=tuple(_best(standing, standings) for standing in ranked[:BEST]),
         progress=_progress(runs, turns, standings, ranked),
         effects=effects(points, knobs, _values(incumbent.values) if incumbent else {}),
         importances=importances(points, knobs),
         coverage=coverage(turns, points, knobs, _stops(runs)),
         details=book.chunks,
-        believed={entry.config_key: entry.posterior for entry in ranked},
+        believed={one.entry.key: one.posterior for one in ranked},
     )
 
 
@@ -137,7 +137,8 @@ def _about(campaign: ImportedCampaign) -> About:
     )
 
 
-def _best(entry: ForeignRanked, standings: Standings) -> Best:
+def _best(standing: Standing[ForeignConfig], standings: Standings) -> Best:
+    entry = standing.entry
     baseline = standings.baseline
     base = _values(baseline.values) if baseline else {}
     own = _values(entry.values) or {**base, **_values(entry.changes)}
@@ -146,14 +147,14 @@ def _best(entry: ForeignRanked, standings: Standings) -> Best:
         name=_described(entry.name, entry.reason),
         is_baseline=entry.is_baseline,
         n=entry.n,
-        posterior=entry.posterior,
-        lo=entry.lo,
-        hi=entry.hi,
+        posterior=standing.posterior,
+        lo=standing.lo,
+        hi=standing.hi,
         mean=entry.mean,
-        delta=entry.delta_vs_baseline,
-        delta_lo=entry.delta_lo,
-        delta_hi=entry.delta_hi,
-        beats_baseline=entry.beats_baseline,
+        delta=standing.delta_vs_baseline,
+        delta_lo=standing.delta_lo,
+        delta_hi=standing.delta_hi,
+        beats_baseline=standing.beats_baseline,
         train_s=None,
         difference={
             name: (base.get(name), value) for name, value in own.items() if value != base.get(name)
@@ -165,10 +166,10 @@ def _progress(
     runs: Sequence[ForeignRun],
     turns: Sequence[Turn],
     standings: Standings,
-    ranked: Iterable[ForeignRanked],
+    ranked: Iterable[Standing[ForeignConfig]],
 ) -> Progress:
     noise, baseline, population = standings.noise, standings.baseline, standings.population
-    believed = {entry.config_key: entry.posterior for entry in ranked}
+    believed = {one.entry.key: one.posterior for one in ranked}
     reigns = [(0, baseline.key)] if baseline else []
     reigns += [(run.iter, key) for run in runs if run.action == "keep" and (key := run.config_key)]
     last = max((turn.iter for turn in turns), default=0)
