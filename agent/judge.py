@@ -36,8 +36,6 @@ from trajectory.ranking import Noise
 from trajectory.rows import Decision
 from trajectory.rules import Rules
 
-__all__ = ["Assessment", "Comparison", "Rules", "Undecided", "assess", "kept_when", "no_effect"]
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

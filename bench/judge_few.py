@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from agent.judge import Rules
 from bench.figure import Figure
 from bench.judge_honesty import share, told
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import World, worlds
 from trajectory.ranking import Noise, population_of
+from trajectory.rules import Rules
 
 CAMPAIGNS = 200
 CONFIGS = (5, 10, 20)

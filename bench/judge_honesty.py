@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from agent.judge import Rules
 from bench.figure import Figure
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import Recipe, World, worlds
 from trajectory.ranking import Ranked, ranked_incumbent, top
+from trajectory.rules import Rules
 
 CAMPAIGNS = 60
 ITERATIONS = 100

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean
 
-from agent.judge import Rules
 from agent.menu.files import load_menu
 from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
@@ -24,6 +23,7 @@ from trajectory.rows import (
     TrialRecord,
     Verdict,
 )
+from trajectory.rules import Rules
 
 BASELINE_SEEDS = 5
 FRESH_SEED = 1000

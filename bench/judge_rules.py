@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from agent.judge import Rules
 from bench.figure import Figure
 from bench.judge_honesty import ITERATIONS, RUNS
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import World, small_gains, worlds
+from trajectory.rules import Rules
 
 CAMPAIGNS = 40
 FRESH_SEEDS = 4

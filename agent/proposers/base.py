@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.judge import Rules
 from agent.menu.files import ProxyMenu
 from agent.proposers.priors import Prior
 from autoresearch.errors import AutoresearchError
@@ -18,6 +17,7 @@ from autoresearch.values import Scalar
 from trainer.spec import Config, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.rows import Attempt, ProposerRecord
+from trajectory.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from agent.judge import Rules
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
@@ -24,6 +23,7 @@ from agent.search.watcher import Watcher
 from trainer.spec import Config
 from trainer.telemetry import Meter
 from trajectory.rows import ITERATION_SCHEMA, EventRow, IterationRow
+from trajectory.rules import Rules
 
 
 @dataclass(slots=True)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.judge import Assessment, Rules, Undecided, assess, no_effect
+from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.pruning import prune_rule
 from autoresearch.errors import CampaignError
 from trainer.spec import Budget, Config, CurvePoint, PruneRule, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
+from trajectory.rules import Rules
 
 
 class Runner(Protocol):

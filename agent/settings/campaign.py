@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
-from agent.judge import Rules
 from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from trainer.spec import BackendName, Budget
 from trajectory.rows import CampaignRow
+from trajectory.rules import Rules
 
 ReferenceMode = Literal["incumbent", "baseline"]
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge import Assessment, Rules, Undecided, assess
+from agent.judge import Assessment, Undecided, assess
 from tests.support.places import ROOT
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
+from trajectory.rules import Rules
 
 NOISE = Noise(sigma=0.05, dof=20, sigma_d=0.06)
 

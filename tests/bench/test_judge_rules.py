@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from agent.judge import Rules, Undecided, assess
+from agent.judge import Undecided, assess
 from bench.judge_rules import OBrienFleming
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
+from trajectory.rules import Rules
 
 
 def test_o_brien_and_fleming_keep_early_by_their_own_bar() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.judge import Rules
 from agent.search.race import Race
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
@@ -14,6 +13,7 @@ from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
+from trajectory.rules import Rules
 
 RULES = Rules(z_keep=1.7, z_drop=0.9, max_runs=3)
 REFERENCE, CANDIDATE = config(), config(lr=2e-3)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.judge import Rules
 from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
@@ -17,6 +16,7 @@ from autoresearch.errors import CampaignError, SettingsError
 from tests.support.rows import campaign_row
 from trainer.corpus import Corpus
 from trajectory.rows import CampaignRow
+from trajectory.rules import Rules
 
 TOML = """\
 # The settings this campaign was created with.

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from agent.judge import Rules, kept_when
+from agent.judge import kept_when
 from agent.menu.files import load_menu, parse_menu, shipped_menus
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.llm.digest import QUOTED_CHARACTERS, quoted, short
@@ -34,6 +34,7 @@ from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise
 from trajectory.rows import CampaignRow
+from trajectory.rules import Rules
 
 DEMO = ROOT / "docs/demo/trajectory.jsonl"
 
