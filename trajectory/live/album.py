@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
+from autoresearch.layout import FIGURES_DIR
 from autoresearch.values import Frozen
+from trajectory.report.figures.registry import FIGURES
 
 REDRAW_S = 20.0
 """The least time between two drawings of one campaign."""
@@ -145,7 +146,5 @@ class Album:
 
 def _names(folder: Path) -> tuple[str, ...]:
     """Of the drawn figures, as they follow on the page."""
-    page = folder / REPORT_PAGE
-    text = page.read_text("utf-8") if page.is_file() else ""
-    names = sorted(path.stem for path in (folder / FIGURES_DIR).glob("*.svg"))
-    return tuple(sorted(names, key=lambda name: text.find(f'<figure id="{name}">')))
+    names = (kind.name for kind in FIGURES)
+    return tuple(name for name in names if (folder / FIGURES_DIR / f"{name}.svg").is_file())

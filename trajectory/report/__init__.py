@@ -1,7 +1,8 @@
 """A campaign as one page to read and argue from, and its figures as files.
 
-    rows ──Ledger──▶ Findings (numbers, each with its n and interval) ──figures, page──▶ files
+    journal ──reading/──▶ Findings ──figures/──▶ values, pictures, words ──▶ page and files
 
-What is said is computed in the modules of this folder, without a chart in sight; ``figures/`` draws
-those values, ``templates/`` words them. :func:`trajectory.report.report.write_report` does it all.
+``figures/registry.py`` lists the figures, each a module that holds its values, with their n and
+intervals, how they are drawn and what is said of them; ``templates/`` has the page around them.
+:func:`trajectory.report.report.write_report` does it all.
 """

@@ -1,26 +1,23 @@
-"""All that a report says, as values: what the page words and the figures draw."""
+"""All that was found in a campaign, as values: what the page words and the figures are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
-from trajectory.report.coverage import Coverage
-from trajectory.report.effects import KnobEffect
-from trajectory.report.importance import Importances
-from trajectory.report.longruns import LongRunFindings
-from trajectory.report.progress import Progress
-from trajectory.report.proposers import ProposerFigures
-from trajectory.report.reading.curves import LearningCurve
-from trajectory.report.reading.turns import Turn
-from trajectory.report.spending import Spending
-from trajectory.report.statistics import RunNoise
+from trajectory.ranking import Ranked
+from trajectory.report.importance import Importances, importances
+from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.ledger import Ledger
+from trajectory.report.reading.posteriors import Posteriors
+from trajectory.report.reading.samples import ReportedKnob, Sample
+from trajectory.report.reading.turns import Reign, Turn
+from trajectory.report.statistics import Estimate, RunNoise
 from trajectory.report.words.details import Chunk
 
-MOST_KEPT = 30
-"""Kept iterations in the list of them, the latest; the table has all."""
 Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
 UNIT: Mapping[Measure, str] = {
     "val_bpb": "bits per byte",
@@ -84,30 +81,68 @@ class Best:
     """The fields in which it is not the baseline: the baseline's value and its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """Proposals and trials that led nowhere."""
+
+    repeats: int
+    """Proposals of a config that had been trained: refused as no news, or trained again."""
+    refusals: Mapping[str, int]
+    """By rail: of proposals, and of single replies of a language model."""
+    failures: Mapping[str, int]
+    """By status, of all trials."""
+    trials: int
+    """Of the baseline and of iterations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What only a journal of ours tells: proposers, time, seeds, curves, long runs."""
+
+    ledger: Ledger
+    posteriors: Posteriors
+    best: tuple[Ranked, ...]
+    """The head of the ranking."""
+    read: CurveReader
+    """Where the trials' curves come from."""
+    usd_per_kwh: float
+    """What a kilowatt-hour costs."""
+
+
 @dataclass(frozen=True)
 class Findings:
-    """A campaign, read."""
+    """A campaign, read: ours, or another tool's as far as its file goes."""
 
     about: About
     turns: tuple[Turn, ...]
     noise: RunNoise | None
+    baseline: Estimate | None
+    """As believed, with its 95 % interval: what ``top`` says of it; None before it was measured."""
+    one_run_half: float | None
+    """Half the band about the baseline in which 95 of 100 of its single runs would fall, from its
+    own spread; None before it was measured, and while the noise is unknown."""
     best: tuple[Best, ...]
-    progress: Progress
-    effects: tuple[KnobEffect, ...]
-    importances: Importances
-    coverage: Coverage
-    details: tuple[Chunk, ...]
+    reigns: tuple[Reign, ...]
+    """Which config was the incumbent, and from when."""
     believed: Mapping[str, float]
-    """Posterior means of what was kept lately, by the config's hash."""
-    proposers: tuple[ProposerFigures, ...] = ()
-    spending: Spending | None = None
-    """None where nothing is known of time."""
-    curves: tuple[tuple[str, LearningCurve], ...] = ()
-    """Of the best, as far as they left one, each by its name."""
-    baseline_curve: LearningCurve | None = None
-    long_runs: LongRunFindings | None = None
+    """Posterior means of what was kept or reigned, by the config's hash."""
+    knobs: tuple[ReportedKnob, ...]
+    """The campaign's, in the menu's order."""
+    samples: tuple[Sample, ...]
+    """Of every config that was trained, the baseline included."""
+    incumbent: Mapping[str, Scalar]
+    """Its value of every knob; empty where there is none."""
+    stops: Stops
+    details: tuple[Chunk, ...]
+    ours: Ours | None = None
+    """None for another tool's."""
 
     @property
     def kept(self) -> tuple[Turn, ...]:
         """The iterations that ended with a new incumbent, or would have."""
         return tuple(turn for turn in self.turns if turn.outcome == "keep")
+
+    @cached_property
+    def importances(self) -> Importances:
+        """Of the knobs, for the score: computed once, for it takes a second."""
+        return importances(self.samples, self.knobs)

@@ -13,18 +13,16 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from autoresearch.words import counted, duration_text
-from trajectory.longruns import STANDING
 from trajectory.report.drawing import svg
 from trajectory.report.drawing.svg import Drawing
-from trajectory.report.figures.progress import MAX_LINKED
-from trajectory.report.findings import MOST_KEPT, Findings
-from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import SECTIONS
+from trajectory.report.findings import Findings
 from trajectory.report.words import wording
 from trajectory.report.words.table import changed_text, columns
 from trajectory.report.words.text import cut, label, shown
@@ -32,11 +30,15 @@ from trajectory.report.words.text import cut, label, shown
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> str:
+def render(
+    found: Findings, figures: Sequence[Figure], drawings: Sequence[Drawing], made_at: datetime
+) -> str:
     """The page's text.
 
-    :param drawings: the figures; those a campaign does not have are left out of the page.
+    :param figures: those the page speaks of.
+    :param drawings: of those that have something to show.
     """
+    spoken_of = {figure.section for figure in figures}
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
     return (
         _environment()
@@ -44,26 +46,16 @@ def render(found: Findings, drawings: Sequence[Drawing], made_at: datetime) -> s
         .render(
             found=found,
             about=found.about,
-            figures={drawing.name: Markup(drawing.inline) for drawing in drawings},
+            sections=[one for one in SECTIONS if one.always or one in spoken_of],
+            figures={figure.name: figure for figure in figures},
+            drawings={drawing.name: Markup(drawing.inline) for drawing in drawings},
             policy=_policy(css, script),
             css=Markup(css),
             script=Markup(script),
             table=columns(found.turns, found.noise),
             made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
-            **_constants(),
         )
     )
-
-
-def _constants() -> dict[str, Any]:
-    return {
-        "MOST_KEPT": MOST_KEPT,
-        "MAX_LINKED": MAX_LINKED,
-        "METHOD": METHOD,
-        "SHUFFLES": SHUFFLES,
-        "MIN_CONFIGS": MIN_CONFIGS,
-        "STANDING": STANDING,
-    }
 
 
 def _environment() -> jinja2.Environment:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from autoresearch.files import replacing
 from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
-from trajectory.report.album import pictures
 from trajectory.report.drawing import svg
 from trajectory.report.drawing.canvas import style
+from trajectory.report.figures.registry import figures_of
 from trajectory.report.findings import Findings
 from trajectory.report.page import render
 
@@ -35,17 +35,18 @@ def write_report(findings: Findings, out: Path) -> Report:
 
     :raises OSError: where the folder cannot be written.
     """
+    figures = figures_of(findings)
     with style():
-        album = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures(findings)]
-    page = render(findings, [drawing for drawing, _ in album], datetime.now(UTC))
+        pictures = (figure.draw() for figure in figures if figure.shows)
+        drawn = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures]
+    page = render(findings, figures, [drawing for drawing, _ in drawn], datetime.now(UTC))
     (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
-    for drawing, image in album:
+    for drawing, image in drawn:
         files[out / FIGURES_DIR / f"{drawing.name}.svg"] = drawing.standalone.encode()
         files[out / FIGURES_DIR / f"{drawing.name}.png"] = image
-    figures = tuple(files)
     _replace_all({**files, out / REPORT_PAGE: page.encode()})
-    return Report(out / REPORT_PAGE, figures)
+    return Report(out / REPORT_PAGE, tuple(files))
 
 
 def _replace_all(files: dict[Path, bytes]) -> None:

@@ -27,6 +27,8 @@ from autoresearch.errors import MachineryError
 from autoresearch.garbage import collector_at_rest
 from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
+from trajectory.report.figures.rank_fidelity import RankFidelity
+from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.reading.own_campaign import read_campaign
@@ -113,24 +115,23 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
 
 
 def _summary(found: Findings) -> dict[str, Any]:
-    spending, coverage, long_runs = found.spending, found.coverage, found.long_runs
-    fidelity = long_runs.test.fidelity if long_runs and long_runs.test else None
-    baseline = found.progress.baseline
+    spending, ranking = TimeAndEnergy.of(found), RankFidelity.of(found)
+    fidelity = ranking.test.fidelity if ranking else None
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
         "iterations": len(found.turns),
         "kept": len(found.kept),
-        "configs": coverage.configs,
+        "configs": len(found.samples),
         "best": asdict(found.best[0]) if found.best else None,
-        "baseline": asdict(baseline) if baseline else None,
+        "baseline": asdict(found.baseline) if found.baseline else None,
         "sigma": found.noise.sigma if found.noise else None,
         "sigma_dof": found.noise.dof if found.noise else None,
         "work_s": spending.total.total if spending else None,
         "elapsed_s": spending.elapsed_s if spending else None,
         "energy_wh": spending.energy_wh if spending else None,
         "cost_usd": spending.cost_usd if spending else None,
-        "stops": asdict(coverage.stops),
+        "stops": asdict(found.stops),
         "importance": asdict(found.importances),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
     }

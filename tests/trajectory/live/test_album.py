@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trajectory.live.album import Album
+from trajectory.report.figures.registry import FIGURES
 
 DRAWS = """
 import pathlib, sys
@@ -50,6 +51,14 @@ def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: P
     assert (album.file("progress") or Path()).read_text("utf-8") == "<svg/>"
     album.close()
     assert list(temporary.iterdir()) == []
+
+
+def test_figures_are_shown_in_the_order_of_the_report(tmp_path: Path, temporary: Path) -> None:
+    names = [kind.name for kind in FIGURES]
+    draws = DRAWS + f"for name in {names[::-1]}: (figures / f'{{name}}.svg').touch()\n"
+    album = Album(tmp_path, [sys.executable, "-c", draws])
+    wait_until(lambda: album.look(7, 3).names == tuple(names))
+    album.close()
 
 
 def test_closing_ends_what_is_being_drawn(tmp_path: Path, temporary: Path) -> None:

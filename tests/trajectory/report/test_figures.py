@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tests.support.reports import findings, simulated
-from trajectory.report.coverage import Coverage, KnobCoverage, Stops
 from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
@@ -21,11 +21,13 @@ from trajectory.report.drawing.canvas import (
     SERIES,
     style,
 )
-from trajectory.report.effects import KnobEffect, ValueEffect
-from trajectory.report.figures import coverage, curves, knobs, progress
-from trajectory.report.progress import Point, Progress
+from trajectory.report.figures.coverage import Coverage, KnobCoverage
+from trajectory.report.figures.knob_effects import KnobEffect, KnobEffects, ValueEffect
+from trajectory.report.figures.long_runs import LongRun, LongRunCurves
+from trajectory.report.figures.progress import Point, Progress
 from trajectory.report.reading.curves import LearningCurve
 from trajectory.report.statistics import Estimate
+from trajectory.rows import StressOutcome, StressVerdict
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +80,8 @@ def many(value: float) -> Estimate:
 
 
 def test_each_column_of_knobs_has_numbers_under_its_last_panel() -> None:
-    figure = knobs.draw_effects(
-        [effect(name, many(3.0), many(3.2)) for name in "abcd"], 3.1, "val_bpb"
-    ).figure
+    effects = tuple(effect(name, many(3.0), many(3.2)) for name in "abcd")
+    figure = KnobEffects(effects, 3.1).draw().figure
     a, b, c, d = visible(figure)
     assert numbers(a) == [], "d stands below it"
     for axes in (b, c, d):
@@ -89,16 +90,16 @@ def test_each_column_of_knobs_has_numbers_under_its_last_panel() -> None:
 
 def test_a_knob_s_long_name_takes_no_room_of_others() -> None:
     name = "a_knob_of_another_tool_with_a_name_that_goes_on"
-    panels = visible(knobs.draw_effects([effect(name, many(3.0), many(3.2))], 3.1, "x").figure)
+    panels = visible(KnobEffects((effect(name, many(3.0), many(3.2)),), 3.1).draw().figure)
     assert panels[0].get_title(loc="left") == "a_knob_of_another_tool_…"
     knob = KnobCoverage(name, ("1",), (1,), 1, 0, None)
-    (axes,) = visible(coverage.draw_values(Coverage((knob,), 1, Stops(0, {}, {}, 1))).figure)
+    (axes,) = visible(Coverage((knob,), 1).draw().figure)
     assert axes.get_yticklabels()[0].get_text() == "a_knob_of_another_t…  1/1"
 
 
 def test_no_knob_value_is_better_than_the_scale_goes() -> None:
-    effects = [effect("d_model", many(3.0), one(2.5)), effect("lr", many(3.1), one(9.0))]
-    figure = knobs.draw_effects(effects, 3.05, "val_bpb").figure
+    effects = (effect("d_model", many(3.0), one(2.5)), effect("lr", many(3.1), one(9.0)))
+    figure = KnobEffects(effects, 3.05).draw().figure
     low, high = visible(figure)[0].get_xlim()
     assert low < 2.5
     assert high < 4, "what went wrong once does not flatten the rest"
@@ -106,7 +107,7 @@ def test_no_knob_value_is_better_than_the_scale_goes() -> None:
 
 def test_of_very_many_values_the_most_used_are_drawn_and_counted() -> None:
     scores = [one(3.0, n) for n in range(1, 61)]
-    figure = knobs.draw_effects([effect("kernel", *scores)], None, "val_bpb").figure
+    figure = KnobEffects((effect("kernel", *scores),), None).draw().figure
     (axes,) = visible(figure)
     assert axes.get_title(loc="left") == "kernel: 24 of 60"
     shown = [label.get_text() for label in axes.get_yticklabels()]
@@ -116,8 +117,7 @@ def test_of_very_many_values_the_most_used_are_drawn_and_counted() -> None:
 def test_a_knob_with_many_values_goes_on_in_another_line_of_cells() -> None:
     names = tuple(f"a rather long value of it {i}" for i in range(20))
     knob = KnobCoverage("kernel", names, tuple(range(20)), 20, 1, None)
-    found = Coverage((knob,), 20, Stops(0, {}, {}, 20))
-    (axes,) = visible(coverage.draw_values(found).figure)
+    (axes,) = visible(Coverage((knob,), 20).draw().figure)
     assert axes.get_xlim() == (0, 8)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["kernel  19/20", "", ""]
     texts = [text.get_text() for text in axes.texts]
@@ -129,7 +129,7 @@ def test_a_knob_with_many_values_goes_on_in_another_line_of_cells() -> None:
 def test_the_whole_band_of_the_baseline_is_seen_and_iterations_are_whole(count: int) -> None:
     baseline = Estimate(4.29, 4.27, 4.31, 5)
     points = tuple(Point(i, "failed", None) for i in range(1, count + 1))
-    figure = progress.draw(Progress(points, (), baseline, 0.05), "val_bpb").figure
+    figure = Progress(points, (), baseline, 0.05).draw().figure
     (axes,) = visible(figure)
     low, high = axes.get_ylim()
     assert low < 4.24
@@ -139,8 +139,8 @@ def test_the_whole_band_of_the_baseline_is_seen_and_iterations_are_whole(count: 
 
 
 def test_the_legend_is_no_wider_than_the_figure(tmp_path: Path) -> None:
-    found = findings(tmp_path, simulated(450)).progress
-    picture = progress.draw(found, "val_bits_per_token")
+    found = Progress.of(findings(tmp_path, simulated(450)))
+    picture = replace(found, measure="val_bits_per_token").draw()
     picture.figure.canvas.draw()
     (legend,) = picture.figure.legends
     box = legend.get_window_extent()
@@ -148,13 +148,15 @@ def test_the_legend_is_no_wider_than_the_figure(tmp_path: Path) -> None:
     assert box.x1 <= picture.figure.bbox.width
 
 
-def test_no_two_long_runs_look_alike() -> None:
+def long_run(rank: int, purpose: str, outcome: StressOutcome) -> LongRun:
     curve = LearningCurve("h", (1, 2), (3.0, 2.0), 2, 1)
-    runs: list[tuple[str, curves.Fate, LearningCurve]] = [
-        (f"rank {i}", "survived", curve) for i in range(1, 10)
-    ]
-    runs += [("baseline", "baseline", curve), ("rank 11", "failed", curve)]
-    (axes,) = visible(curves.draw_long(runs).figure)
+    return LongRun("h", rank, purpose, 1000, 2, None, StressVerdict(outcome=outcome), curve)
+
+
+def test_no_two_long_runs_look_alike() -> None:
+    runs = [long_run(i, "candidate", "survives") for i in range(1, 10)]
+    runs += [long_run(10, "baseline", "spikes"), long_run(11, "candidate", "diverges")]
+    (axes,) = visible(LongRunCurves(tuple(runs)).draw().figure)
     strokes = [(str(line.get_color()), str(line.get_linestyle())) for line in axes.lines]
     assert len(set(strokes)) == len(runs)
     assert strokes[-2] == (BASE.light, "-")

@@ -26,6 +26,14 @@ from tests.support.rows import (
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, top
+from trajectory.report.figures.coverage import Coverage
+from trajectory.report.figures.knob_effects import KnobEffects
+from trajectory.report.figures.learning_curves import LearningCurves
+from trajectory.report.figures.long_runs import LongRunCurves
+from trajectory.report.figures.progress import Progress
+from trajectory.report.figures.proposers import Proposers
+from trajectory.report.figures.rank_fidelity import RankFidelity
+from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.importance import importances
 from trajectory.report.reading.curves import MAX_POINTS, merged
 from trajectory.report.reading.ledger import read_ledger
@@ -50,8 +58,8 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
     found = findings(tmp_path, rows)
     noise = Noise.of(Evidence(rows).tally)
     assert noise is not None
-    assert [point.iter for point in found.progress.points] == [row.iter for row in iterations]
-    for point, row in zip(found.progress.points, iterations, strict=True):
+    assert [point.iter for point in Progress.of(found).points] == [row.iter for row in iterations]
+    for point, row in zip(Progress.of(found).points, iterations, strict=True):
         if row.decision.estimate_bpb is None:
             assert point.score is None
             assert point.outcome == ("failed" if row.trials else "refused")
@@ -69,7 +77,7 @@ def test_the_staircase_stands_at_what_is_believed_now_not_at_the_lucky_score(
     found = findings(tmp_path, rows)
     posterior = {e.config_hash: e.posterior_bpb for e in top(Evidence(rows), 10_000)}
     kept = {row.iter: row for row in iterations if row.decision.action == "keep"}
-    steps = found.progress.steps
+    steps = Progress.of(found).steps
     assert len(steps) > 1
     assert steps[0].first == 0
     assert steps[-1].last == 120
@@ -83,15 +91,16 @@ def test_the_staircase_stands_at_what_is_believed_now_not_at_the_lucky_score(
 def test_the_band_is_where_one_run_of_the_baseline_falls(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
     scores = [s for row in rows if row.kind == "baseline" and (s := row.trial.val_bpb)]
-    assert found.progress.one_run_half is not None
-    assert found.progress.one_run_half >= student_t(0.975, len(scores) - 1) * stdev(scores) * 0.999
+    half = Progress.of(found).one_run_half
+    assert half is not None
+    assert half >= student_t(0.975, len(scores) - 1) * stdev(scores) * 0.999
 
 
 def test_the_baseline_is_told_as_top_tells_it(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
     ranked = top(Evidence(rows), 10_000)
     line = next(entry for entry in ranked if entry.iter == 0)
-    told = found.progress.baseline
+    told = Progress.of(found).baseline
     assert told is not None
     assert (told.value, told.lo, told.hi) == (line.posterior_bpb, line.lo_bpb, line.hi_bpb)
     for entry in ranked:
@@ -118,9 +127,10 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
         lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
         assert turn.spent.failed == pytest.approx(lost)
     calibration = 5 * 3.65
-    assert found.spending is not None
+    spending = TimeAndEnergy.of(found)
+    assert spending is not None
     total = calibration + sum(turn.spent.total for turn in found.turns)
-    assert found.spending.total.total == pytest.approx(total)
+    assert spending.total.total == pytest.approx(total)
 
 
 def metered(energy_wh: float | None) -> list[Row]:
@@ -136,20 +146,21 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = findings(tmp_path, metered(2500.0), usd_per_kwh=0.2).spending
+    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0), usd_per_kwh=0.2))
     assert spending is not None
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)
     assert spending.unmetered == 0
-    unmetered = findings(tmp_path, metered(None)).spending
+    unmetered = TimeAndEnergy.of(findings(tmp_path, metered(None)))
     assert unmetered is not None
     assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
 
 
 def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(500))
-    assert found.spending is not None
-    bars = found.spending.bars
+    spending = TimeAndEnergy.of(found)
+    assert spending is not None
+    bars = spending.bars
     assert len(bars) <= 120
     assert (bars[0].first, bars[-1].last) == (1, 500)
     assert sum((b.last - b.first + 1) * b.spent.total for b in bars) == pytest.approx(
@@ -160,7 +171,8 @@ def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Pa
 def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
     evidence = Evidence(rows)
-    lr = found.effects[0]
+    effects = {effect.name: effect for effect in KnobEffects.of(found).effects}
+    lr = effects["lr"]
     domain = KNOBS[0].domain
     for place, value in enumerate(lr.values):
         means = [
@@ -172,7 +184,7 @@ def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: lis
         assert value.score.n == len(means)
         assert value.score.value == pytest.approx(fmean(means))
     assert sum(value.is_default for value in lr.values) == 1
-    never_moved = found.effects[3]
+    never_moved = effects["activation"]
     assert [v.score.n if v.score else 0 for v in never_moved.values][1] == 0
 
 
@@ -226,17 +238,18 @@ def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumb
     evidence = Evidence(rows)
     posterior = {one.config_hash: one.posterior_bpb for one in top(evidence, len(rows))}
     kept = {turn.config_hash for turn in found.kept}
-    assert kept - {step.config_hash for step in found.progress.steps}, "not each came to reign"
-    assert found.believed == {name: posterior[name] for name in kept if name}
+    assert kept - {step.config_hash for step in Progress.of(found).steps}, "not each came to reign"
+    known = {name: found.believed[name] for name in kept if name}
+    assert known == {name: posterior[name] for name in known}
 
 
 def test_coverage_counts_configs_and_proposals(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
-    found = findings(tmp_path, rows).coverage
-    lr, _, n_layer, *_ = found.knobs
+    found = findings(tmp_path, rows)
+    lr, _, n_layer, *_ = Coverage.of(found).knobs
     trained = {row.config_hash for row in iterations if row.trials} | {config().config_hash}
-    assert found.configs == sum(lr.configs) == len(trained)
+    assert Coverage.of(found).configs == sum(lr.configs) == len(trained)
     assert lr.proposals == 120
     assert lr.kept == sum(row.decision.action == "keep" for row in iterations)
     assert n_layer.touched == 1
@@ -259,14 +272,16 @@ def test_training_a_known_config_again_is_a_repeat(tmp_path: Path) -> None:
     candidate = config(lr=0.002)
     twice = [iteration_row(i, candidate, (trial(10 + i, candidate, i, ok(4.2)),)) for i in (1, 2)]
     found = findings(tmp_path, [*metered(None)[:3], *twice])
-    assert found.coverage.stops.repeats == 1
-    assert found.coverage.configs == 2
+    assert found.stops.repeats == 1
+    assert Coverage.of(found).configs == 2
 
 
 def test_proposers_have_their_share_and_hit_rate(
     tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
 ) -> None:
-    found = {one.kind: one for one in findings(tmp_path, rows).proposers}
+    proposers = Proposers.of(findings(tmp_path, rows))
+    assert proposers is not None
+    found = {one.kind: one for one in proposers.kinds}
     assert set(found) == {"sampler", "llm"}
     for kind, one in found.items():
         mine = [row for row in iterations if row.proposer.kind == kind]
@@ -287,10 +302,13 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         EventRow(at=at(51), event="interrupted", why="a power cut"),
     ]
     found = findings(tmp_path, [*metered(None)[:3], row, *events])
-    assert found.proposers[0].fallbacks == 1
+    proposers = Proposers.of(found)
+    assert proposers is not None
+    assert proposers.kinds[0].fallbacks == 1
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
-    assert found.spending is not None
-    assert found.spending.elapsed_s == 7 * 51
+    spending = TimeAndEnergy.of(found)
+    assert spending is not None
+    assert spending.elapsed_s == 7 * 51
 
 
 def curve(losses: list[float]) -> list[CurvePoint]:
@@ -328,33 +346,36 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
 
     found = findings(tmp_path, rows, read)
     evidence = Evidence(rows)
+    curves = LearningCurves.of(found)
+    assert curves is not None
     names = [f"iteration {best.iter}" for best in found.best if not best.is_baseline][:5]
-    assert [name for name, _ in found.curves] == names
-    for name, one in found.curves:
+    assert [name for name, _ in curves.best] == names
+    for name, one in curves.best:
         del name
         trials = evidence.configs[one.config_hash].trial_ids.values()
         assert one.seeds == len(trials)
         assert set(trials) <= set(asked)
-    assert found.baseline_curve is not None
-    assert found.baseline_curve.seeds == 5
+    assert curves.baseline is not None
+    assert curves.baseline.seeds == 5
 
 
 def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list[Row]) -> None:
-    found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0])).long_runs
-    assert found is not None
-    assert [run.rank for run in found.runs] == [1, 2, 3, 4, 5, 6]
-    assert [run.verdict.outcome for run in found.runs] == ["survives"] * 5 + ["diverges"]
-    assert {run.seeds for run in found.runs} == {2}
-    assert found.test is not None
-    assert found.test.n == len(found.pairs) == 6
-    assert found.test.fidelity is not None
-    first = found.runs[0]
+    found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0]))
+    long_runs, fidelity = LongRunCurves.of(found), RankFidelity.of(found)
+    assert long_runs is not None
+    assert [run.rank for run in long_runs.runs] == [1, 2, 3, 4, 5, 6]
+    assert [run.verdict.outcome for run in long_runs.runs] == ["survives"] * 5 + ["diverges"]
+    assert {run.seeds for run in long_runs.runs} == {2}
+    assert fidelity is not None
+    assert fidelity.test.n == len(fidelity.pairs) == 6
+    assert fidelity.test.fidelity is not None
+    first = long_runs.runs[0]
     assert first.standing is not None
-    assert found.pairs[0].long_bpb == first.standing.val_bpb
+    assert fidelity.pairs[0].long_bpb == first.standing.val_bpb
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
-    found = findings(tmp_path, stress_rows(rows)).spending
+    found = TimeAndEnergy.of(findings(tmp_path, stress_rows(rows)))
     assert found is not None
     assert found.energy_wh == pytest.approx(12 * 0.25)
     assert found.long_runs_s == pytest.approx(12 * 3.65)

@@ -10,6 +10,11 @@ import pytest
 
 from tests.support.reports import HOSTILE
 from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.report.figures.coverage import Coverage
+from trajectory.report.figures.knob_effects import KnobEffects
+from trajectory.report.figures.progress import Progress
+from trajectory.report.figures.proposers import Proposers
+from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import write_report
@@ -89,20 +94,20 @@ def test_repeated_runs_give_the_noise_and_the_incumbent_is_not_its_luckiest_run(
 ) -> None:
     assert found.noise is not None
     assert found.noise.dof == 1
-    assert found.progress.steps[-1].believed == pytest.approx(5.13)
-    assert found.coverage.stops.repeats == 1
+    assert Progress.of(found).steps[-1].believed == pytest.approx(5.13)
+    assert found.stops.repeats == 1
 
 
 def test_knobs_are_those_that_differ(found: Findings) -> None:
-    assert [knob.name for knob in found.coverage.knobs] == ["lr", "n_layer"]
-    lr = found.effects[0]
+    assert [knob.name for knob in Coverage.of(found).knobs] == ["lr", "n_layer"]
+    (lr,) = (effect for effect in KnobEffects.of(found).effects if effect.name == "lr")
     assert [value.label for value in lr.values] == ["0.0003", "0.001"]
     assert [value.is_default for value in lr.values] == [True, False]
 
 
 def test_nothing_is_claimed_of_time_money_and_proposers(found: Findings, tmp_path: Path) -> None:
-    assert found.spending is None
-    assert found.proposers == ()
+    assert TimeAndEnergy.of(found) is None
+    assert Proposers.of(found) is None
     page = write_report(found, tmp_path / "report").page.read_text("utf-8")
     assert "bits per token" in page
     assert "bits per byte" not in page

@@ -107,9 +107,9 @@ def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> Non
         "refusals-and-failures.svg",
         "proposers.svg",
         "learning-curves.svg",
-        "time-and-energy.svg",
         "long-runs.svg",
         "rank-fidelity.svg",
+        "time-and-energy.svg",
     ]
     for path in report.figures:
         if path.suffix == ".svg":

@@ -1,1 +1,2 @@
-"""Each module draws one of the findings. Numbers come in finished; nothing is computed here."""
+"""Each module is one figure: its values, its picture, its words. To add one: a module here with a
+:class:`~trajectory.report.figures.figure.Figure`, and its line in ``registry.py``."""

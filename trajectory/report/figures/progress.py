@@ -1,17 +1,21 @@
-"""The score by iteration."""
+"""The search from its first iteration to its last, and what it found: the score by iteration."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajectory.report.drawing.canvas import BASE, INK, MUTED, OUTCOME_INK, Picture, sheet
-from trajectory.report.progress import Point, Progress
-from trajectory.report.reading.turns import Outcome
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import SEARCH
+from trajectory.report.findings import Findings, Measure
+from trajectory.report.reading.turns import Outcome, Turn
+from trajectory.report.statistics import Estimate, RunNoise, of_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,29 +27,141 @@ MAX_LINKED = 600
 what was discarded: they would cover each other."""
 
 
-def draw(progress: Progress, measure: str) -> Picture:
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One iteration's candidate."""
+
+    iter: int
+    outcome: Outcome
+    score: Estimate | None
+    """Mean val_bpb over its seeds; None where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The incumbent from iteration ``first`` to ``last``.
+
+    Its score is what it is believed to score by now, from all of its runs: the score it was kept
+    with is the luckier, the more candidates there were to choose from.
+    """
+
+    first: int
+    last: int
+    config_hash: str
+    believed: float
+    """Posterior mean."""
+
+
+@dataclass(frozen=True)
+class Progress(Figure):
     """Scores with their intervals, the incumbent's steps, the baseline's band."""
-    figure = sheet(4.3)
-    axes = figure.subplots()
-    _baseline(axes, progress)
-    titles = _scores(axes, progress)
-    _steps(axes, progress)
-    low, high = _limits(progress)
-    axes.set_ylim(low, high)
-    _off_scale(axes, progress.points, high)
-    _unmeasured(axes, progress.points)
-    axes.set_xlabel("iteration")
-    barred = any(point.score and point.score.lo is not None for point in progress.points)
-    axes.set_ylabel(f"{measure}, lower is better{'; bars: 95 %' if barred else ''}")
-    last = progress.points[-1].iter if progress.points else 1
-    axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
-    axes.locator_params(axis="x", integer=True)
-    axes.grid(visible=False, axis="x")
-    axes.spines[:].set_visible(False)
-    entries = len(axes.get_legend_handles_labels()[1])
-    columns = entries if entries <= MAX_COLUMNS else math.ceil(entries / 2)
-    figure.legend(loc="outside upper left", ncols=columns, handletextpad=0.4, columnspacing=1.4)
-    return Picture("progress", _words(progress, measure), figure, titles)
+
+    name = "progress"
+    section = SEARCH
+    most_kept = 30
+    """Kept iterations in the list of them, the latest; the table of all iterations has all."""
+
+    points: tuple[Point, ...]
+    steps: tuple[Step, ...]
+    baseline: Estimate | None
+    """As believed, with its 95 % interval."""
+    one_run_half: float | None
+    """Half the band about the baseline in which 95 of 100 of its single runs would fall; None while
+    the noise is unknown, or the baseline unmeasured."""
+    measure: Measure = "val_bpb"
+    paired: bool = True
+
+    @classmethod
+    def of(cls, found: Findings) -> Progress:
+        noise = found.noise
+        return cls(
+            points=tuple(_point(turn, noise) for turn in found.turns),
+            steps=tuple(_held(found)),
+            baseline=found.baseline,
+            one_run_half=found.one_run_half,
+            measure=found.about.measure,
+            paired=found.about.paired,
+        )
+
+    @property
+    def shows(self) -> bool:
+        scored = any(point.score for point in self.points)
+        return scored or bool(self.points and self.baseline)
+
+    @property
+    def barred(self) -> bool:
+        """Whether scores have intervals: not while the noise is unknown."""
+        return any(point.score and point.score.lo is not None for point in self.points)
+
+    @property
+    def caption(self) -> str:
+        dots = (
+            "Each dot is a candidate's mean over its seeds"
+            if self.paired
+            else "Each dot is one run"
+        )
+        steps = (
+            " The solid steps are the incumbents at what each is believed to score by now, from "
+            "all its runs: the score it was kept with is the lucky one. Marks at the foot are "
+            "trials without a measurement and refused proposals."
+        )
+        if self.one_run_half is None and not self.barred:
+            bars = ". There are no bars: nothing was run twice, so the noise is unknown."
+            return dots + bars + steps
+        bars = (
+            ", its bar the 95 % interval from the pooled noise (mean ± t·σ/√n). The shaded band is "
+            "where 95 of 100 single runs of the baseline would fall, by its own spread."
+        )
+        many = len(self.points) > MAX_LINKED
+        left_out = " With so many iterations, discarded ones are drawn without their bars."
+        return dots + bars + steps + (left_out if many else "")
+
+    @property
+    def alt(self) -> str:
+        kept = sum(point.outcome == "keep" for point in self.points)
+        words = f"{self.measure} of {len(self.points)} iterations, {kept} of them kept."
+        if self.baseline:
+            words += f" The baseline is believed to score {self.baseline.value:.4f}."
+        if self.steps:
+            now = self.steps[-1].believed
+            words += f" The incumbent is now believed to score {now:.4f}."
+        return words
+
+    def draw(self) -> Picture:
+        figure = sheet(4.3)
+        axes = figure.subplots()
+        _baseline(axes, self)
+        titles = _scores(axes, self)
+        _steps(axes, self)
+        low, high = _limits(self)
+        axes.set_ylim(low, high)
+        _off_scale(axes, self.points, high)
+        _unmeasured(axes, self.points)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(f"{self.measure}, lower is better{'; bars: 95 %' if self.barred else ''}")
+        last = self.points[-1].iter if self.points else 1
+        axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
+        axes.locator_params(axis="x", integer=True)
+        axes.grid(visible=False, axis="x")
+        axes.spines[:].set_visible(False)
+        entries = len(axes.get_legend_handles_labels()[1])
+        columns = entries if entries <= MAX_COLUMNS else math.ceil(entries / 2)
+        figure.legend(loc="outside upper left", ncols=columns, handletextpad=0.4, columnspacing=1.4)
+        return Picture(self.name, self.alt, figure, titles)
+
+
+def _point(turn: Turn, noise: RunNoise | None) -> Point:
+    score = None if turn.mean is None else of_runs(turn.mean, turn.runs, noise)
+    return Point(turn.iter, turn.outcome, score)
+
+
+def _held(found: Findings) -> Iterable[Step]:
+    last = max((turn.iter for turn in found.turns), default=0)
+    ends = [reign.iter for reign in found.reigns[1:]] + [last]
+    for reign, end in zip(found.reigns, ends, strict=False):
+        believed = found.believed.get(reign.config_hash)
+        if believed is not None:
+            yield Step(reign.iter, max(reign.iter, end), reign.config_hash, believed)
 
 
 def _baseline(axes: Axes, progress: Progress) -> None:
@@ -219,14 +335,3 @@ def _unmeasured(axes: Axes, points: Sequence[Point]) -> None:
                 transform=axes.get_xaxis_transform(),
                 label=f"{name} ({len(at):,})",
             )
-
-
-def _words(progress: Progress, measure: str) -> str:
-    kept = sum(point.outcome == "keep" for point in progress.points)
-    words = f"{measure} of {len(progress.points)} iterations, {kept} of them kept."
-    if progress.baseline:
-        words += f" The baseline is believed to score {progress.baseline.value:.4f}."
-    if progress.steps:
-        now = progress.steps[-1].believed
-        words += f" The incumbent is now believed to score {now:.4f}."
-    return words

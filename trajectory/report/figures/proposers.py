@@ -2,41 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trajectory.report.drawing.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
-from trajectory.report.proposers import ProposerFigures
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import WHO
+from trajectory.report.findings import Findings
+from trajectory.report.reading.ledger import Ledger
+from trajectory.report.statistics import Estimate, of_share
+from trajectory.report.words.text import label
 
 MOST = 12
 """Kinds drawn, the busiest."""
 
 
-def draw(found: Sequence[ProposerFigures]) -> Picture:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of proposer."""
+
+    kind: str
+    models: tuple[str, ...]
+    share: Estimate
+    """Of all iterations that used its proposal."""
+    hit_rate: Estimate
+    """Of its iterations, those whose proposal was kept."""
+    kept: int
+    measured: int
+    """Of its iterations, those that ended with a score."""
+    refused: int
+    """Of its iterations, those the rails ended."""
+    fallbacks: int
+    attempts: int
+    """Exchanges with a language model."""
+    refused_attempts: int
+    """Exchanges that gave no usable proposal."""
+    latency_s: float
+    """Mean over its iterations."""
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Proposers(Figure):
     """Share of the iterations, and share of these that were kept with its interval."""
-    drawn = found[:MOST]
-    figure = sheet(0.34 * len(drawn) + 0.95)
-    left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
-    places = range(len(drawn))
-    left.set_title("share of iterations")
-    left.barh(places, [100 * one.share.value for one in drawn], height=0.5, color=DISCARD.light)
-    right.set_title("hit rate: kept of its own, 95 % interval")
-    for place, one in enumerate(drawn):
-        rate = one.hit_rate
-        assert rate.lo is not None
-        assert rate.hi is not None
-        right.plot([100 * rate.lo, 100 * rate.hi], [place, place], color=KEEP.light, linewidth=2)
-        right.plot(
-            [100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0, clip_on=False
+
+    name = "proposers"
+    section = WHO
+
+    kinds: tuple[Kind, ...]
+    """The busiest first."""
+
+    @classmethod
+    def of(cls, found: Findings) -> Proposers | None:
+        kinds = _kinds(found.ours.ledger) if found.ours else ()
+        return cls(kinds) if kinds else None
+
+    @property
+    def caption(self) -> str:
+        return (
+            "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. "
+            "Proposers whose bars overlap widely are not told apart by this campaign."
         )
-    left.set_yticks(places, [f"{one.kind}\nn={one.hit_rate.n}" for one in drawn])
-    left.tick_params(axis="y", labelcolor=INK.light)
-    left.set_ylim(len(drawn) - 0.4, -0.6)
-    left.set_xlim(0, 100)
-    right.set_xlim(left=0)
-    for axes in (left, right):
-        axes.set_xlabel("%")
-        bare(axes)
-    words = "; ".join(
-        f"{one.kind}: {one.share.value:.0%} of iterations, {one.kept} kept" for one in drawn
-    )
-    return Picture("proposers", words, figure)
+
+    @property
+    def alt(self) -> str:
+        return "; ".join(
+            f"{one.kind}: {one.share.value:.0%} of iterations, {one.kept} kept"
+            for one in self.kinds[:MOST]
+        )
+
+    def draw(self) -> Picture:
+        drawn = self.kinds[:MOST]
+        figure = sheet(0.34 * len(drawn) + 0.95)
+        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
+        places = range(len(drawn))
+        left.set_title("share of iterations")
+        left.barh(places, [100 * one.share.value for one in drawn], height=0.5, color=DISCARD.light)
+        right.set_title("hit rate: kept of its own, 95 % interval")
+        for place, one in enumerate(drawn):
+            rate = one.hit_rate
+            assert rate.lo is not None
+            assert rate.hi is not None
+            right.plot(
+                [100 * rate.lo, 100 * rate.hi], [place, place], color=KEEP.light, linewidth=2
+            )
+            right.plot(
+                [100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0, clip_on=False
+            )
+        left.set_yticks(places, [f"{one.kind}\nn={one.hit_rate.n}" for one in drawn])
+        left.tick_params(axis="y", labelcolor=INK.light)
+        left.set_ylim(len(drawn) - 0.4, -0.6)
+        left.set_xlim(0, 100)
+        right.set_xlim(left=0)
+        for axes in (left, right):
+            axes.set_xlabel("%")
+            bare(axes)
+        return Picture(self.name, self.alt, figure)
+
+
+def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
+    found = []
+    for kind, work in ledger.workloads.items():
+        turns = [turn for turn in ledger.turns if turn.kind == kind]
+        kept = sum(turn.outcome == "keep" for turn in turns)
+        share, hit_rate = of_share(len(turns), len(ledger.turns)), of_share(kept, len(turns))
+        if share is None or hit_rate is None:
+            continue
+        found.append(
+            Kind(
+                kind=label(kind, 20),
+                models=tuple(label(model, 60) for model in sorted(work.models)),
+                share=share,
+                hit_rate=hit_rate,
+                kept=kept,
+                measured=sum(turn.mean is not None for turn in turns),
+                refused=sum(turn.outcome == "refused" for turn in turns),
+                fallbacks=work.fallbacks,
+                attempts=work.attempts,
+                refused_attempts=work.refused_attempts,
+                latency_s=work.latency_s / len(turns),
+                prompt_tokens=work.prompt_tokens,
+                completion_tokens=work.completion_tokens,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.share.value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
@@ -18,13 +18,10 @@ from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
 from trajectory.ranking import Standing, baseline_run
-from trajectory.report.coverage import Stops, coverage
-from trajectory.report.effects import effects
-from trajectory.report.findings import About, Best, Findings
-from trajectory.report.importance import importances
-from trajectory.report.progress import Progress, Step, baseline_estimate, point
+from trajectory.report.findings import About, Best, Findings, Stops
+from trajectory.report.reading.posteriors import baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.reading.turns import Outcome, Spent, Turn
+from trajectory.report.reading.turns import Outcome, Reign, Spent, Turn
 from trajectory.report.words.details import Change, DetailBook, Details, cell
 from trajectory.report.words.text import label, shown
 
@@ -41,10 +38,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     turns = [_turn(run) for run in runs if not _is_calibration(run)]
     standings = Standings.of(campaign.runs)
     ranked = standings.top(len(standings.configs))
-    knobs = _knobs(runs, standings)
-    points = [
-        Sample(_values(c.values), c.mean if c.n else None) for c in standings.configs.values()
-    ]
+    noise, baseline, population = standings.noise, standings.baseline, standings.population
     incumbent = next((run for run in reversed(runs) if run.action == "keep"), None)
     book = DetailBook()
     for run in runs:
@@ -53,14 +47,19 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     return Findings(
         about=_about(campaign),
         turns=tuple(turns),
-        noise=standings.noise,
+        noise=noise,
+        baseline=baseline_estimate(baseline, noise, population) if baseline else None,
+        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=tuple(_best(standing, standings) for standing in ranked[:BEST]),
-        progress=_progress(runs, turns, standings, ranked),
-        effects=effects(points, knobs, _values(incumbent.values) if incumbent else {}),
-        importances=importances(points, knobs),
-        coverage=coverage(turns, points, knobs, _stops(runs)),
-        details=book.chunks,
+        reigns=tuple(_reigns(runs, standings)),
         believed={one.entry.key: one.posterior for one in ranked},
+        knobs=tuple(_knobs(runs, standings)),
+        samples=tuple(
+            Sample(_values(c.values), c.mean if c.n else None) for c in standings.configs.values()
+        ),
+        incumbent=_values(incumbent.values) if incumbent else {},
+        stops=_stops(runs),
+        details=book.chunks,
     )
 
 
@@ -162,28 +161,12 @@ def _best(standing: Standing[ForeignConfig], standings: Standings) -> Best:
     )
 
 
-def _progress(
-    runs: Sequence[ForeignRun],
-    turns: Sequence[Turn],
-    standings: Standings,
-    ranked: Iterable[Standing[ForeignConfig]],
-) -> Progress:
-    noise, baseline, population = standings.noise, standings.baseline, standings.population
-    believed = {one.entry.key: one.posterior for one in ranked}
-    reigns = [(0, baseline.key)] if baseline else []
-    reigns += [(run.iter, key) for run in runs if run.action == "keep" and (key := run.config_key)]
-    last = max((turn.iter for turn in turns), default=0)
-    ends = [*(first for first, _ in reigns[1:]), last][: len(reigns)]
-    return Progress(
-        points=tuple(point(turn, noise) for turn in turns),
-        steps=tuple(
-            Step(first, max(first, end), key, believed[key])
-            for (first, key), end in zip(reigns, ends, strict=True)
-            if key in believed
-        ),
-        baseline=baseline_estimate(baseline, noise, population) if baseline else None,
-        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
-    )
+def _reigns(runs: Iterable[ForeignRun], standings: Standings) -> Iterator[Reign]:
+    if standings.baseline:
+        yield Reign(0, standings.baseline.key)
+    for run in runs:
+        if run.action == "keep" and run.config_key:
+            yield Reign(run.iter, run.config_key)
 
 
 def _knobs(runs: Sequence[ForeignRun], standings: Standings) -> list[ReportedKnob]:

@@ -15,7 +15,7 @@ from autoresearch.values import Scalar
 from trainer.spec import Config, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
-from trajectory.report.reading.turns import Outcome, Spent, Turn
+from trajectory.report.reading.turns import Outcome, Reign, Spent, Turn
 from trajectory.report.words.details import DetailBook, details_of
 from trajectory.rows import (
     BaselineRow,
@@ -27,14 +27,6 @@ from trajectory.rows import (
     StressRow,
     TrialRecord,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Reign:
-    """From this iteration on, this config was the incumbent. The baseline reigns from 0."""
-
-    iter: int
-    config_hash: str
 
 
 @dataclass(slots=True)

@@ -8,24 +8,16 @@ from typing import get_args
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, FailureStatus
-from trajectory.ranking import Ranked
-from trajectory.report.coverage import Stops, coverage
-from trajectory.report.effects import effects
-from trajectory.report.findings import MOST_KEPT, About, Best, Findings
-from trajectory.report.importance import importances
-from trajectory.report.longruns import long_runs
-from trajectory.report.progress import Standings, progress
-from trajectory.report.proposers import proposers
-from trajectory.report.reading.curves import CurveReader, LearningCurve, curve_of
+from trajectory.ranking import Ranked, baseline_run
+from trajectory.report.findings import About, Best, Findings, Ours, Stops
+from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.ledger import Ledger, read_ledger
+from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
-from trajectory.report.spending import spending
 from trajectory.rows import CampaignRow, RailName
 
 BEST = 10
 """Configs in the ranking."""
-CURVES = 5
-"""Of these, with a learning curve."""
 
 
 def read_campaign(
@@ -40,34 +32,34 @@ def read_campaign(
     """
     ledger = read_ledger(journal)
     evidence = ledger.evidence
-    standings = Standings.of(evidence)
-    best = standings.best(BEST)
-    points = samples(evidence.configs.values(), knobs)
+    posteriors = Posteriors.of(evidence)
+    noise, population = posteriors.noise, posteriors.population
+    best = posteriors.best(BEST)
+    entry = evidence.configs.get(evidence.baseline_hash or "")
+    baseline = entry if entry is not None and entry.n else None
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
-    baseline = evidence.configs.get(evidence.baseline_hash or "")
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
         turns=tuple(ledger.turns),
-        noise=standings.noise,
+        noise=noise,
+        baseline=baseline_estimate(baseline, noise, population) if baseline else None,
+        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=tuple(_best(entry, ledger) for entry in best),
-        progress=progress(ledger, standings),
-        effects=effects(points, knobs, knob_values(incumbent.config, knobs) if incumbent else {}),
-        importances=importances(points, knobs),
-        coverage=coverage(ledger.turns, points, knobs, _stops(ledger)),
+        reigns=tuple(ledger.reigns),
+        believed=_believed(ledger, posteriors),
+        knobs=tuple(knobs),
+        samples=tuple(samples(evidence.configs.values(), knobs)),
+        incumbent=knob_values(incumbent.config, knobs) if incumbent else {},
+        stops=_stops(ledger),
         details=ledger.details.chunks,
-        believed=_believed(ledger, standings),
-        proposers=proposers(ledger),
-        spending=spending(ledger, usd_per_kwh),
-        curves=tuple(_curves(best, ledger, read)),
-        baseline_curve=curve_of(baseline, read) if baseline else None,
-        long_runs=long_runs(ledger, standings, read),
+        ours=Ours(ledger, posteriors, tuple(best), read, usd_per_kwh),
     )
 
 
-def _believed(ledger: Ledger, standings: Standings) -> dict[str, float]:
-    kept = [t.config_hash for t in ledger.turns if t.outcome == "keep" and t.config_hash]
-    ranked = standings.of_configs(set(kept[-MOST_KEPT:]))
-    return {entry.config_hash: entry.posterior_bpb for entry in ranked}
+def _believed(ledger: Ledger, posteriors: Posteriors) -> dict[str, float]:
+    hashes = {reign.config_hash for reign in ledger.reigns}
+    hashes |= {t.config_hash for t in ledger.turns if t.outcome == "keep" and t.config_hash}
+    return {entry.config_hash: entry.posterior_bpb for entry in posteriors.of_configs(hashes)}
 
 
 def _about(ledger: Ledger, name: str) -> About:
@@ -141,17 +133,6 @@ def _difference(config: Config, baseline: Config | None) -> dict[str, tuple[Scal
     base = baseline.canonical() if baseline else {}
     own = config.canonical()
     return {name: (base.get(name), value) for name, value in own.items() if value != base.get(name)}
-
-
-def _curves(
-    best: Sequence[Ranked], ledger: Ledger, read: CurveReader
-) -> list[tuple[str, LearningCurve]]:
-    others = [entry for entry in best if entry.config_hash != ledger.evidence.baseline_hash]
-    named = (
-        (f"iteration {entry.iter}", curve_of(ledger.evidence.configs[entry.config_hash], read))
-        for entry in others[:CURVES]
-    )
-    return [(name, curve) for name, curve in named if curve is not None]
 
 
 def _stops(ledger: Ledger) -> Stops:

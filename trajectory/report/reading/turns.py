@@ -76,3 +76,11 @@ class Turn:
     stderr: float | None
     spent: Spent
     energy_wh: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """From this iteration on, this config was the incumbent. The baseline reigns from 0."""
+
+    iter: int
+    config_hash: str

@@ -1,0 +1,54 @@
+"""One order of figures, which the page and the files share, and nothing drawn before it must be."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.reports import findings, simulated, stress_rows
+from trainer.spec import CurvePoint
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.registry import FIGURES
+from trajectory.report.figures.sections import SECTIONS
+from trajectory.report.page import TEMPLATES
+from trajectory.report.report import write_report
+
+NAMES = [kind.name for kind in FIGURES]
+
+
+def curve(_: str) -> list[CurvePoint]:
+    return [
+        CurvePoint(step=i, tokens=i, loss=6 - i / 20, lr=1e-3, grad_norm=1, elapsed_s=i)
+        for i in range(1, 21)
+    ]
+
+
+def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
+    found = findings(tmp_path, stress_rows(simulated(60)), curve)
+    report = write_report(found, tmp_path / "report")
+    page = report.page.read_text("utf-8")
+    assert re.findall('<figure id="(.*?)">', page) == NAMES
+    assert [path.stem for path in report.figures if path.suffix == ".png"] == NAMES
+    sections = re.findall('<section id="(.*?)">', page)
+    assert sections == [section.id for section in SECTIONS]
+    assert re.findall('<a href="#([a-z]+)">', page)[: len(sections)] == sections
+
+
+@pytest.mark.parametrize("kind", FIGURES, ids=NAMES)
+def test_a_figure_is_found_by_its_name(kind: type[Figure]) -> None:
+    assert kind.__module__ == f"trajectory.report.figures.{kind.name.replace('-', '_')}"
+
+
+def test_no_words_are_left_over_from_a_figure_that_is_gone() -> None:
+    worded = {path.name.removesuffix(".html.j2") for path in (TEMPLATES / "figures").iterdir()}
+    assert worded <= set(NAMES)
+
+
+@pytest.mark.parametrize("module", ["agent.cli", "trajectory.live.app", "trajectory.report.report"])
+def test_nothing_loads_matplotlib_before_something_is_drawn(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,238 @@
+"""What the value of a knob goes with: the mean score over the configs that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from autoresearch.values import Scalar
+from trajectory.report.drawing.canvas import (
+    BASE,
+    DISCARD,
+    INK,
+    KEEP,
+    MUTED,
+    Ink,
+    Picture,
+    bare,
+    sheet,
+)
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import KNOBS
+from trajectory.report.findings import Findings, Measure
+from trajectory.report.reading.samples import ReportedKnob, Sample
+from trajectory.report.statistics import Estimate, of_mean
+from trajectory.report.words.text import cut
+from trajectory.report.words.wording import cell_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 3
+ROW_IN = 0.185
+MOST_VALUES = 24
+"""In a panel; of more, those that most configs have."""
+NAME_CHARACTERS = 24
+"""Of a knob's name over its panel, beside which stands another."""
+MOST_CHARACTERS = 18
+"""Of a value's label."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEffect:
+    """The configs whose knob has one value, or lies in one bin."""
+
+    label: str
+    score: Estimate | None
+    """Mean over configs of each one's mean score; None where none was measured."""
+    is_default: bool
+    is_incumbent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """One knob."""
+
+    name: str
+    values: tuple[ValueEffect, ...]
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two values to be told apart."""
+        return sum(value.score is not None for value in self.values) > 1
+
+
+@dataclass(frozen=True)
+class KnobEffects(Figure):
+    """A panel a knob, a row a value, all on one scale.
+
+    The values were not drawn at random: a search lingers where it is good, so what is seen goes
+    with a value and need not come from it.
+    """
+
+    name = "knob-effects"
+    section = KNOBS
+
+    effects: tuple[KnobEffect, ...]
+    """The most important first; in the menu's order where that is not known."""
+    reference: float | None
+    """What the baseline is believed to score, a line through every panel."""
+    measure: Measure = "val_bpb"
+
+    @classmethod
+    def of(cls, found: Findings) -> KnobEffects:
+        order = {knob.name: place for place, knob in enumerate(found.importances.knobs)}
+        effects = (_effect(found.samples, knob, found.incumbent) for knob in found.knobs)
+        return cls(
+            effects=tuple(sorted(effects, key=lambda one: order.get(one.name, len(order)))),
+            reference=found.baseline.value if found.baseline else None,
+            measure=found.about.measure,
+        )
+
+    @property
+    def shows(self) -> bool:
+        return any(effect.compares for effect in self.effects)
+
+    @property
+    def caption(self) -> str:
+        return (
+            "Mean score over the configs that have a value, each config counted once by its own "
+            "mean; bars are 95 % t intervals of that mean from the spread over configs, and the "
+            "number on the right is how many configs there are. A bar that ends at the panel's "
+            "edge goes on. Green: the incumbent's value. A dot after a value (·): the baseline's. "
+            "The dashed line is the baseline. A search lingers where it is good, so this shows "
+            "what goes with a value, not what comes from it."
+        )
+
+    @property
+    def alt(self) -> str:
+        return (
+            f"Mean {self.measure} with its 95 % interval for each value of "
+            f"{len(self.effects)} knobs."
+        )
+
+    def draw(self) -> Picture:
+        effects = [_tried(effect) for effect in self.effects]
+        rows = -(-len(effects) // COLUMNS)
+        ordered = [effects[i * COLUMNS : (i + 1) * COLUMNS] for i in range(rows)]
+        heights = [max(len(effect.values) for effect in row) + 2.4 for row in ordered]
+        figure = sheet(ROW_IN * sum(heights) + 0.5)
+        grid = figure.subplots(
+            rows, COLUMNS, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights}
+        )
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.set(w_pad=0.12)  # type: ignore[call-arg]  # of constrained layout
+        limits = _limits(effects, self.reference)
+        for row, below, panels in zip(ordered, [*ordered[1:], []], grid, strict=True):
+            for place, axes in enumerate(panels):
+                if place >= len(row):
+                    axes.set_visible(False)
+                    continue
+                _panel(axes, row[place], limits, max(len(effect.values) for effect in row))
+                axes.tick_params(axis="x", labelbottom=place >= len(below))
+                if self.reference is not None:
+                    axes.axvline(
+                        self.reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3))
+                    )
+        figure.supxlabel(
+            f"mean {self.measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
+        )
+        return Picture(self.name, self.alt, figure)
+
+
+def _effect(
+    samples: Sequence[Sample], knob: ReportedKnob, incumbent: Mapping[str, Scalar]
+) -> KnobEffect:
+    cells, place_of = knob.domain.cells, knob.domain.place
+    scores: list[list[float]] = [[] for _ in cells]
+    for sample in samples:
+        place = place_of(sample.values.get(knob.name))
+        if sample.mean is not None and place is not None:
+            scores[place].append(sample.mean)
+    default, best = place_of(knob.default), place_of(incumbent.get(knob.name))
+    values = (
+        ValueEffect(cell_text(cell), of_mean(own) if own else None, place == default, place == best)
+        for place, (cell, own) in enumerate(zip(cells, scores, strict=True))
+    )
+    return KnobEffect(knob.name, tuple(values))
+
+
+def _tried(effect: KnobEffect) -> KnobEffect:
+    """Without the values nothing was measured at: the coverage shows those."""
+    configs = {place: value.score.n for place, value in enumerate(effect.values) if value.score}
+    most = sorted(configs, key=lambda place: -configs[place])[:MOST_VALUES]
+    name = effect.name
+    if len(most) < len(configs):
+        name = f"{cut(name, 10)}: {len(most)} of {len(configs)}"
+    return replace(effect, name=name, values=tuple(effect.values[i] for i in sorted(most)))
+
+
+def _panel(axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: int) -> None:
+    axes.set_title(cut(effect.name, NAME_CHARACTERS), pad=3)
+    _intervals(axes, effect.values, limits)
+    axes.set_yticks(range(len(effect.values)), [_label(value) for value in effect.values])
+    axes.set_ylim(slots - 0.4, -0.6)
+    axes.set_xlim(*limits)
+    axes.tick_params(axis="both", labelsize=7.5)
+    axes.locator_params(axis="x", nbins=4)
+    bare(axes)
+
+
+def _intervals(axes: Axes, values: Sequence[ValueEffect], limits: tuple[float, float]) -> None:
+    """Dots with bars, a row a value; what lies beyond the scale points there."""
+    low, high = limits
+    scores = [(row, value.score) for row, value in enumerate(values) if value.score]
+    colours = [_ink(value).light for value in values if value.score]
+    barred = [place for place, (_, score) in enumerate(scores) if score.lo is not None]
+    axes.hlines(
+        [scores[place][0] for place in barred],
+        [max(low, scores[place][1].lo or low) for place in barred],
+        [min(high, scores[place][1].hi or high) for place in barred],
+        colors=[colours[place] for place in barred],
+        linewidth=1.6,
+        alpha=0.75,
+    )
+    for marker, beyond in (("o", False), (">", True)):
+        chosen = [place for place, (_, s) in enumerate(scores) if (s.value > high) == beyond]
+        axes.scatter(
+            [min(high, scores[place][1].value) for place in chosen],
+            [scores[place][0] for place in chosen],
+            s=18,
+            c=[colours[place] for place in chosen],
+            marker=marker,
+            linewidths=0,
+            zorder=3,
+            clip_on=False,
+        )
+    for row, score in scores:
+        axes.annotate(
+            f"{score.n}",
+            (1.02, row),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=7,
+            color=MUTED.light,
+        )
+
+
+def _ink(value: ValueEffect) -> Ink:
+    return KEEP if value.is_incumbent else INK if value.is_default else DISCARD
+
+
+def _label(value: ValueEffect) -> str:
+    text = cut(value.label, MOST_CHARACTERS)
+    return f"{text} ·" if value.is_default else text
+
+
+def _limits(effects: Sequence[KnobEffect], reference: float | None) -> tuple[float, float]:
+    """From the best mean to the worst that more than one config stands behind: one config that
+    went wrong must not flatten the rest."""
+    scores = [value.score for effect in effects for value in effect.values if value.score]
+    firm = [score.value for score in scores if score.n > 1] or [score.value for score in scores]
+    firm += [reference] if reference is not None else []
+    if not firm:
+        return 0.0, 1.0
+    low, high = min(*firm, *(score.value for score in scores)), max(firm)
+    margin = 0.15 * (high - low) or 0.01
+    return low - margin, high + 2 * margin

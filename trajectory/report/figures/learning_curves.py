@@ -1,0 +1,70 @@
+"""How the loss fell: the best configs beside the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trajectory.report.drawing import losses
+from trajectory.report.drawing.canvas import BASE, SERIES, Picture, sheet
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import LEARNING
+from trajectory.report.findings import Findings, Ours
+from trajectory.report.reading.curves import LearningCurve, curve_of
+
+CURVES = 5
+"""Of the best configs, with a learning curve."""
+
+
+@dataclass(frozen=True)
+class LearningCurves(Figure):
+    """Of the best, as far as they left one, and the baseline's."""
+
+    name = "learning-curves"
+    section = LEARNING
+
+    best: tuple[tuple[str, LearningCurve], ...]
+    """What each is called in the legend, and its curve, the best first."""
+    baseline: LearningCurve | None
+
+    @classmethod
+    def of(cls, found: Findings) -> LearningCurves | None:
+        if found.ours is None:
+            return None
+        evidence = found.ours.ledger.evidence
+        entry = evidence.configs.get(evidence.baseline_hash or "")
+        baseline = curve_of(entry, found.ours.read) if entry else None
+        best = tuple(_best(found.ours))
+        return cls(best, baseline) if best or baseline else None
+
+    @property
+    def caption(self) -> str:
+        return (
+            "Training loss of the best configs and the baseline, mean over n seeds and over a "
+            "trailing window of a twentieth of the curve. It is the training text, in nats per "
+            "token; what decides is val_bpb on held-out text."
+        )
+
+    @property
+    def alt(self) -> str:
+        return f"Training loss of the {len(self.best)} best configs."
+
+    def draw(self) -> Picture:
+        figure = sheet(3.7)
+        axes = figure.subplots()
+        if self.baseline is not None:
+            losses.line(axes, self.baseline, BASE, f"baseline, n={self.baseline.seeds}", "dashed")
+        for ink, (name, curve) in zip(SERIES, self.best, strict=False):
+            losses.line(axes, curve, ink, f"{name}, n={curve.seeds}")
+        drawn = [curve for _, curve in self.best]
+        losses.finish(axes, drawn + ([self.baseline] if self.baseline else []))
+        return Picture(self.name, self.alt, figure)
+
+
+def _best(ours: Ours) -> Iterator[tuple[str, LearningCurve]]:
+    evidence = ours.ledger.evidence
+    others = [entry for entry in ours.best if entry.config_hash != evidence.baseline_hash]
+    for entry in others[:CURVES]:
+        curve = curve_of(evidence.configs[entry.config_hash], ours.read)
+        if curve is not None:
+            yield f"iteration {entry.iter}", curve

@@ -1,0 +1,117 @@
+"""How far the short runs' ranking is the long runs'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
+from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import LONG
+from trajectory.report.findings import Findings
+from trajectory.report.reading.posteriors import Posteriors
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A config with a short and a long score."""
+
+    rank: int
+    short_bpb: float
+    """Posterior mean of its short runs."""
+    long_bpb: float | None
+    """Mean of its long runs; None where one of them lost its numbers."""
+
+
+@dataclass(frozen=True)
+class RankFidelity(Figure):
+    """A point a config: its short score against its long one. Failures stand on the upper edge."""
+
+    name = "rank-fidelity"
+    section = LONG
+
+    test: RankingTest
+    pairs: tuple[Pair, ...]
+    """What the test was computed from."""
+
+    @classmethod
+    def of(cls, found: Findings) -> RankFidelity | None:
+        if found.ours is None or not found.ours.ledger.stress:
+            return None
+        ledger, posteriors = found.ours.ledger, found.ours.posteriors
+        newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
+        spread = next((row.spread for row in ended if row.spread), ())
+        known = [name for name in spread if name in ledger.evidence.configs]
+        test = ranking_test(posteriors.of_configs(known), newest_first, ended)
+        if test is None:
+            return None
+        return cls(test, tuple(_pairs(gather(newest_first, test.steps), known, posteriors)))
+
+    @property
+    def shows(self) -> bool:
+        return bool(self.pairs)
+
+    @property
+    def caption(self) -> str:
+        return (
+            "Configs spread evenly over the ranking: posterior mean of the short runs against the "
+            f"mean of {self.test.steps:,} steps, each with its rank at the time. On a rising line "
+            "the short runs order the long ones."
+        )
+
+    @property
+    def alt(self) -> str:
+        return f"Short against long scores of {len(self.pairs)} configs."
+
+    def draw(self) -> Picture:
+        figure = sheet(3.9)
+        axes = figure.subplots()
+        measured = [(pair, pair.long_bpb) for pair in self.pairs if pair.long_bpb is not None]
+        failed = [pair for pair in self.pairs if pair.long_bpb is None]
+        axes.scatter(
+            [pair.short_bpb for pair, _ in measured],
+            [long_bpb for _, long_bpb in measured],
+            s=34,
+            color=KEEP.light,
+            linewidths=0,
+            zorder=3,
+        )
+        for pair, long_bpb in measured:
+            axes.annotate(
+                f"{pair.rank}",
+                (pair.short_bpb, long_bpb),
+                xytext=(5, 3),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=MUTED.light,
+            )
+        if failed:
+            axes.plot(
+                [pair.short_bpb for pair in failed],
+                [0.97] * len(failed),
+                linestyle="none",
+                marker="x",
+                color=FAILED.light,
+                transform=axes.get_xaxis_transform(),
+                label=f"no long score ({len(failed)})",
+            )
+            axes.legend(loc="lower right")
+        axes.set_xlabel("short runs: posterior mean val_bpb")
+        axes.set_ylabel(f"{self.test.steps} steps: mean val_bpb")
+        axes.yaxis.label.set_color(INK.light)
+        axes.xaxis.label.set_color(INK.light)
+        axes.spines[:].set_visible(False)
+        return Picture(self.name, self.alt, figure)
+
+
+def _pairs(runs: dict[str, LongRuns], spread: Sequence[str], posteriors: Posteriors) -> list[Pair]:
+    short = {entry.config_hash: entry.posterior_bpb for entry in posteriors.of_configs(spread)}
+    pairs = []
+    for name in spread:
+        long = runs[name].long_score if name in runs else None
+        if long is not None and name in short:
+            known = None if math.isinf(long) else long
+            pairs.append(Pair(runs[name].rows[0].rank, short[name], known))
+    return pairs

@@ -1,0 +1,38 @@
+"""The report's figures, in the order of its page.
+
+The page, the files and the live page all ask here what there is.
+"""
+
+from __future__ import annotations
+
+from trajectory.report.figures.coverage import Coverage
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.knob_effects import KnobEffects
+from trajectory.report.figures.knob_importance import KnobImportance
+from trajectory.report.figures.learning_curves import LearningCurves
+from trajectory.report.figures.long_runs import LongRunCurves
+from trajectory.report.figures.progress import Progress
+from trajectory.report.figures.proposers import Proposers
+from trajectory.report.figures.rank_fidelity import RankFidelity
+from trajectory.report.figures.refusals_and_failures import RefusalsAndFailures
+from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.findings import Findings
+
+FIGURES: tuple[type[Figure], ...] = (
+    Progress,
+    KnobEffects,
+    KnobImportance,
+    Coverage,
+    RefusalsAndFailures,
+    Proposers,
+    LearningCurves,
+    LongRunCurves,
+    RankFidelity,
+    TimeAndEnergy,
+)
+
+
+def figures_of(found: Findings) -> tuple[Figure, ...]:
+    """Those that the page speaks of, be there something to draw or not."""
+    figures = (kind.of(found) for kind in FIGURES)
+    return tuple(figure for figure in figures if figure is not None)

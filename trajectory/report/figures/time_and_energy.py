@@ -1,0 +1,225 @@
+"""Where the night went: time, energy, money."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from trajectory.report.drawing.canvas import (
+    BASE,
+    DISCARD,
+    FAILED,
+    KEEP,
+    REFUSED,
+    RULE,
+    SERIES,
+    Ink,
+    Picture,
+    bare,
+    sheet,
+)
+from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.sections import SPENT
+from trajectory.report.findings import Findings
+from trajectory.report.reading.turns import PARTS, Spent, Turn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_BARS = 120
+"""More iterations than this are averaged in groups of equal size."""
+PART_INK: dict[str, Ink] = {
+    "training": KEEP,
+    "evaluation": SERIES[5],
+    "setup": SERIES[2],
+    "proposing": REFUSED,
+    "failed": FAILED,
+    "other": DISCARD,
+}
+PART_NAME = {
+    "training": "training",
+    "evaluation": "evaluation",
+    "setup": "trial set-up",
+    "proposing": "proposing",
+    "failed": "failed trials",
+    "other": "the rest",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Consecutive iterations, averaged."""
+
+    first: int
+    last: int
+    spent: Spent
+    """Mean of one iteration, in seconds."""
+    energy_wh: float | None
+    """Mean of one iteration, over those that were metered."""
+
+
+@dataclass(frozen=True)
+class TimeAndEnergy(Figure):
+    """Seconds by iteration, stacked by where they went; below, energy where it was metered.
+
+    ``cost_usd = energy_wh / 1000 * usd_per_kwh``: the metered energy's price.
+    """
+
+    name = "time-and-energy"
+    section = SPENT
+
+    total: Spent
+    """Of calibration and iterations, in seconds of work."""
+    long_runs_s: float
+    """Of work on long runs, beside that."""
+    elapsed_s: float
+    """From the campaign's creation to its last row, pauses and stops included."""
+    energy_wh: float | None
+    """Metered in calibration, iterations and long runs; None where nothing meters it."""
+    unmetered: int
+    """Iterations with trials whose energy nothing metered."""
+    cost_usd: float | None
+    usd_per_kwh: float
+    bars: tuple[Bar, ...]
+
+    @classmethod
+    def of(cls, found: Findings) -> TimeAndEnergy | None:
+        ours = found.ours
+        if ours is None:
+            return None
+        ledger = ours.ledger
+        total = Spent()
+        total.add(ledger.calibration)
+        for turn in ledger.turns:
+            total.add(turn.spent)
+        metered = [ledger.calibration_wh, *(turn.energy_wh for turn in ledger.turns)]
+        metered += [row.energy_wh for row in ledger.stress]
+        energy_wh = _sum(metered)
+        return cls(
+            total=total,
+            long_runs_s=sum(row.trial.wall_s for row in ledger.stress),
+            elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
+            energy_wh=energy_wh,
+            unmetered=sum(
+                turn.energy_wh is None and turn.outcome != "refused" for turn in ledger.turns
+            ),
+            cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.usd_per_kwh,
+            usd_per_kwh=ours.usd_per_kwh,
+            bars=tuple(_bars(ledger.turns)),
+        )
+
+    @property
+    def shows(self) -> bool:
+        return bool(self.bars)
+
+    @property
+    def caption(self) -> str:
+        averaged = any(bar.last > bar.first for bar in self.bars)
+        return (
+            "Seconds of each iteration by what they went into, stacked"
+            f"{'; each bar is the mean of several iterations' if averaged else ''}. "
+            "The rest: starting and reaping processes, and the record."
+        ) + (
+            ""
+            if self.energy_wh is None
+            else " Below: the watt-hours that the device's meter counted."
+        )
+
+    @property
+    def alt(self) -> str:
+        work = self.total
+        return f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
+
+    def draw(self) -> Picture:
+        metered = any(bar.energy_wh is not None for bar in self.bars)
+        figure = sheet(4.9 if metered else 3.3)
+        if metered:
+            time, energy = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
+            _draw_energy(energy, self)
+        else:
+            time = energy = figure.subplots()
+        _draw_seconds(time, self)
+        energy.set_xlabel("iteration")
+        energy.locator_params(axis="x", integer=True)
+        figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
+        return Picture(self.name, self.alt, figure)
+
+
+def _bars(turns: Sequence[Turn]) -> list[Bar]:
+    size = -(-len(turns) // MAX_BARS) or 1
+    return [_bar(turns[i : i + size]) for i in range(0, len(turns), size)]
+
+
+def _bar(turns: Sequence[Turn]) -> Bar:
+    spent = Spent()
+    for turn in turns:
+        spent.add(turn.spent, weight=1 / len(turns))
+    metered = [turn.energy_wh for turn in turns if turn.energy_wh is not None]
+    return Bar(turns[0].iter, turns[-1].iter, spent, _mean(metered))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _seconds(began: str, ended: str) -> float:
+    """Between two times in ISO 8601; 0 where one of them is none, as in another tool's rows."""
+    try:
+        span = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
+    except (ValueError, TypeError):
+        return 0.0
+    return max(0.0, span.total_seconds())
+
+
+def _draw_seconds(axes: Axes, found: TimeAndEnergy) -> None:
+    edges = _edges(found)
+    floor = [0.0] * len(found.bars)
+    for part in PARTS:
+        heights = [bar.spent.by_part()[part] for bar in found.bars]
+        if not any(heights):
+            continue
+        top = [a + b for a, b in zip(floor, heights, strict=True)]
+        axes.stairs(
+            top,
+            edges,
+            baseline=floor,
+            fill=True,
+            color=PART_INK[part].light,
+            linewidth=0,
+            label=PART_NAME[part],
+        )
+        floor = top
+    axes.set_ylabel("seconds an iteration")
+    _tidy(axes)
+
+
+def _draw_energy(axes: Axes, found: TimeAndEnergy) -> None:
+    axes.stairs(
+        [bar.energy_wh or 0.0 for bar in found.bars],
+        _edges(found),
+        fill=True,
+        color=BASE.light,
+        alpha=0.75,
+        linewidth=0,
+    )
+    axes.set_ylabel("Wh an iteration")
+    _tidy(axes)
+
+
+def _edges(found: TimeAndEnergy) -> list[float]:
+    return [bar.first - 0.5 for bar in found.bars] + [found.bars[-1].last + 0.5]
+
+
+def _tidy(axes: Axes) -> None:
+    bare(axes, grid="y")
+    axes.spines["bottom"].set_visible(True)
+    axes.spines["bottom"].set_color(RULE.light)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
