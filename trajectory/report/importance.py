@@ -36,7 +36,7 @@ SHUFFLES = 19
 
 
 @dataclass(frozen=True, slots=True)
-class KnobImportance:
+class KnobShare:
     """One knob's share of all importance."""
 
     name: str
@@ -54,7 +54,7 @@ class Importances:
     """The importance of every knob that varied, the greatest first; none where there were too few
     configs, or fewer than two knobs to share it."""
 
-    knobs: tuple[KnobImportance, ...]
+    knobs: tuple[KnobShare, ...]
     n: int
     """Measured configs it is from."""
     best: int
@@ -87,7 +87,7 @@ def importances(
         for name, share in _shares(study, scores, quantile).items():
             by_chance[name] = max(by_chance[name], share)
     ranked = sorted(
-        (KnobImportance(name, share, by_chance[name]) for name, share in real.items()),
+        (KnobShare(name, share, by_chance[name]) for name, share in real.items()),
         key=lambda knob: (-round(knob.share, 9), knob.name),
     )
     return Importances(tuple(ranked), len(measured), round(quantile * len(measured)))

@@ -59,6 +59,11 @@ class Coverage(Figure):
 
     name = "coverage"
     section = COVERED
+    caption = (
+        "Configs trained at each value, or in each sixth of a knob's range on its own scale; "
+        "the number under the value is how many. Empty cells were never tried. Right of a "
+        "knob's name: values touched of all."
+    )
 
     knobs: tuple[KnobCoverage, ...]
     configs: int
@@ -72,14 +77,6 @@ class Coverage(Figure):
     @property
     def shows(self) -> bool:
         return bool(self.knobs and self.configs)
-
-    @property
-    def caption(self) -> str:
-        return (
-            "Configs trained at each value, or in each sixth of a knob's range on its own scale; "
-            "the number under the value is how many. Empty cells were never tried. Right of a "
-            "knob's name: values touched of all."
-        )
 
     @property
     def alt(self) -> str:

@@ -73,6 +73,14 @@ class KnobEffects(Figure):
 
     name = "knob-effects"
     section = KNOBS
+    caption = (
+        "Mean score over the configs that have a value, each config counted once by its own "
+        "mean; bars are 95 % t intervals of that mean from the spread over configs, and the "
+        "number on the right is how many configs there are. A bar that ends at the panel's "
+        "edge goes on. Green: the incumbent's value. A dot after a value (·): the baseline's. "
+        "The dashed line is the baseline. A search lingers where it is good, so this shows "
+        "what goes with a value, not what comes from it."
+    )
 
     effects: tuple[KnobEffect, ...]
     """The most important first; in the menu's order where that is not known."""
@@ -93,17 +101,6 @@ class KnobEffects(Figure):
     @property
     def shows(self) -> bool:
         return any(effect.compares for effect in self.effects)
-
-    @property
-    def caption(self) -> str:
-        return (
-            "Mean score over the configs that have a value, each config counted once by its own "
-            "mean; bars are 95 % t intervals of that mean from the spread over configs, and the "
-            "number on the right is how many configs there are. A bar that ends at the panel's "
-            "edge goes on. Green: the incumbent's value. A dot after a value (·): the baseline's. "
-            "The dashed line is the baseline. A search lingers where it is good, so this shows "
-            "what goes with a value, not what comes from it."
-        )
 
     @property
     def alt(self) -> str:

@@ -23,7 +23,7 @@ class KnobImportance(Figure):
     section = KNOBS
     fewest = MIN_CONFIGS
 
-    found: Importances
+    importances: Importances
 
     @classmethod
     def of(cls, found: Findings) -> KnobImportance:
@@ -31,26 +31,26 @@ class KnobImportance(Figure):
 
     @property
     def shows(self) -> bool:
-        return bool(self.found.knobs)
+        return bool(self.importances.knobs)
 
     @property
     def caption(self) -> str:
         return (
             f"Share of importance by {METHOD} (Watanabe et al. 2023, Optuna's): how much a knob's "
-            f"values among the best {self.found.best} configs differ from those among all "
-            f"{self.found.n}. The tick is the most that {SHUFFLES} shuffles of the scores gave the "
-            "knob; green bars exceed it, which chance alone does to one knob in "
+            f"values among the best {self.importances.best} configs differ from those among all "
+            f"{self.importances.n}. The tick is the most that {SHUFFLES} shuffles of the scores "
+            "gave the knob; green bars exceed it, which chance alone does to one knob in "
             f"{SHUFFLES + 1}. Runs that failed have no score and do not count."
         )
 
     @property
     def alt(self) -> str:
-        knobs = self.found.knobs
+        knobs = self.importances.knobs
         firm = [knob.name for knob in knobs if knob.stands_out]
         return f"Importance of {len(knobs)} knobs; above chance: {', '.join(firm) or 'none'}."
 
     def draw(self) -> Picture:
-        knobs = self.found.knobs
+        knobs = self.importances.knobs
         figure = sheet(0.23 * len(knobs) + 0.9)
         axes = figure.subplots()
         places = range(len(knobs))
@@ -73,7 +73,7 @@ class KnobImportance(Figure):
         axes.set_yticks(places, [cut(knob.name, NAME_CHARACTERS) for knob in knobs])
         axes.set_ylim(len(knobs) - 0.4, -0.6)
         axes.set_xlim(left=0)
-        axes.set_xlabel(f"share of importance, {METHOD}, {self.found.n} configs")
+        axes.set_xlabel(f"share of importance, {METHOD}, {self.importances.n} configs")
         figure.legend(loc="outside upper left")
         bare(axes)
         return Picture(self.name, self.alt, figure)

@@ -22,6 +22,11 @@ class LearningCurves(Figure):
 
     name = "learning-curves"
     section = LEARNING
+    caption = (
+        "Training loss of the best configs and the baseline, mean over n seeds and over a "
+        "trailing window of a twentieth of the curve. It is the training text, in nats per "
+        "token; what decides is val_bpb on held-out text."
+    )
 
     best: tuple[tuple[str, LearningCurve], ...]
     """What each is called in the legend, and its curve, the best first."""
@@ -36,14 +41,6 @@ class LearningCurves(Figure):
         baseline = curve_of(entry, found.ours.read) if entry else None
         best = tuple(_best(found.ours))
         return cls(best, baseline) if best or baseline else None
-
-    @property
-    def caption(self) -> str:
-        return (
-            "Training loss of the best configs and the baseline, mean over n seeds and over a "
-            "trailing window of a twentieth of the curve. It is the training text, in nats per "
-            "token; what decides is val_bpb on held-out text."
-        )
 
     @property
     def alt(self) -> str:

@@ -59,6 +59,10 @@ class LongRunCurves(Figure):
 
     name = "long-runs"
     section = LONG
+    caption = (
+        "Training loss of the stress test's runs, mean over seeds and over a trailing window "
+        "of a twentieth of the curve; dashed what did not survive."
+    )
 
     runs: tuple[LongRun, ...]
     """The longest first, then in the order of the ranking."""
@@ -71,13 +75,6 @@ class LongRunCurves(Figure):
     @property
     def shows(self) -> bool:
         return any(run.curve is not None for run in self.runs)
-
-    @property
-    def caption(self) -> str:
-        return (
-            "Training loss of the stress test's runs, mean over seeds and over a trailing window "
-            "of a twentieth of the curve; dashed what did not survive."
-        )
 
     @property
     def alt(self) -> str:

@@ -48,6 +48,10 @@ class Proposers(Figure):
 
     name = "proposers"
     section = WHO
+    caption = (
+        "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. "
+        "Proposers whose bars overlap widely are not told apart by this campaign."
+    )
 
     kinds: tuple[Kind, ...]
     """The busiest first."""
@@ -56,13 +60,6 @@ class Proposers(Figure):
     def of(cls, found: Findings) -> Proposers | None:
         kinds = _kinds(found.ours.ledger) if found.ours else ()
         return cls(kinds) if kinds else None
-
-    @property
-    def caption(self) -> str:
-        return (
-            "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. "
-            "Proposers whose bars overlap widely are not told apart by this campaign."
-        )
 
     @property
     def alt(self) -> str:

@@ -117,14 +117,12 @@ class TimeAndEnergy(Figure):
     @property
     def caption(self) -> str:
         averaged = any(bar.last > bar.first for bar in self.bars)
+        mean = "; each bar is the mean of several iterations" if averaged else ""
+        below = " Below: the watt-hours that the device's meter counted."
         return (
-            "Seconds of each iteration by what they went into, stacked"
-            f"{'; each bar is the mean of several iterations' if averaged else ''}. "
+            f"Seconds of each iteration by what they went into, stacked{mean}. "
             "The rest: starting and reaping processes, and the record."
-        ) + (
-            ""
-            if self.energy_wh is None
-            else " Below: the watt-hours that the device's meter counted."
+            f"{below if self.energy_wh is not None else ''}"
         )
 
     @property
@@ -137,10 +135,10 @@ class TimeAndEnergy(Figure):
         figure = sheet(4.9 if metered else 3.3)
         if metered:
             time, energy = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
-            _draw_energy(energy, self)
+            _draw_energy(energy, self.bars)
         else:
             time = energy = figure.subplots()
-        _draw_seconds(time, self)
+        _draw_seconds(time, self.bars)
         energy.set_xlabel("iteration")
         energy.locator_params(axis="x", integer=True)
         figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
@@ -178,11 +176,11 @@ def _seconds(began: str, ended: str) -> float:
     return max(0.0, span.total_seconds())
 
 
-def _draw_seconds(axes: Axes, found: TimeAndEnergy) -> None:
-    edges = _edges(found)
-    floor = [0.0] * len(found.bars)
+def _draw_seconds(axes: Axes, bars: Sequence[Bar]) -> None:
+    edges = _edges(bars)
+    floor = [0.0] * len(bars)
     for part in PARTS:
-        heights = [bar.spent.by_part()[part] for bar in found.bars]
+        heights = [bar.spent.by_part()[part] for bar in bars]
         if not any(heights):
             continue
         top = [a + b for a, b in zip(floor, heights, strict=True)]
@@ -200,10 +198,10 @@ def _draw_seconds(axes: Axes, found: TimeAndEnergy) -> None:
     _tidy(axes)
 
 
-def _draw_energy(axes: Axes, found: TimeAndEnergy) -> None:
+def _draw_energy(axes: Axes, bars: Sequence[Bar]) -> None:
     axes.stairs(
-        [bar.energy_wh or 0.0 for bar in found.bars],
-        _edges(found),
+        [bar.energy_wh or 0.0 for bar in bars],
+        _edges(bars),
         fill=True,
         color=BASE.light,
         alpha=0.75,
@@ -213,8 +211,8 @@ def _draw_energy(axes: Axes, found: TimeAndEnergy) -> None:
     _tidy(axes)
 
 
-def _edges(found: TimeAndEnergy) -> list[float]:
-    return [bar.first - 0.5 for bar in found.bars] + [found.bars[-1].last + 0.5]
+def _edges(bars: Sequence[Bar]) -> list[float]:
+    return [bar.first - 0.5 for bar in bars] + [bars[-1].last + 0.5]
 
 
 def _tidy(axes: Axes) -> None:
