@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def stderr(self) -> float:
-        """Of ``delta``."""
+        """Standard error of ``delta``."""
         return self.sigma_d / math.sqrt(self.pairs)
 
     @property
@@ -180,8 +180,8 @@ def _why_discarded(seen: Comparison, rules: Rules) -> str:
 
 
 def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> Decision:
-    """Of a candidate that trained like its reference to the last bit: what it changes does nothing
-    under this config, and more runs would only say so again."""
+    """The decision on a candidate that trained like its reference to the last bit: what it changes
+    does nothing under this config, and more runs would only say so again."""
     return Decision(
         action="discard",
         reference_hash=reference_hash,

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AsOption:
-    """Of a field's option what its type, bounds, default and description do not say.
+    """What a field's type, bounds, default and description do not say of its option.
 
     It stands in the field's annotation. Only a field with a description has an option.
     """

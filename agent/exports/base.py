@@ -25,7 +25,7 @@ class Subject:
     """What another tool measured; None for one of our campaigns."""
 
     def rows(self) -> Iterator[Row]:
-        """Of one of our campaigns, in the journal's order."""
+        """The rows of one of our campaigns, in the journal's order."""
         return read_rows(self.directory / JOURNAL_FILE)
 
     def campaign(self) -> CampaignRow:

@@ -69,7 +69,7 @@ class _Exchange:
 
     row: IterationRow
     number: int
-    """Of the reply in its turn, from 0."""
+    """The reply's place in its turn, from 0."""
     before: Sequence[Message]
     """All that had been said to the model when it came."""
 

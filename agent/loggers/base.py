@@ -26,7 +26,7 @@ class CampaignFacts:
 
     @property
     def name(self) -> str:
-        """Of the directory and the id, as two directories may have one name."""
+        """The directory's name and the campaign's id, as two directories may have one name."""
         return f"{self.directory.resolve().name} {self.id}"
 
     @classmethod

@@ -19,7 +19,7 @@ from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, IterationRow, Role
 
 POINTS = 50
-"""Of a curve, sent together."""
+"""Points of a curve that are sent together."""
 CAMPAIGN_TAG = "autoresearch.campaign_id"
 
 

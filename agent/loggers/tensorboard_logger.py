@@ -45,7 +45,7 @@ class TensorboardLogger:
                 writer.close()
 
     def _writer(self, trial_id: str) -> Any:
-        """Of the running trial; they run one at a time."""
+        """The running trial's writer; trials run one at a time."""
         if trial_id != self._trial_id:
             if self._trial is not None:
                 self._trial.close()

@@ -75,5 +75,5 @@ class WandbLogger:
 
 
 def _number(trial_id: str) -> int:
-    """Of ``t000012``: 12."""
+    """The number in a trial's id: 12 in ``t000012``."""
     return int(trial_id[1:])

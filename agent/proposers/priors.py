@@ -45,7 +45,7 @@ class PriorConfig:
     """One config of another campaign, in this menu's knobs."""
 
     values: Mapping[str, Scalar]
-    """Of the knobs in common, each a value this menu allows."""
+    """Its values for the knobs in common, each a value this menu allows."""
     gain: float
     """In standard deviations of one run there; negative is better."""
 
@@ -69,14 +69,15 @@ class Prior:
 
     source: str
     sha256: str
-    """Of the file it was read from."""
+    """SHA-256 of the file it was read from."""
     measured: int
     """Configs it measured."""
     configs: tuple[PriorConfig, ...]
     findings: tuple[Finding, ...]
     """The best, by posterior mean."""
     dropped_values: int
-    """Of configs that are told: knobs this menu has, at values it does not allow."""
+    """Values missing from configs that are told: knobs this menu has, at values it does not
+    allow."""
     why_no_gains: str | None
     """Why no gain is known; None where they are."""
     left_out: int = 0

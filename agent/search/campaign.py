@@ -219,7 +219,7 @@ class Campaign:
 
 
 def versions() -> dict[str, str]:
-    """Of what measures and decides."""
+    """The versions of what measures and decides, by name."""
     found = {"python": platform.python_version()}
     for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
         try:
@@ -230,7 +230,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, str]:
-    """Of the machine, in words."""
+    """What the machine is, in words."""
     return {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",

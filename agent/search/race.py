@@ -34,7 +34,7 @@ class Outcome:
 
 
 def not_raced(reference_hash: str, rules: Rules) -> Outcome:
-    """Of a proposal that the rails refused."""
+    """The outcome of a proposal that the rails refused."""
     why = "nothing was trained: the rails refused the proposal"
     decision = Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
     return Outcome((), decision)

@@ -71,7 +71,7 @@ class TrialRunner:
         self._stop = stop
         self._watcher = watcher
         self._curves: dict[str, list[CurvePoint]] = {}
-        """Of references, which every race asks for again."""
+        """The curves of references, which every race asks for again."""
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)

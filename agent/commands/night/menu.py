@@ -22,9 +22,11 @@ app.command("targets")(targets.list_targets)
 app.command("target")(targets.show_target)
 
 MIN_SHARE = 0.005
-"""Of random configs: below it a constraint is likely not what was meant."""
+"""The share of random configs that should pass: below it a constraint is likely not what was
+meant."""
 MIN_NEIGHBOUR_SHARE = 0.05
-"""Of configs near the baseline: below it a proposer mostly guesses in vain."""
+"""The share of configs near the baseline that should pass: below it a proposer mostly guesses in
+vain."""
 
 NameOrPath = Annotated[str, typer.Argument(help="A shipped menu's name or a TOML file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]

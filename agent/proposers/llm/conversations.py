@@ -26,7 +26,8 @@ def messages_json(messages: Sequence[Message]) -> str:
 
 
 def messages_sha256(messages: Sequence[Message]) -> str:
-    """Of :func:`messages_json`; of a first request it is what the journal calls prompt_sha256."""
+    """The hash of :func:`messages_json`; a first request's is what the journal calls
+    prompt_sha256."""
     return hashlib.sha256(messages_json(messages).encode()).hexdigest()
 
 

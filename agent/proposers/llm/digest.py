@@ -117,7 +117,7 @@ class _Lines:
     bases: tuple[ConfigEvidence, ...]
     """What was kept, and the baseline; all of them are among the best lines."""
     values: Mapping[str, Mapping[str, Scalar]]
-    """Of the reference and the bases, by hash."""
+    """The knobs' values in the reference and the bases, by hash."""
     noise: Noise | None
 
     @classmethod
@@ -219,7 +219,7 @@ def _afters(group: Iterable[Effect]) -> list[str]:
 
 
 def _order(value: Scalar) -> tuple[float, str]:
-    """Of a knob's values, which are all numbers or all words."""
+    """The key that sorts a knob's values, which are all numbers or all words."""
     return (0.0, value) if isinstance(value, str) else (float(value), "")
 
 

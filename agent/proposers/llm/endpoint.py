@@ -37,9 +37,10 @@ from autoresearch.errors import SettingsError
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 PROBE_TOKENS = 48
-"""Of an answer to a probe, which is a dozen. A model that thinks first is given a whole reply's."""
+"""The longest answer to a probe, which has a dozen. A model that thinks first is given a whole
+reply's."""
 REPLY_SHARE = 1 / 8
-"""Of the server's context, for a reply."""
+"""The share of the server's context that is left for a reply."""
 
 Json: TypeAlias = dict[str, Any]
 

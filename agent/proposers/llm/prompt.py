@@ -29,14 +29,14 @@ SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
 """What may be dropped, the last first."""
 SHOWN_REPLY_CHARACTERS = 900
-"""Of a refused reply, in the turn that asks for a better one, at most."""
+"""The most of a refused reply that the turn asking for a better one repeats."""
 WHOLE_CONTEXT = 8192
 """Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies, shown short with what was
 wrong with them, fill it; a shorter context is shared out in the same proportions."""
 PROMPT_SHARE = 6000 / WHOLE_CONTEXT
 ROOM_SHARE = 0.15
-"""Of a prompt, for what was measured; where less is left, knobs and constraints go without their
-explanations."""
+"""The share of a prompt that is for what was measured; where less is left, knobs and constraints go
+without their explanations."""
 
 _VARIABLES = {
     SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus"}
@@ -68,7 +68,7 @@ class Prompt:
 
     @property
     def sha256(self) -> str:
-        """Of the messages as they go over the wire."""
+        """The hash of the messages as they go over the wire."""
         return messages_sha256(self.messages)
 
 

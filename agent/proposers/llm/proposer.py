@@ -22,7 +22,7 @@ from trajectory.rows import Attempt, ProposerRecord, Verdict
 REPAIRS = 2
 """Rounds after the first."""
 KEPT_CHARACTERS = 20_000
-"""Of a raw reply."""
+"""The most that is kept of a raw reply."""
 
 
 class _TooLongError(Exception):

@@ -25,7 +25,7 @@ from autoresearch.plain_text import plain
 from autoresearch.words import scalar_text
 
 MOST_BYTES = 1 << 20
-"""Of one template, and of a text repeated in it."""
+"""The longest template, and the longest text that repetition makes in one."""
 _MOST_BASE, _MOST_EXPONENT = 10**6, 64
 _SENTENCE_CHARACTERS = 300
 

@@ -20,9 +20,9 @@ from agent.proposers.llm.patience import AsToldOr, Patience, Standing, may_pass
 from autoresearch.errors import SettingsError
 
 MAX_BODY_BYTES = 1 << 20
-"""Of one HTTP response; a proposal is a few hundred."""
+"""The longest HTTP response that is read; a proposal has a few hundred bytes."""
 SAID_CHARACTERS = 240
-"""Of what a server says with a refusal."""
+"""The most that is repeated of what a server says with a refusal."""
 
 Json: TypeAlias = dict[str, Any]
 
