@@ -65,7 +65,7 @@ class Bill:
         return self.electricity + self.amortized
 
     def gpu_hours(self, rates: Rates) -> float:
-        """Of one rented GPU."""
+        """Hours that one rented GPU would have taken."""
         return self.seconds / SECONDS_PER_HOUR / rates.h100_speedup
 
     def gpu_formula(self, rates: Rates) -> str:

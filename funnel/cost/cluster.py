@@ -39,12 +39,12 @@ class ClusterQuestion(Frozen):
     gpus: Annotated[int, Field(gt=0, le=10**9)] = 8
     gpu: GpuName = "h100"
     gpu_tflops: Tflops
-    """Of one; see :func:`usual_tflops`."""
+    """What one GPU gets; see :func:`usual_tflops`."""
     gpu_hourly_usd: Price | None = None
-    """Of one; None: the rates'."""
+    """The price of one GPU; None: the rates'."""
     unit_tflops: Tflops = UNIT_TFLOPS
     scaling: Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)] = 1.0
-    """Of the units' added-up speed, what is left when they work together."""
+    """The share of the units' added-up speed that is left when they work together."""
     hours_per_month: Annotated[float, Field(gt=0, le=LONGEST_MONTH_HOURS)] = HOURS_PER_MONTH
     """In use: rented and paid for, or drawing power."""
 

@@ -10,8 +10,8 @@ from autoresearch.values import Frozen, Positive
 from autoresearch.words import did_you_mean
 
 UTILISATION = 0.40
-"""Of a GPU's dense bf16 peak, what training is taken to get where nobody says; assumed. Llama 3
-reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
+"""The share of a GPU's dense bf16 peak that training is taken to get where nobody says; assumed.
+Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
 
 
 class Gpu(Frozen):

@@ -18,7 +18,7 @@ from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow
 
 MOST = 1e15
-"""Of anything that is given; more is a slip of the pen."""
+"""The largest number that anything given may be; more is a slip of the pen."""
 
 
 class MeasuredSpeed(Frozen):
@@ -36,7 +36,7 @@ class MeasuredSpeed(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class _PublishedShape:
-    """Of the published 354.6 M: GPT-2's, with its vocabulary and a tied head."""
+    """The shape of the published 354.6 M: GPT-2's, with its vocabulary and a tied head."""
 
     n_layer: int = 24
     n_head: int = 16

@@ -47,7 +47,8 @@ SECONDS_PER_DAY = 86_400
 STATE_BYTES = 16
 LONGEST_SEQ_LEN = 10**9
 USABLE_SHARE = 0.9
-"""Of a device's memory; the rest goes to workspaces, fragments and communication."""
+"""The share of a device's memory that training may fill; the rest goes to workspaces, fragments and
+communication."""
 
 
 class Phase(Frozen):
@@ -79,7 +80,7 @@ class TimelineQuestion(Frozen):
     phases: tuple[Phase, ...]
     units: PositiveInt = 1
     efficiency: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    """Of the units' added-up speed, what is left when they work together."""
+    """The share of the units' added-up speed that is left when they work together."""
     device_gib: Amount = 128.0
     """Memory of one unit."""
 
@@ -99,17 +100,17 @@ class PhasePlan(Frozen):
     tokens: float
     flops_per_token: float
     tokens_per_s: float
-    """Of all units together."""
+    """Tokens a second of all units together."""
     days: float
     state_gib: float
     """Weights, gradients and optimizer state of the whole model."""
     activations_gib: float
-    """Of one sequence."""
+    """What one sequence keeps for its backward pass."""
     parallelism: Parallelism
     devices: PositiveInt
     """The fewest that hold one copy of the model and one sequence."""
     splits: PositiveInt
-    """Of a sequence."""
+    """Devices that share one sequence."""
     fits: bool
     """Whether there are so many units."""
 
@@ -167,7 +168,7 @@ class TrainedModel:
         return self.product_flops_per_token + self.attention_flops_per_token * seq_len
 
     def activations_gib(self, seq_len: int) -> float:
-        """Of one sequence."""
+        """What one sequence keeps for its backward pass."""
         return (self.block_bytes_per_token + self.logits_bytes_per_token) * seq_len / GIB
 
 
@@ -190,7 +191,7 @@ class Timeline:
 
     @property
     def days(self) -> float:
-        """Of all phases, one after the other."""
+        """Days that all phases take, one after the other."""
         return sum(plan.days for plan in self.phases)
 
     def as_json(self) -> dict[str, Any]:

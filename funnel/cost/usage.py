@@ -35,7 +35,7 @@ class Usage(Frozen):
     stress_s: NonNegative = 0
     stress_kwh: NonNegative = 0
     metered_s: NonNegative = 0
-    """Of all these seconds, those whose energy was measured; the rest drew SPARK_KW."""
+    """The part of all these seconds whose energy was measured; in the rest it drew SPARK_KW."""
 
     @property
     def iter_s(self) -> float:
@@ -43,7 +43,7 @@ class Usage(Frozen):
 
     @property
     def seconds(self) -> float:
-        """Of everything."""
+        """All its seconds, the long runs' included."""
         return self.baseline_s + self.iterations_s + self.stress_s
 
     @property

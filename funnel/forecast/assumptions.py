@@ -11,7 +11,7 @@ from funnel.target.sizes import size_text
 SIZE_EXPONENT = 0.076
 """Kaplan et al. 2020, of parameters without embeddings."""
 NO_FLOOR = 0.1
-"""Of the loss at the middle of the curve: a fitted floor below this is none."""
+"""A share of the loss at the middle of the curve: a fitted floor below it is none."""
 
 
 def assumptions(

@@ -54,7 +54,7 @@ class ForecastPoint(Frozen):
 
     tokens: PositiveInt
     step: PositiveInt
-    """Of the target's run."""
+    """The step of the target's run."""
     low_bpb: Positive
     middle_bpb: Positive
     high_bpb: Positive

@@ -11,7 +11,7 @@ class Text(Frozen):
     tokenizer: str
     vocab_size: PositiveInt
     bytes_per_token: Positive | None
-    """Of UTF-8, mean; None where nobody said."""
+    """Mean bytes of UTF-8 in a token; None where nobody said."""
 
 
 class BothRuns(Frozen):

@@ -33,7 +33,7 @@ _SAMPLES = re.compile(r"\bconsumed samples:\s*(\d+)")
 _LM_LOSS = re.compile(r"\blm loss:\s*(\S+)")
 _SHOWN = 5
 MOST_BYTES = 256 << 20
-"""Of a log: some million lines."""
+"""The longest log that is read: some million lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ RISE = 0.10
 """Above the run's own lowest level, relative."""
 WINDOWS = 60
 LEAST_POINTS = 5
-"""Of a window."""
+"""The fewest points of a window."""
 LASTING = 3
 """Windows in a row."""
 
@@ -62,7 +62,7 @@ class Departure(Frozen):
     side: Literal["above", "below", "rising", "not finite"]
     step: NonNegativeInt
     tokens: PositiveInt
-    """Of the first window, or point, that departs."""
+    """The tokens, as the step, of the first window, or point, that departs."""
     worst: Finite | None
     """Largest distance from the edge (rising: from the lowest level), relative; None where the loss
     was not finite."""

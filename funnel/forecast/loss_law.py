@@ -36,12 +36,12 @@ from trainer.spec import CurvePoint
 BINS = 32
 FEWEST_BINS = 8
 SETTLED = 0.05
-"""Of the steps: before this the loss still plunges, and no power law describes it."""
+"""The share of the steps before which the loss still plunges, and no power law describes it."""
 NEAR_PEAK = 0.8
-"""Of the peak learning rate."""
+"""The share of the peak learning rate from which a point counts."""
 REPLICATES = 500
 CUTS = (0.4, 0.5, 0.6, 0.7)
-"""Of the bins: where the backtest ends what the law may see."""
+"""The shares of the bins at which the backtest ends what the law may see."""
 LAST_BINS = 4
 COVERAGE = 0.95
 
@@ -64,11 +64,11 @@ class LossLaw(Frozen):
     runs: PositiveInt
     bins: PositiveInt
     residual_sd: NonNegative
-    """Of one bin about the law, relative."""
+    """Sd of one bin about the law, relative."""
     drift_per_doubling: NonNegative
     """Relative."""
     run_sd: NonNegative
-    """Of one run to the next, relative; what was given."""
+    """Sd from one run to the next, relative; what was given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ EXPONENTS_K: Array = np.geomspace(0.02, 2.0, 200)
 _FINER = 16
 """Parts into which the stretch to each neighbour is cut, each time."""
 _ROUNDS = 3
-"""Of finer grids; after them neighbours are 6e-6 apart."""
+"""Rounds of finer grids; after them neighbours are 6e-6 apart."""
 
 
 @dataclass(frozen=True, slots=True)

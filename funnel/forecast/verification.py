@@ -28,7 +28,7 @@ class Verification(Frozen):
     points: NonNegativeInt
     """Losses in the log."""
     compared: NonNegativeInt
-    """Of them, in windows."""
+    """Losses among them that lie in a window."""
     before: NonNegativeInt
     """Earlier than the forecast begins."""
     after: NonNegativeInt
@@ -76,7 +76,7 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
 def _undeparted(
     windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
 ) -> Verdict:
-    """Of a run in which nothing departs."""
+    """The verdict on a run in which nothing departs."""
     if len(windows) < LASTING:
         return "too_early"
     if tells(windows[-1], forecast):

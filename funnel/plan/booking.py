@@ -34,7 +34,7 @@ class Compute(Frozen):
     mfu: Positive
     """As stated, not measured."""
     peak_tflops: Positive
-    """Of all GPUs together, dense bf16."""
+    """The data sheet's dense bf16 rate of all GPUs together."""
     tokens_per_s: Positive
     hours: Positive
     first_day_tokens: PositiveInt
@@ -42,7 +42,7 @@ class Compute(Frozen):
     gpu_hours: Positive
     cost_usd: NonNegative
     day_usd: NonNegative
-    """Of 24 hours."""
+    """What 24 hours cost."""
 
 
 class Checkpoints(Frozen):
@@ -57,7 +57,7 @@ class Checkpoints(Frozen):
     kept: PositiveInt
     """At the end."""
     total_gb: Positive
-    """Of all that are there at the end."""
+    """The size of all that are there at the end."""
 
 
 class Schedule(Frozen):

@@ -25,9 +25,9 @@ class Candidate(Frozen):
     config: Config
     standing: Finalist
     horizon_steps: PositiveInt
-    """Of its long runs' schedule."""
+    """Steps of its long runs' schedule."""
     trial_ids: tuple[str, ...]
-    """Of the runs with a score."""
+    """Its long runs that have a score."""
 
     @property
     def config_hash(self) -> str:
@@ -75,11 +75,11 @@ class LaunchCase:
     nothing was ever replicated."""
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
-        """Of a trial; empty where it left none."""
+        """A trial's learning curve; empty where it left none."""
         return read_curve(self.directory / TRIALS_DIR / trial_id)
 
     def curves(self, candidate: Candidate) -> list[list[CurvePoint]]:
-        """Of the candidate's long runs.
+        """The learning curves of the candidate's long runs.
 
         :raises HandoffError: where one is missing.
         """

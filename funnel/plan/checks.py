@@ -13,9 +13,9 @@ from funnel.plan.megatron_flags import flag_words, layout_flags
 from funnel.plan.recipe import Recipe
 
 NCCL_SHARE = 0.7
-"""Of NVLink's data-sheet bandwidth one way: what an all-reduce of gigabytes should get."""
+"""The share of NVLink's data-sheet bandwidth one way that an all-reduce of gigabytes should get."""
 MEMORY_SHARE = 0.95
-"""Of the data sheet's: what nvidia-smi must show at least."""
+"""The share of the data sheet's memory that nvidia-smi must show at least."""
 FP8_TOLERANCE = 0.01
 LAYOUT_TOLERANCE = 0.02
 SHORT_STEPS = 200

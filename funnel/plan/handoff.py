@@ -27,7 +27,7 @@ class Money(Frozen):
     """What the search cost, what the run will, and what a wrong pick would."""
 
     search_hours: NonNegative
-    """Of the desk machine: baseline, loop and stress test, measured."""
+    """Hours of the desk machine: baseline, loop and stress test, measured."""
     search_kwh: NonNegative
     search_usd: NonNegative
     """Its cost of use, see :class:`~funnel.cost.bill.Bill`."""
@@ -49,7 +49,7 @@ class Wishes(Frozen):
     batch: int | None
     """Sequences a step; None: as many tokens as the proxy's."""
     bytes_per_token: float | None
-    """Of the cloud's tokenizer, where it is known."""
+    """Mean bytes in a token of the cloud's tokenizer, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)

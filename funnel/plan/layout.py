@@ -43,7 +43,8 @@ OPTIMIZER_BYTES = 12
 FP8_BYTES = 2
 LOGIT_BYTES = 8
 USABLE = 0.90
-"""Of the data sheet's memory; the rest is the CUDA context, NCCL's buffers and fragmentation."""
+"""The share of the data sheet's memory that training may fill; the rest is the CUDA context, NCCL's
+buffers and fragmentation."""
 VOCAB_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this × TP."""
 MICRO_BATCHES = (8, 4, 2, 1)
@@ -136,7 +137,7 @@ class MemoryUse(Frozen):
 
 
 def memory_use(target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool) -> MemoryUse:
-    """Of the fullest pipeline stage: the first or the last."""
+    """What a GPU of the fullest pipeline stage holds: the first or the last."""
     stages = [
         _stage(target, layout, gpu, fp8=fp8, first=True, last=layout.pipeline == 1),
         _stage(target, layout, gpu, fp8=fp8, first=layout.pipeline == 1, last=True),
@@ -193,7 +194,7 @@ def _activation_bytes(
 
 
 def layer_activation_bytes(target: TargetArchitecture) -> int:
-    """Of one token in one layer, before TP divides it."""
+    """Bytes that one layer keeps for the backward pass of one token, before TP divides them."""
     kv = target.n_kv_head * target.head_dim
     attention = 8 * target.d_model + 4 * kv
     feed_forward = 4 * target.d_model + (6 if target.activation == "swiglu" else 4) * target.d_ff

@@ -60,7 +60,7 @@ class FlagGroup(Frozen):
     """Flags that say one thing together."""
 
     name: str
-    """Of the script's array."""
+    """The name of the script's array that holds them."""
     flags: tuple[Flag, ...]
 
 

@@ -22,7 +22,8 @@ from trainer.spec import Config, make_config
 TOLERANCE = 1e-5
 """Largest relative difference of a loss from the single process's."""
 NORM_TOLERANCE = 1e-4
-"""Of a gradient norm: squares are added up, over shards of every size."""
+"""Largest relative difference of a gradient norm: squares are added up, over shards of every
+size."""
 
 TOY_LAYERS = 4
 TOY_HEAD_DIM = 16
@@ -60,7 +61,7 @@ class Sameness(Frozen):
     loss_difference: float | None = None
     """Largest over the steps, relative."""
     norm_difference: float | None = None
-    """Of the gradient norms, likewise."""
+    """Largest difference of a gradient norm over the steps, relative."""
     passed: bool
     message: str = ""
     """Why it did not pass; empty where it did."""

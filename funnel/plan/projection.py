@@ -64,11 +64,11 @@ class Projection(Frozen):
     lr_by_rule: dict[str, float]
     """What each rule says of those, the chosen one included."""
     warmup_fraction: NonNegative
-    """Of the schedule, the proxy's and the target's."""
+    """Warmup as a share of the schedule, the proxy's and the target's."""
     steps: PositiveInt
-    """Of the target's run: its schedule's horizon."""
+    """The target's steps: its schedule's horizon."""
     tokens_per_step: PositiveInt
-    """Of the target's run."""
+    """The target's tokens per step."""
     carried: tuple[CarriedValue, ...]
     """Every field of the target's config, in its order."""
 

@@ -32,14 +32,14 @@ from funnel.target.architecture import TargetArchitecture
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
 RESTART_LR = 0.5
-"""Of the winner's learning rate."""
+"""A restart's learning rate, as a share of the winner's."""
 
 
 class Recipe(Frozen):
     """One run that could be launched; ``recipe.json`` and its like hold one each."""
 
     name: str
-    """Of its files: ``recipe``, ``recipe-runner-up``, ``recipe-restart-1`` …"""
+    """The name of its files: ``recipe``, ``recipe-runner-up``, ``recipe-restart-1`` …"""
     role: RecipeRole
     why: str
     proxy_hash: str
@@ -49,7 +49,7 @@ class Recipe(Frozen):
     proxy_runs: NonNegativeInt
     projection: Projection
     memory: MemoryUse
-    """Of the layout to take."""
+    """What a GPU holds under the layout to take."""
     layouts: tuple[MemoryUse, ...]
     """All that divide."""
     schedule: Schedule
@@ -59,7 +59,7 @@ class Recipe(Frozen):
     """What the square-root rule would make of the launch script's ``--lr`` for the changed batch
     (Malladi et al. 2022, arXiv 2205.10287); the script keeps the projected one."""
     groups: tuple[FlagGroup, ...]
-    """Of pretrain_gpt.py, but for data, tokenizer and places."""
+    """Flags of pretrain_gpt.py, but for data, tokenizer and places."""
     lr_factor: Positive = 1.0
     """What the launch script multiplies the learning rates of the flags by."""
     precision_flags: tuple[Flag, ...]

@@ -17,10 +17,10 @@ from funnel.plan.recipe import Recipe, batch_words
 from funnel.target.sizes import size_text
 
 USUAL_WARMUP = 0.01
-"""Of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165, appendix B); Llama 2: 2000 steps
-of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
+"""The usual warmup, as a share of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165,
+appendix B); Llama 2: 2000 steps of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
 MOST_SAVING = 0.01
-"""Of the time, that saving checkpoints should take."""
+"""The largest share of the time that saving checkpoints should take."""
 
 
 def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
@@ -89,7 +89,8 @@ def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
 
 
 def _head_start(projection: Projection) -> Iterator[str]:
-    """Of an untied head, for which Megatron-LM has a deviation of its own under ``mup`` alone."""
+    """The start of an untied head, for which Megatron-LM has a deviation of its own under ``mup``
+    alone."""
     if projection.lr_rule == "mup" or projection.target.tie_embeddings:
         return
     source = projection.source

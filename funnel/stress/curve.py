@@ -43,8 +43,9 @@ TAILS_MOST = 2.5
 FEWEST_LAGS = 5
 """A lag is asked about where the curve is so many times as long."""
 NOISE_MOST_SHARE = 0.2
-"""Of the first loss. The mean over a batch of even 64 tokens varies less; what varies more, from
-the settling on, is in trouble already, and that must not pass for noise."""
+"""The most that can be noise, as a share of the first loss. The mean over a batch of even 64 tokens
+varies less; what varies more, from the settling on, is in trouble already, and that must not pass
+for noise."""
 SHORT_OF = ((60, 3), (200, 5), (math.inf, 7))
 """Points of a short level, for curves of fewer points than the first number: more of them tell
 hard batches from a spike, which on a sparse curve may last a few points only."""
@@ -97,7 +98,7 @@ class Curve:
         self.noise = min(
             noise_sd(self.loss[self.begins :], self.wide), NOISE_MOST_SHARE * float(self.loss[0])
         )
-        """Of the loss of one step, in nats per token."""
+        """Sd of the loss of one step, in nats per token."""
 
     @property
     def short(self) -> int:

@@ -128,7 +128,7 @@ def plateau(curve: Curve) -> Finding | None:
 
 
 def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
-    """Of both widths."""
+    """Excursions of the loss, over windows of both widths."""
     # Before anything was trained, the loss is that of the first step, give or take its noise.
     first = float(curve.loss[0]) + 3 * curve.noise
     short = max(RISE_NATS, SHORT_Z * curve.noise)

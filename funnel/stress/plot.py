@@ -24,7 +24,7 @@ COLUMNS = 3
 PANEL_IN = (2.6, 2.1)
 """Three panels are about the width of a printed page."""
 LEVEL_SHARE = 1 / 25
-"""Of a curve's points in the median drawn over its raw loss."""
+"""The window of the median drawn over a curve's raw loss, as a share of the curve's points."""
 SHOWN_FROM = 0.03
 # Of Okabe and Ito's palette: told apart in print, and with the common colour blindnesses.
 _RUN, _BASELINE, _TROUBLE = "#0072B2", "#8C8C8C", "#D55E00"

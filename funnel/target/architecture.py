@@ -106,7 +106,7 @@ class TargetArchitecture(Frozen):
 
     @property
     def parameter_count(self) -> ParameterCount:
-        """Of the shape, by arithmetic."""
+        """The shape's parameters, by arithmetic."""
         return ParameterCount.of(self, self.vocab_size)
 
     @property

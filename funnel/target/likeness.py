@@ -18,7 +18,7 @@ class Likeness:
     at_defaults: tuple[str, ...]
     """In words, each ratio or part that is not the target's in the menu's baseline."""
     departing_share: float
-    """Of random configs that can be trained: those in which anything is not the target's."""
+    """The share of trainable random configs in which anything is not the target's."""
 
     @classmethod
     def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> Likeness:

@@ -26,7 +26,7 @@ SHAPE_FIELDS = frozenset(
 
 
 def longest_seq_len(scale: Scale) -> int:
-    """Of the sequences that the scale's menus train on."""
+    """The longest sequence that the scale's menus train on, in tokens."""
     return max(int(value) for value in load_menu(scale.menu).domains["seq_len"].ends)
 
 
