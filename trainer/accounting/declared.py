@@ -48,7 +48,7 @@ class Cost:
     written_bytes: int
     kernels: int = 1
     flops: int = 0
-    """Of matrix products and attention; those of elementwise work hide behind its bytes."""
+    """FLOPs of matrix products and attention; those of elementwise work hide behind its bytes."""
     kind: Kind = "other"
     """What the FLOPs are of."""
 

@@ -31,7 +31,7 @@ class DeviceDescription(Frozen):
     bandwidth_gb_per_s: Positive
     """10⁹ bytes a second of device memory, read and written together."""
     ceiling_tflops: Positive
-    """Of the fastest large bf16 product alone, that utilisations are of."""
+    """The rate of the fastest large bf16 product alone, that utilisations are of."""
     memory_gib: Positive
     misaligned_slowdown: Positive = 3.0
     """How many times as long a product takes whose rows are not aligned to 16 bytes."""
@@ -41,7 +41,7 @@ class DeviceDescription(Frozen):
     """Where the rates are from, and which are assumed."""
 
     def seconds(self, counts: StepCounts) -> float:
-        """Of one step."""
+        """How long one step takes at these rates."""
         return sum(calls * self._of(work) for work, calls in counts.calls.items())
 
     def _of(self, work: Work) -> float:

@@ -258,7 +258,7 @@ def _mm(call: Call, first: int = 0) -> Multiplication:
 
 
 def _attention(call: Call, products: int) -> Multiplication:
-    """Of causal attention the lower half of the squares, in ``products`` products."""
+    """Causal attention as the lower half of its squares, in ``products`` products."""
     backward = products > 2
     q, k, v = call.args[1:4] if backward else call.args[:3]
     batch, heads, queries, head_dim = q.shape

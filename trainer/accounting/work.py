@@ -16,8 +16,8 @@ KINDS: tuple[Kind, ...] = ("block", "head", "attention", "other")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a matrix product ``[m, k] × [k, n]``, ``batch`` of them; of attention m queries, n keys,
-    k head_dim."""
+    """The sizes of a matrix product ``[m, k] × [k, n]``, ``batch`` of them; for attention m counts
+    queries, n keys, and k is head_dim."""
 
     m: int
     k: int
@@ -42,9 +42,9 @@ class Work:
     kernels: int
     flops: int = 0
     dtype: str = ""
-    """Of a product's operands: float32, bfloat16, float8_e4m3fn."""
+    """The type of a product's operands: float32, bfloat16, float8_e4m3fn."""
     shape: Shape | None = None
-    """Of a product; None of all other work."""
+    """The sizes of a product; None for all other work."""
     misaligned: tuple[str, ...] = ()
     """The product's matrices whose rows do not all start at multiples of 16 bytes, in words."""
 
@@ -82,8 +82,8 @@ class StepCounts:
 
     @cached_property
     def flops(self) -> int:
-        """Of products and attention as they are executed: of a causal mask's squares the lower
-        half, and what is computed again twice."""
+        """FLOPs of products and attention as they are executed: of a causal mask's squares the
+        lower half, and what is computed again twice."""
         return self.total(lambda work: work.flops)
 
     @cached_property
@@ -95,7 +95,7 @@ class StepCounts:
         )
 
     def flops_of(self, kind: Kind) -> int:
-        """Of one kind."""
+        """FLOPs of the work of one kind."""
         return self.total(lambda work: work.flops if work.kind == kind else 0)
 
     @property

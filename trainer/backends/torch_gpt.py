@@ -43,7 +43,7 @@ from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
 INIT_STD = 0.02
-"""Of every matrix at the start (GPT-2), but for the two corrections in :meth:`TorchGPT.init`."""
+"""Sd of every matrix at the start (GPT-2), but for the two corrections in :meth:`TorchGPT.init`."""
 MAX_LOGIT_STD = 0.5
 """The first loss exceeds ln(V) by half the logits' variance: 0.125 nats at this bound."""
 MAX_TIED_LOGIT_STD = 0.18

@@ -51,7 +51,7 @@ class Progress:
 
     stage: Stage
     done_bytes: int
-    """Of the sources while reading, of distinct text while encoding."""
+    """Bytes of the sources while reading, of distinct text while encoding."""
     total_bytes: int | None
     """None where a streamed dataset does not say."""
     documents: int

@@ -19,7 +19,8 @@ PARQUET_BATCH_ROWS = 128
 PARQUET_BATCH_BYTES = 256 << 20
 """Unpacked, of the rows of one batch."""
 PARQUET_MOST_RATIO = 200
-"""Of a column unpacked to packed, above which it is a bomb and no text: prose reaches 10."""
+"""The largest ratio of a column unpacked to packed; above it is a bomb and no text: prose reaches
+10."""
 PARQUET_RATIO_FROM = 4 << 20
 """Bytes unpacked that are too few to matter."""
 

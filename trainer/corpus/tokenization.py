@@ -25,7 +25,7 @@ Tokens = npt.NDArray[np.unsignedinteger]
 SMALLEST_BPE = 257
 LARGEST_BPE = 1 << 20
 MOST_FILE_BYTES = 256 << 20
-"""Of a tokenizer.json; those of large vocabularies have about 10 MB."""
+"""The largest tokenizer.json; those of large vocabularies have about 10 MB."""
 BPE_SAMPLE_BYTES = 16 << 20
 """A BPE is trained on this much of the train split: the first documents in the order of their
 hashes, which is a uniform sample."""

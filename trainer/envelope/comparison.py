@@ -74,7 +74,7 @@ class Contender(Frozen):
     """Mean over the counted steps."""
     tokens_per_s: Positive | None = None
     utilisation_pct: Positive | None = None
-    """Of the ceiling, by :attr:`trainer.machine.flops.TrainingFlops.per_token`."""
+    """Per cent of the ceiling, by :attr:`trainer.machine.flops.TrainingFlops.per_token`."""
     peak_allocated_gib: NonNegative | None = None
     """On CUDA; on a CPU the peak of resident memory."""
     peak_reserved_gib: NonNegative | None = None

@@ -25,7 +25,7 @@ class Prediction(Frozen):
     moved_gb: NonNegative
     """10⁹ bytes through the device's memory, nothing kept in a cache between kernels."""
     elementwise_gb: NonNegative
-    """Of them, what neither products nor attention nor the optimizer move."""
+    """The part of them that neither products nor attention nor the optimizer move."""
     kernels: NonNegativeInt
     peak_gib: Positive
     """Held by tensors; without workspaces, fragmentation and the CUDA context."""

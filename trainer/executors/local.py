@@ -122,7 +122,7 @@ class LocalJob(Job):
     def __init__(self, trial_id: str) -> None:
         self._trial_id = trial_id
         self.future: futures.Future[Finished]
-        """Of the call that looks after the trial."""
+        """The call that looks after the trial."""
         self.cancelled = threading.Event()
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
         """Points that nobody has asked for yet."""

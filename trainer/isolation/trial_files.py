@@ -59,9 +59,9 @@ NO_SPACE_EXIT_CODE = 74
 _SMALL_FILE_BYTES = 1 << 20
 _CURVE_CHUNK_BYTES = 1 << 16
 _CURVE_CHUNKS = 4
-"""Of a curve that floods, at each look."""
+"""The most chunks that each look takes of a curve that floods."""
 MAX_CURVE_BYTES = 64 << 20
-"""Of a curve that is read as a whole: half a million points."""
+"""The longest curve that is read as a whole: half a million points."""
 
 
 def _cut(text: object) -> object:

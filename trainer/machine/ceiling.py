@@ -29,7 +29,7 @@ CUDA_SIZES = (4096, 8192, 16384)
 CPU_SIZES = (512, 1024)
 REPETITIONS = 15
 WARM_S = 0.5
-"""Of work before anything is timed: clocks rise, libraries choose their kernels."""
+"""Seconds of work before anything is timed: clocks rise, libraries choose their kernels."""
 PATIENCE_S = 180.0
 """Importing torch from a cold disk and starting CUDA take most of it at worst."""
 CUDA_COPY_BYTES = 2 << 30
@@ -56,7 +56,7 @@ class Ceiling(Frozen):
 
     @property
     def tflops(self) -> float:
-        """Of the fastest size."""
+        """The rate of the fastest size."""
         return max(product.tflops for product in self.products)
 
     def utilisation_pct(self, flops_per_token: float, tokens_per_s: float) -> float:

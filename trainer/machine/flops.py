@@ -58,7 +58,7 @@ class TrainingFlops(Frozen):
 
     @classmethod
     def of(cls, shape: DecoderShape, *, vocab_size: int, seq_len: int) -> TrainingFlops:
-        """Of this shape on sequences of ``seq_len``."""
+        """The FLOPs of this shape on sequences of ``seq_len``."""
         return cls(
             products=6 * product_weights(shape, vocab_size),
             attention=12 * shape.n_layer * shape.d_model * seq_len,
@@ -71,7 +71,7 @@ def product_weights(shape: DecoderShape, vocab_size: int) -> int:
 
 
 def block_weights(shape: DecoderShape) -> int:
-    """Of the matrices of one block."""
+    """Weights in the matrices of one block."""
     # Queries and the output are D × D; keys and values have one head for several of the queries.
     keys_width = shape.d_model * shape.kv_heads // shape.n_head
     feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_ff

@@ -58,8 +58,8 @@ from trainer.memory.chunks import chunk_tokens
 from trainer.spec import Config
 
 LOSS_BYTES = 12
-"""Of each logit where all are held in torch's operators: log-softmax, its gradient from the loss,
-and the gradient it hands on, in fp32."""
+"""Bytes for each logit where all are held in torch's operators: log-softmax, its gradient from the
+loss, and the gradient it hands on, in fp32."""
 CHUNK_BYTES = 10
 """The same of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up, fp32
 logits, log-softmax and where the targets are (1)."""
@@ -91,8 +91,8 @@ class Storage(NamedTuple):
     gradient: int
     """At the update, besides."""
     rounded: int = 0
-    """Of each entry of a matrix: the copy that products below fp32 read, where the weight itself is
-    fp32."""
+    """For each entry of a matrix: the copy that products below fp32 read, where the weight itself
+    is fp32."""
 
 
 FP32 = Storage(held=12, gradient=4, rounded=2)

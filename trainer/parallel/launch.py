@@ -80,7 +80,8 @@ class Launcher:
                 todo = todo[len(done) :]
 
     def _run_together(self, layouts: tuple[Layout, ...]) -> list[LayoutLosses | LayoutFailed]:
-        """Of the first failure on, the layouts after it are for another try."""
+        """What became of these layouts, run in one process group, up to and with the first failure;
+        the layouts after it are for another try."""
         job = ParallelJob(
             config=self._config,
             vocab_size=self._vocab_size,

@@ -52,7 +52,7 @@ class Spread:
         self._optimizer = _adamw(model, job)
 
     def rows(self, batch_size: int) -> slice:
-        """Of the global batch, those of this rank."""
+        """The rows of the global batch that are this rank's."""
         share = batch_size // self._layout.data
         return slice(share * self._data_rank, share * (self._data_rank + 1))
 

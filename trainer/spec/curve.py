@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 1024
 _MIN_LINE_BYTES = 60
 """The names alone have more, so that a flood of blank lines costs nothing."""
 MAX_POINTS = 20_000
-"""Of a kept curve: about 25 MB of them."""
+"""The most points that are kept of a curve: about 25 MB of them."""
 
 
 class CurveLines:

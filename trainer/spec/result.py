@@ -17,10 +17,10 @@ from autoresearch.values import Frozen, PlainText
 _FP32_MAX = 3.5e38
 """No loss or norm is larger: they are computed in 32 bits."""
 _LEAST = 1e-12
-"""Of what is divided by."""
+"""The least that a number to be divided by may be."""
 
 Count = Annotated[int, Field(gt=0, le=2**53 - 1, strict=True)]
-"""Of steps, tokens, bytes, parameters: as far as a float and a page count exactly."""
+"""A number of steps, tokens, bytes or parameters: as far as a float and a page count exactly."""
 Loss = Annotated[float, Field(ge=-1e-3, le=_FP32_MAX, allow_inf_nan=False)]
 """Nats per token; rounding can make it a hair less than none."""
 Norm = Annotated[float, Field(ge=0, le=_FP32_MAX, allow_inf_nan=False)]

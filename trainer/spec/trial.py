@@ -69,7 +69,7 @@ class Limits(Frozen):
     memory_gib: Positive | None = None
     """Memory of the trial and its descendants: resident, swapped, and in page tables."""
     reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
-    """Of the machine's memory, kept from a trial whose GPU shares it
+    """Memory of the machine that is kept from a trial whose GPU shares it
     (:mod:`trainer.machine.host_memory`). Elsewhere it is not looked at."""
     log_bytes: PositiveInt = 1 << 20
     file_bytes: PositiveInt = 1 << 30

@@ -23,14 +23,15 @@ class Sample:
     gpu_util_pct: float | None = None
     """Share of the driver's last window in which some kernel ran."""
     power_w: float | None = None
-    """Of the GPU (NVML's own scope), not of the whole machine at its plug."""
+    """Power of the GPU (NVML's own scope), not of the whole machine at its plug."""
     temperature_c: float | None = None
     sm_clock_mhz: float | None = None
     mem_clock_mhz: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     """Why the clocks are not higher, in words; empty where nothing holds them back."""
     mem_used_gib: float | None = None
-    """Of the device; on unified memory of the whole machine, since there is only one pool."""
+    """Memory in use on the device; on unified memory in the whole machine, since there is one
+    pool."""
     mem_total_gib: float | None = None
     energy_mj: int | None = None
     """Millijoules since the driver was loaded, from the hardware counter."""

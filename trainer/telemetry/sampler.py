@@ -118,7 +118,8 @@ class Sampler:
             return self._meter.wh(since_s, until_s)
 
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
-        """Of the campaign so far, what telemetry.csv held of earlier sessions included."""
+        """What the campaign's samples so far come to, those of earlier sittings in telemetry.csv
+        included."""
         with self._changed:
             return self._tally.summary(usd_per_kwh)
 

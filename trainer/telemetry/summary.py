@@ -42,7 +42,7 @@ class TelemetrySummary(Frozen):
     """Share of the sampled time, 0 to 1, for each reason that held the clocks back; idleness and
     clocks that a person set are not among them."""
     kwh: NonNegative | None
-    """Of the GPU alone; None where neither counter nor power was answered."""
+    """Energy of the GPU alone; None where neither counter nor power was answered."""
     energy_source: str | None
     """``counter``, ``power`` (trapezoid of the samples) or ``counter and power``."""
     usd_per_kwh: NonNegative

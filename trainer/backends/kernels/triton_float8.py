@@ -11,7 +11,7 @@ from torch import Tensor
 from trainer.backends.kernels.sizes import FLOAT8_SMALLEST
 
 _PROGRAMS = 1024
-"""Of the first pass; each program of the second reads what all of them found (4 kB)."""
+"""Programs of the first pass, at most; each of the second reads what all of them found (4 kB)."""
 _BLOCK = 4096
 _TILE = 64
 

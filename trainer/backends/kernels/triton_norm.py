@@ -13,8 +13,8 @@ from torch import Tensor
 from trainer.backends.kernels.sizes import NORM_EPS
 
 _PROGRAMS = 1024
-"""Of the backward pass: each adds up the gain's gradient over its rows, and a sum over programs
-follows. Some seven for each multiprocessor of an H200."""
+"""Programs of the backward pass, at most: each adds up the gain's gradient over its rows, and a sum
+over programs follows. Some seven for each multiprocessor of an H200."""
 
 
 @triton.jit

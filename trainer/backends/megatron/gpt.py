@@ -78,7 +78,7 @@ class MegatronGPT(nn.Module):
     undefined until loaded."""
 
     dtype = torch.float32
-    """Of the weights."""
+    """The type of the weights."""
 
     def __init__(
         self,

@@ -36,8 +36,9 @@ _OF_ITSELF = (
     "auxv cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
     " status".split()
 )
-"""Of /proc/self, on a CPU. Not ``net``, which lists the connections of the whole machine; nor, but
-for the names in it, ``task``, which holds ``net`` once more for each thread."""
+"""What a trial on a CPU may read of /proc/self. Not ``net``, which lists the connections of the
+whole machine; nor, but for the names in it, ``task``, which holds ``net`` once more for each
+thread."""
 
 
 @dataclass(frozen=True, slots=True)

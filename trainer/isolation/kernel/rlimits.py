@@ -14,7 +14,7 @@ from trainer.spec import TrialSpec
 
 _SPARE_DATA_BYTES = 1 << 30
 _STACK_BYTES = 16 << 20
-"""Of a thread for each processor, and then some."""
+"""The stack of one thread, and then some; there is room for a thread for each processor."""
 
 
 def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
