@@ -46,7 +46,7 @@ class ConfigEvidence:
     """Seed to the trial behind its score."""
     failures: list[TrialFailed] = field(default_factory=list)
     failed_seeds: list[int] = field(default_factory=list)
-    """Of the failures, in their order."""
+    """The seeds of the failures, in their order."""
     train_s: float = 0.0
     """Seconds spent training it, over every run that ended in a measurement."""
     params: int | None = None
@@ -63,7 +63,7 @@ class ConfigEvidence:
 
     @property
     def sum_of_squares(self) -> float:
-        """Of the scores about their mean; 0 for fewer than two."""
+        """Sum of squares of the scores about their mean; 0 for fewer than two."""
         if self.n < 2:
             return 0.0
         mean = self.mean

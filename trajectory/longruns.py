@@ -176,11 +176,11 @@ class RankingTest:
     """The night's ranking against long runs, over configs spread over it."""
 
     steps: int
-    """Of the long runs."""
+    """Steps of a long run."""
     n: int
     """Configs compared."""
     nonfinite: int
-    """Of those, ranked behind all others: their long runs lost their numbers."""
+    """Configs among those ranked behind all others: their long runs lost their numbers."""
     left_out: int
     """Configs whose long runs ended for want of memory or time."""
     fidelity: Fidelity | None

@@ -26,7 +26,7 @@ from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population, Posterior
 
 LEVEL = 0.95
-"""Of every interval."""
+"""The confidence of every interval."""
 SAMPLE = 512
 """Configs, about, that a population is fitted to."""
 RACE_PRIOR_DOF = 4
@@ -100,7 +100,8 @@ class Standing(Generic[E]):
 
     @property
     def iter(self) -> int:
-        """Of the entry, and so below: 0 for a baseline measured before the first."""
+        """The entry's iteration, 0 for a baseline measured before the first; the values below are
+        the entry's too."""
         return self.entry.iter
 
     @property
@@ -187,7 +188,8 @@ def ranked_incumbent(evidence: Evidence) -> Ranked | None:
 
 
 def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
-    """Of all measured configs but the baseline, or of a sample where they are very many."""
+    """The population of all measured configs but the baseline, or of a sample where they are very
+    many."""
     if noise is None:
         return None
     entries = list(evidence.configs.values())

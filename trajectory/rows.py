@@ -276,10 +276,10 @@ class StressRow(Frozen):
     purpose: StressPurpose
     """The first that applies of those in :data:`StressPurpose`."""
     rank: PositiveInt
-    """Of the config in the ranking of the time, 1 the best."""
+    """The config's place in the ranking of the time, 1 the best."""
     steps: PositiveInt
-    """Of the run as asked for; its schedule decays over all of them. In a campaign whose budget
-    counts tokens they are the baseline's, and every config trains on as many tokens."""
+    """Steps of the run as asked for; its schedule decays over all of them. In a campaign whose
+    budget counts tokens they are the baseline's, and every config trains on as many tokens."""
     config: Config
     config_hash: str
     trial: TrialRecord
@@ -296,7 +296,8 @@ class Finalist(Frozen):
     """Mean over its long runs."""
     runs: PositiveInt
     stderr: NonNegative | None = None
-    """Of that mean, over the seeds there could be; None where no config had two long runs."""
+    """Standard error of that mean, over the seeds there could be; None where no config had two long
+    runs."""
     delta_vs_baseline: Finite | None = None
     """Mean difference from the baseline's long runs on common seeds; negative is better. None for
     the baseline, and where it had none."""

@@ -96,7 +96,7 @@ class ForeignRun(Frozen):
     rail: Text | None = None
     """That refused it, in the source's words."""
     why: Text = ""
-    """Of a failure, a refusal or a pause."""
+    """The reason for a failure, a refusal or a pause."""
     metrics: dict[str, Plain] = Field(default_factory=dict)
     """Whatever else was measured, under the source's names."""
 

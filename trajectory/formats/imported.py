@@ -47,7 +47,7 @@ class ImportedCampaign:
     directory: Path
     provenance: Provenance
     runs: tuple[ForeignRun, ...]
-    """Of another tool; none where the campaign is one of ours and has a journal."""
+    """The runs of another tool; none where the campaign is one of ours and has a journal."""
 
     @property
     def is_foreign(self) -> bool:
@@ -72,7 +72,7 @@ class CampaignSource:
     path: Path
     """As it was named."""
     sha256: str
-    """Of the file that was read."""
+    """SHA-256 of the file that was read."""
     foreign: ImportedCampaign | None
     """What another tool measured; None for a campaign of ours."""
     journal_lines: tuple[bytes, ...]

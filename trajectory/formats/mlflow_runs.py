@@ -24,10 +24,10 @@ PARAM_BATCH = 100
 """MLflow takes at most 1,000 things at once, of which 100 may be parameters."""
 TAG_CHARACTERS = 5000
 MESSAGE_CHARACTERS = 300
-"""Of what MLflow says of an error."""
+"""The most that is repeated of what MLflow says of an error."""
 RETRIES = 2
-"""Of a request to a tracking server: some seconds, where MLflow's own number means two minutes of
-silence. MLflow reads it from the environment, where a user's own stays."""
+"""Tries again of a request to a tracking server: some seconds, where MLflow's own number means two
+minutes of silence. MLflow reads it from the environment, where a user's own stays."""
 KNOCK_S = 10.0
 """For a tracking server to answer the first time."""
 ANSWER_S = 20

@@ -21,7 +21,8 @@ _EXCERPT = 60
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_BYTES = 1 << 30
-"""Of a file to import: over 300,000 iterations. Reading takes about four times as much memory."""
+"""The largest file to import: over 300,000 iterations. Reading takes about four times as much
+memory."""
 _WHY_CHARACTERS = 300
 
 

@@ -110,7 +110,8 @@ class Standings:
 
     @cached_property
     def population(self) -> Population | None:
-        """Of all measured configs but the baseline; None while the noise is unknown."""
+        """The population of all measured configs but the baseline; None while the noise is
+        unknown."""
         if self.noise is None:
             return None
         baseline = self.baseline

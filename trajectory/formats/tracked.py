@@ -13,7 +13,7 @@ from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialReco
 
 NOT_METRICS = {"status", "backend", "device", "precision"}
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
-"""Of each logged step, under the names and in the units of a CurvePoint."""
+"""What is told of each logged step, under the names and in the units of a CurvePoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Position:
     end: int = 0
     """Bytes indexed."""
     sha256: str = _NOTHING_SHA256
-    """Of those bytes."""
+    """The hash of those bytes."""
     lines: int = 0
     configs: int = 0
     tally: Tally = field(default_factory=Tally)

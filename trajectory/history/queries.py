@@ -48,7 +48,7 @@ def newest(
 
 
 def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
-    """Of every trial that some row says the end of."""
+    """The ids of every trial that some row says the end of."""
     found = connection.execute(
         sa.select(trials.c.trial_id).where(trials.c.campaign_id == position.campaign_id)
     )

@@ -208,7 +208,7 @@ class History:
             return queries.newest(connection, self._read_position(connection), kind, limit)
 
     def trial_ids(self) -> set[str]:
-        """Of every trial that is in some row, as measured, failed or interrupted."""
+        """The ids of every trial that is in some row, as measured, failed or interrupted."""
         with self._transaction() as connection:
             return queries.trial_ids(connection, self._read_position(connection))
 

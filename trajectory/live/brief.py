@@ -34,14 +34,14 @@ class Brief(Frozen):
     estimate_bpb: float | None
     """Mean over the candidate's seeds; None where nothing was measured."""
     stderr: float | None
-    """Of ``delta``."""
+    """Standard error of ``delta``."""
     delta: float | None
     """Against the reference; negative is better."""
     runs: int
     failed: str | None
     """How the candidate failed, or the rail that refused it."""
     incumbent_bpb: float | None
-    """Of the incumbent after this iteration."""
+    """Mean of the incumbent after this iteration."""
     wall_s: float
     energy_wh: float | None
 

@@ -53,7 +53,7 @@ class Follower:
         self.campaign: CampaignRow | None = None
         self.evidence = Evidence()
         self.briefs: list[Brief] = []
-        """Of finished iterations, in order."""
+        """What is told of finished iterations, in order."""
         self.events: deque[EventRow] = deque(maxlen=50)
         self.baseline_bpb: list[float] = []
         self.failures: dict[str, int] = {}
@@ -140,7 +140,7 @@ class Follower:
 
     @property
     def rows(self) -> int:
-        """Of the journal, so far."""
+        """Lines of the journal read so far."""
         return self._lines
 
     # --- looking -------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Now(Frozen):
 
 
 class Health(Frozen):
-    """Of the server itself."""
+    """How the server itself is."""
 
     status: Literal["ok", "stalled"]
 

@@ -68,7 +68,8 @@ async def login(request: Request) -> Response:
 
 
 async def _beginning(request: Request) -> bytes:
-    """Of its body, as much as a form may have: whoever sends it has shown no token yet."""
+    """The beginning of a request's body, as much as a form may have: whoever sends it has shown no
+    token yet."""
     body = b""
     with suppress(ClientDisconnect):  # it went, or kept the server waiting for too long
         async for some in request.stream():

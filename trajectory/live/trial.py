@@ -15,7 +15,7 @@ from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
 
 MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
-"""Of a curve, taken in by one poll: it is as long as the trial's process makes it."""
+"""The most that one poll takes in of a curve, which is as long as the trial's process makes it."""
 
 
 class RunningTrial(Frozen):

@@ -27,9 +27,10 @@ MAX_ROUNDS = 60
 TOLERANCE = 3e-3
 """The fit ends where no variance moves by more than this fraction in a round."""
 PRIOR_DOF = 4.0
-"""Of the residual variance: the spread of a run within its config, the seed's share included."""
+"""Degrees of freedom that the prior gives the residual variance: the spread of a run within its
+config, the seed's share included."""
 SLOPE_SD = 2.2
-"""Of the slope's prior, per bit per byte: cautious, as a slope followed too far calls the best
+"""Sd of the slope's prior, per bit per byte: cautious, as a slope followed too far calls the best
 recipes calmer than they are. The demo's campaign has a slope of 7.3 without it and of 4.2 with it;
 its raw variances within configs, seeds' effects and the baseline included, rise by 9.8. A prior of
 5 made no clear difference in simulation (bench/RESULTS.md)."""
@@ -40,7 +41,8 @@ ruinous seed; then noise is held to be the same for all."""
 FARTHEST = 3.0
 """``|ln k²|`` at most: a law of the noise is not followed beyond a factor of 4.5 in the sd."""
 MOST_RATIO = 4.0
-"""Of one config's variance to the rest's: one ruinous seed does not make a law."""
+"""The largest ratio of one config's variance to the rest's: one ruinous seed does not make a
+law."""
 FEWEST_REPLICATED = 5
 """Configs, to tell a slope from."""
 
@@ -107,7 +109,7 @@ class Fit:
         return k
 
     def run_variance(self, mu: Floats) -> Floats:
-        """Of one run without its seed's effect."""
+        """The variance of one run without its seed's effect."""
         variance: Floats = self.sigma2 * self.k(mu) ** 2
         return variance
 

@@ -58,7 +58,7 @@ class Fidelity(Frozen):
 
 
 def fidelity(short: Sequence[float], long: Sequence[float]) -> Fidelity | None:
-    """Of the same configs' short and long scores; None where no correlation can be told.
+    """How the same configs' short and long scores agree; None where no correlation can be told.
 
     :param long: infinite where the long run failed by the config's own fault: behind all others.
 

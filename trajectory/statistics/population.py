@@ -38,7 +38,7 @@ CUTOFF_SD = 3.0
 MIN_CONFIGS = 8
 """Fewer configs are no population."""
 UNSHRUNK = 0.75
-"""Of what shrinking saves of a mean's variance, the part that is not believed: the shape it was
+"""The share of what shrinking saves of a mean's variance that is not believed: the shape it was
 shrunk by is estimated as well. Chosen in simulation: with none of it, intervals of all configs hold
 in 87 to 92 of 100 cases, not 95."""
 _SHORTEST_HALF_SD = 1.349
@@ -82,7 +82,7 @@ class Population:
 
     fit_: Fit
     seeds: dict[int, tuple[float, float]]
-    """Of each seed the effect, in units of k, and its variance."""
+    """The effect of each seed, in units of k, and its variance."""
     configs: int
     """Members it was fitted to."""
     cutoff: float
@@ -110,7 +110,7 @@ class Population:
 
     @property
     def sd(self) -> float:
-        """Of the true scores, as their shape has them."""
+        """Sd of the true scores, as their shape has them."""
         shape = self.fit_.shape
         if shape is None:
             return 0.0
@@ -119,16 +119,17 @@ class Population:
 
     @property
     def sigma(self) -> float:
-        """Of one run of a middling recipe, the seed's effect taken out."""
+        """Sd of one run of a middling recipe, the seed's effect taken out."""
         return math.sqrt(self.fit_.sigma2)
 
     def posterior(self, entry: Measured) -> Posterior:
-        """Of a measured config; what is no member of the population is not shrunk."""
+        """The posterior of a measured config; what is no member of the population is not
+        shrunk."""
         mean, own, k = self._own(entry)
         return Posterior(mean, ((own, self.fit_.dof), self._frame(k)))
 
     def baseline(self, entry: Measured) -> Posterior:
-        """Of the measured baseline: it was not chosen by its score, so it is not shrunk."""
+        """The posterior of the measured baseline: not chosen by its score, it is not shrunk."""
         mean, part = self._baseline(entry)
         return Posterior(mean, (part, self._frame(self._k(entry.mean))))
 

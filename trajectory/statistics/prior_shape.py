@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SPACING = 0.25
-"""Of the sd of one run: the grid resolves what four runs can tell apart."""
+"""The grid's spacing in sds of one run: it resolves what four runs can tell apart."""
 MOST_PLACES = 200
 FINE = 401
 """Places at which the spacing is looked up."""
 FIRST_ROUNDS, MORE_ROUNDS = 60, 10
-"""Of expectation maximisation: for a new shape, and for one that only moves on."""
+"""Rounds of expectation maximisation: for a new shape, and for one that only moves on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,8 @@ def incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Of ``I_x(a, b)`` (Abramowitz and Stegun 26.5.8), by Lentz's method as Thompson and Barnett
-    have it (Journal of Computational Physics 64, 1986)."""
+    """The continued fraction of ``I_x(a, b)`` (Abramowitz and Stegun 26.5.8), by Lentz's method as
+    Thompson and Barnett have it (Journal of Computational Physics 64, 1986)."""
     c, d, value = 1.0, 0.0, 1.0
     for term in range(1, _MAX_TERMS):
         half = term // 2
