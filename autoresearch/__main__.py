@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from autoresearch.garbage import collector_at_rest
+from autoresearch.garbage_collection import collector_at_rest
 
 
 def main() -> None:

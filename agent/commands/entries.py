@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from autoresearch.garbage import collector_at_rest
+from autoresearch.garbage_collection import collector_at_rest
 
 
 @dataclass(frozen=True, slots=True)

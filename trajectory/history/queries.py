@@ -7,7 +7,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
-from autoresearch.garbage import collector_at_rest
+from autoresearch.garbage_collection import collector_at_rest
 from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.history.indexing import Position, read_configs

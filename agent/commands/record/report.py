@@ -24,7 +24,7 @@ from agent.workbench.places import (
     foreign_campaign,
 )
 from autoresearch.errors import MachineryError
-from autoresearch.garbage import collector_at_rest
+from autoresearch.garbage_collection import collector_at_rest
 from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.figures.rank_fidelity import RankFidelity
