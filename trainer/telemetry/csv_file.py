@@ -1,6 +1,6 @@
-"""``telemetry.csv``: a line for each sample, appended over all sessions of a campaign.
+"""``telemetry.csv``: a line for each sample, appended over all sittings of a campaign.
 
-``elapsed_s`` counts from the start of a session, so a line whose value is not greater than that of
+``elapsed_s`` counts from the start of a sitting, so a line whose value is not greater than that of
 the line before begins a new one. An empty cell is something the device did not answer.
 
 The file is for people and plots, and is not fsynced: what a power cut takes are the last lines, and
@@ -32,11 +32,11 @@ _DECIMALS = {
 
 
 class Recorded(NamedTuple):
-    """A sample read back; its ``monotonic_s`` is the seconds since its session's start."""
+    """A sample read back; its ``monotonic_s`` is the seconds since its sitting's start."""
 
     sample: Sample
     continues: bool
-    """Whether the line before belongs to the same session."""
+    """Whether the line before belongs to the same sitting."""
 
 
 class TelemetryFile:
@@ -79,7 +79,7 @@ class TelemetryFile:
 
     def append(self, sample: Sample, elapsed_s: float) -> None:
         """
-        :param elapsed_s: since the session's start.
+        :param elapsed_s: since the sitting's start.
         :raises OSError: where it cannot be written.
         """
         cells = [sample.at, f"{elapsed_s:.3f}", *(_cell(sample, name) for name in MEASURED)]

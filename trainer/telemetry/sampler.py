@@ -180,7 +180,7 @@ class Sampler:
             self._give_up_file(error)
 
     def _open_file(self) -> None:
-        """Open telemetry.csv and add up what earlier sessions left in it."""
+        """Open telemetry.csv and add up what earlier sittings left in it."""
         if self._path is None:
             return
         try:

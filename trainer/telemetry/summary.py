@@ -26,11 +26,11 @@ class Spread(Frozen):
 
 
 class TelemetrySummary(Frozen):
-    """What a campaign's samples come to, those of earlier sessions included."""
+    """What a campaign's samples come to, those of earlier sittings included."""
 
     samples: NonNegativeInt
     sampled_s: NonNegative
-    """Between the first and last sample of each session, added up."""
+    """Between the first and last sample of each sitting, added up."""
     gpu_util_pct: Spread | None
     power_w: Spread | None
     temperature_c: Spread | None
@@ -92,7 +92,7 @@ class Tally:
     def add(self, sample: Sample, *, continues: bool = True) -> None:
         """The next sample.
 
-        :param continues: false for the first sample of a session, before which nobody looked.
+        :param continues: false for the first sample of a sitting, before which nobody looked.
         """
         before = self._last if continues else None
         passed_s = 0.0 if before is None else sample.monotonic_s - before.monotonic_s

@@ -1,4 +1,4 @@
-"""telemetry.csv over sessions, power cuts and versions."""
+"""telemetry.csv over sittings, power cuts and versions."""
 
 from __future__ import annotations
 

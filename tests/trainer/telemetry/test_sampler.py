@@ -192,7 +192,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
             time.sleep(0.05)
             sampler.mark()
         sessions_s += time.monotonic() - began_s
-        time.sleep(0.2)  # between sessions nobody looks
+        time.sleep(0.2)  # between sittings nobody looks
     summary = sampler.summary(usd_per_kwh=1000)
     written = lines(path)
     elapsed = [float(row["elapsed_s"]) for row in written]
@@ -202,7 +202,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
     assert 0.1 <= summary.sampled_s <= sessions_s
     assert summary.kwh == pytest.approx(summary.sampled_s / 1000)
     assert summary.cost_usd == pytest.approx(summary.sampled_s)
-    # An interval is of this session alone.
+    # An interval is of this sitting alone.
     assert sampler.energy_wh(since_s - 1000, since_s) is None
 
 
