@@ -19,7 +19,7 @@ from trainer.memory.estimate import DeviceLimit
 ENVELOPE_FILE = "envelope.json"
 
 
-class Spread(Protocol):
+class MeanAndPeak(Protocol):
     """One quantity over time."""
 
     @property
@@ -32,11 +32,11 @@ class DeviceSummary(Protocol):
     """What a telemetry says of the time the sweep took; None for what the device does not tell."""
 
     @property
-    def gpu_util_pct(self) -> Spread | None: ...
+    def gpu_util_pct(self) -> MeanAndPeak | None: ...
     @property
-    def power_w(self) -> Spread | None: ...
+    def power_w(self) -> MeanAndPeak | None: ...
     @property
-    def temperature_c(self) -> Spread | None: ...
+    def temperature_c(self) -> MeanAndPeak | None: ...
 
 
 class DeviceUse(Frozen):

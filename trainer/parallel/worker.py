@@ -77,7 +77,7 @@ class _Rank:
         """The job's steps under this layout."""
         import numpy as np  # noqa: PLC0415
 
-        from trainer.parallel.spread import Spread  # noqa: PLC0415
+        from trainer.parallel.rank_model import RankModel  # noqa: PLC0415
         from trainer.training.data import Batches  # noqa: PLC0415
 
         job, config = self._job, self._job.config
@@ -91,12 +91,12 @@ class _Rank:
             device=self._device,
         )
         schedule = Schedule(config, Budget(amount=job.steps), horizon_steps=None)
-        spread = Spread(job, layout, self._device)
-        rows = spread.rows(config.batch_size)
+        model = RankModel(job, layout, self._device)
+        rows = model.rows(config.batch_size)
         seen = []
         for step in range(1, job.steps + 1):
             tokens_BT, targets_BT = batches(step)
-            seen.append(spread.step(tokens_BT[rows], targets_BT[rows], schedule.lr(step, 0.0)))
+            seen.append(model.step(tokens_BT[rows], targets_BT[rows], schedule.lr(step, 0.0)))
         losses, norms = zip(*seen, strict=True)
         return LayoutLosses(name=layout.name, losses=losses, grad_norms=norms)
 

@@ -9,15 +9,15 @@ from trainer.telemetry.choice import choose_telemetry
 from trainer.telemetry.metered import Meter, MeteredExecutor
 from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
 from trainer.telemetry.sampler import Sampler
-from trainer.telemetry.summary import Spread, TelemetrySummary
+from trainer.telemetry.summary import MeanAndPeak, TelemetrySummary
 
 __all__ = [
+    "MeanAndPeak",
     "Meter",
     "MeteredExecutor",
     "NoTelemetry",
     "Sample",
     "Sampler",
-    "Spread",
     "Telemetry",
     "TelemetryLost",
     "TelemetrySummary",

@@ -17,7 +17,7 @@ AVERAGED = (
 """The fields of a Sample that have a mean and a peak."""
 
 
-class Spread(Frozen):
+class MeanAndPeak(Frozen):
     """One quantity over time."""
 
     mean: float
@@ -31,12 +31,12 @@ class TelemetrySummary(Frozen):
     samples: NonNegativeInt
     sampled_s: NonNegative
     """Between the first and last sample of each sitting, added up."""
-    gpu_util_pct: Spread | None
-    power_w: Spread | None
-    temperature_c: Spread | None
-    sm_clock_mhz: Spread | None
-    mem_clock_mhz: Spread | None
-    mem_used_gib: Spread | None
+    gpu_util_pct: MeanAndPeak | None
+    power_w: MeanAndPeak | None
+    temperature_c: MeanAndPeak | None
+    sm_clock_mhz: MeanAndPeak | None
+    mem_clock_mhz: MeanAndPeak | None
+    mem_used_gib: MeanAndPeak | None
     mem_total_gib: NonNegative | None
     throttled: dict[str, float]
     """Share of the sampled time, 0 to 1, for each reason that held the clocks back; idleness and
@@ -59,14 +59,14 @@ class TelemetrySummary(Frozen):
     def lines(self) -> tuple[str, ...]:
         """For a person: what was answered, a line each for the device's state and its energy."""
         parts = [
-            f"{label} {spread.mean:.{digits}f} mean, {spread.peak:.{digits}f} peak {unit}"
-            for label, spread, unit, digits in (
+            f"{label} {quantity.mean:.{digits}f} mean, {quantity.peak:.{digits}f} peak {unit}"
+            for label, quantity, unit, digits in (
                 ("utilisation", self.gpu_util_pct, "%", 0),
                 ("power", self.power_w, "W", 1),
                 ("temperature", self.temperature_c, "°C", 0),
                 ("memory", self.mem_used_gib, "GiB", 1),
             )
-            if spread is not None
+            if quantity is not None
         ]
         parts += [f"{reason} {share:.0%} of the time" for reason, share in self.throttled.items()]
         state = (" · ".join(parts),) if parts else ()
@@ -81,7 +81,7 @@ class Tally:
     def __init__(self) -> None:
         self._samples = 0
         self._sampled_s = 0.0
-        self._spreads = {name: _RunningSpread() for name in AVERAGED}
+        self._quantities = {name: _RunningMeanAndPeak() for name in AVERAGED}
         self._throttled_s: dict[str, float] = {}
         self._throttle_known_s = 0.0
         self._mem_total_gib: float | None = None
@@ -98,9 +98,9 @@ class Tally:
         passed_s = 0.0 if before is None else sample.monotonic_s - before.monotonic_s
         self._samples += 1
         self._sampled_s += passed_s
-        for name, spread in self._spreads.items():
+        for name, quantity in self._quantities.items():
             earlier = None if before is None else getattr(before, name)
-            spread.add(earlier, getattr(sample, name), passed_s)
+            quantity.add(earlier, getattr(sample, name), passed_s)
         if sample.throttle_reasons is not None:
             self._throttle_known_s += passed_s
             for reason in sample.throttle_reasons:
@@ -125,7 +125,7 @@ class Tally:
             energy_source=" and ".join(sorted(self._sources)) or None,
             usd_per_kwh=usd_per_kwh,
             cost_usd=None if kwh is None else kwh * usd_per_kwh,
-            **{name: spread.value() for name, spread in self._spreads.items()},
+            **{name: quantity.value() for name, quantity in self._quantities.items()},
         )
 
     def _throttled(self) -> dict[str, float]:
@@ -137,7 +137,7 @@ class Tally:
         }
 
 
-class _RunningSpread:
+class _RunningMeanAndPeak:
     """The mean over time, by trapezoids, and the peak."""
 
     def __init__(self) -> None:
@@ -156,8 +156,8 @@ class _RunningSpread:
             self._area += (before + value) / 2 * passed_s
             self._seconds += passed_s
 
-    def value(self) -> Spread | None:
+    def value(self) -> MeanAndPeak | None:
         if self._first is None or self._peak is None:
             return None
         mean = self._area / self._seconds if self._seconds > 0 else self._first
-        return Spread(mean=mean, peak=self._peak)
+        return MeanAndPeak(mean=mean, peak=self._peak)

@@ -640,11 +640,11 @@ def test_the_csv_has_a_line_a_point() -> None:
 
 
 def test_a_telemetrys_summary_is_taken_as_far_as_it_goes() -> None:
-    class Spread:
+    class MeanAndPeak:
         mean, peak = 55.8, 77.1
 
     class Summary:
-        gpu_util_pct, power_w, temperature_c = None, Spread(), None
+        gpu_util_pct, power_w, temperature_c = None, MeanAndPeak(), None
 
     use = DeviceUse.of(Summary())
     assert (use.power_mean_w, use.power_peak_w, use.gpu_util_mean_pct) == (55.8, 77.1, None)

@@ -14,7 +14,7 @@ from tests.support.configs import config
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.parallel.job import SINGLE, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
-from trainer.parallel.spread import Spread
+from trainer.parallel.rank_model import RankModel
 from trainer.spec import Budget, Config, CurvePoint
 from trainer.training.data import Batches
 from trainer.training.schedule import Schedule
@@ -119,9 +119,9 @@ def test_a_single_process_trains_as_a_trial_does() -> None:
     train(
         reference_with(mine, of), batches, schedule, log_every=1, prune=None, report=points.append
     )
-    spread = Spread(job, SINGLE, CPU)
+    rank_model = RankModel(job, SINGLE, CPU)
     for point in points:
-        loss, norm = spread.step(*batches(point.step), schedule.lr(point.step, 0.0))
+        loss, norm = rank_model.step(*batches(point.step), schedule.lr(point.step, 0.0))
         assert loss == pytest.approx(point.loss, rel=1e-5)
         assert norm == pytest.approx(point.grad_norm, rel=1e-4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.telemetry.sample import Sample
-from trainer.telemetry.summary import Spread, Tally
+from trainer.telemetry.summary import MeanAndPeak, Tally
 
 
 def sample(at_s: float, **answers: object) -> Sample:
@@ -67,7 +67,7 @@ def test_one_sample_is_its_own_mean_and_no_energy() -> None:
     tally = Tally()
     tally.add(sample(5, power_w=80.0, gpu_util_pct=50.0, mem_used_gib=3.0, mem_total_gib=120.0))
     summary = tally.summary(0.13)
-    assert summary.power_w == Spread(mean=80, peak=80)
+    assert summary.power_w == MeanAndPeak(mean=80, peak=80)
     assert (summary.mem_total_gib, summary.kwh, summary.cost_usd) == (120, None, None)
     assert summary.lines() == (
         "utilisation 50 mean, 50 peak % · power 80.0 mean, 80.0 peak W · "

@@ -32,7 +32,7 @@ EPS = 1e-8
 """AdamW's, as in :mod:`trainer.backends.optimizer`."""
 
 
-class Spread:
+class RankModel:
     """One rank's part of the model, its optimizer, and what it shares with the others."""
 
     def __init__(self, job: ParallelJob, layout: Layout, device: torch.device) -> None:
@@ -47,7 +47,7 @@ class Spread:
             model.keep_stage(self._stage, layout.pipeline)
         model.to(device)
         self._parts = model
-        self._replica = self._spread(model)
+        self._replica = self._parallelized(model)
         self._pipeline = self._schedule() if layout.pipeline > 1 else None
         self._optimizer = _adamw(model, job)
 
@@ -87,7 +87,7 @@ class Spread:
     def _has_loss(self) -> bool:
         return self._stage == self._layout.pipeline - 1
 
-    def _spread(self, model: ParallelGPT) -> nn.Module:
+    def _parallelized(self, model: ParallelGPT) -> nn.Module:
         mesh, layout = self._mesh, self._layout
         if mesh is None:
             return model
