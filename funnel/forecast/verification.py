@@ -14,7 +14,7 @@ from funnel.forecast.cloud_log import CloudLog
 from funnel.forecast.departures import LASTING, Departure, Window, earliest_departure, make_windows
 from funnel.forecast.verification_words import verdict_sentence
 
-Verdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
+ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
 """``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.band_width`);
 ``too_wide``: it tells nowhere."""
 
@@ -22,7 +22,7 @@ Verdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
 class Verification(Frozen):
     """What a cloud log says of its forecast."""
 
-    verdict: Verdict
+    verdict: ForecastVerdict
     departure: Departure | None
     """There is one exactly where the verdict is ``broken``."""
     points: NonNegativeInt
@@ -75,7 +75,7 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
 
 def _undeparted(
     windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
-) -> Verdict:
+) -> ForecastVerdict:
     """The verdict on a run in which nothing departs."""
     if len(windows) < LASTING:
         return "too_early"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
-from funnel.forecast.verification import Verdict, Verification
+from funnel.forecast.verification import ForecastVerdict, Verification
 from funnel.forecast.verification import verify as compare
 from funnel.plan.handoff_files import FORECAST_FILE
 from funnel.target.sizes import size_text
@@ -20,13 +20,13 @@ from funnel.target.sizes import size_text
 CANNOT_TELL = 3
 """Exit code: neither within nor broken."""
 SHOWN = 12
-_EXIT_CODES: dict[Verdict, int] = {
+_EXIT_CODES: dict[ForecastVerdict, int] = {
     "within": 0,
     "broken": 1,
     "too_early": CANNOT_TELL,
     "too_wide": CANNOT_TELL,
 }
-_STYLES: dict[Verdict, str] = {
+_STYLES: dict[ForecastVerdict, str] = {
     "within": "green",
     "broken": "bold red",
     "too_early": "yellow",
