@@ -76,6 +76,7 @@ def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
                 assert word.split("=")[0] in known, f"{page.name}: {' '.join(words)}: {word}"
 
 
+@pytest.mark.slow
 def test_the_demo_says_what_its_journal_says(tmp_path: Path) -> None:
     demo = ROOT / "docs" / "demo"
     shutil.copy(demo / "trajectory.jsonl", tmp_path)

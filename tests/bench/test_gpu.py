@@ -69,6 +69,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_time_that_is_up_starts_no_lap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = Session(cpu_plan(1), tmp_path, limit_s=5)
     session.run()

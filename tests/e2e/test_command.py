@@ -98,6 +98,7 @@ def test_doctor_looks_at_everything(toy: Toy) -> None:
     assert "landlock" in checks["sandbox"]["found"]
 
 
+@pytest.mark.slow
 def test_doctor_reports_an_endpoint_that_is_down_without_showing_the_key(toy: Toy) -> None:
     toy.environment |= {
         "AUTORESEARCH_LLM_BASE_URL": "http://127.0.0.1:9/v1",

@@ -30,6 +30,7 @@ def refused(toy: Toy, *arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_another_tools_night_becomes_a_campaign_to_look_at(toy: Toy) -> None:
     done = toy.run("import", "night.jsonl")
     assert done.returncode == 0, done.stderr
@@ -45,6 +46,7 @@ def test_another_tools_night_becomes_a_campaign_to_look_at(toy: Toy) -> None:
     assert "val_bits_per_token, lower is better" in text
 
 
+@pytest.mark.slow
 def test_an_imported_campaign_is_read_only(toy: Toy) -> None:
     toy.run("import", "results.tsv", "--campaign", "runs/tsv")
     toy.run("import", str(toy.campaign), "--campaign", "runs/copy")
@@ -124,6 +126,7 @@ def test_what_cannot_be_read_or_written_is_one_sentence(toy: Toy) -> None:
     assert not (toy.home / "runs" / "imported-prose").exists()
 
 
+@pytest.mark.slow
 def test_a_loop_with_priors_judges_as_one_without_and_says_so(toy: Toy) -> None:
     """Random proposals are the same with and without priors; so must be all that is decided."""
     campaigns = {}
@@ -163,6 +166,7 @@ def notes(toy: Toy) -> list[str]:
     return [row["why"] for row in toy.rows() if row["kind"] == "event" and row["event"] == "note"]
 
 
+@pytest.mark.slow
 def test_a_loop_that_logs_is_none_the_worse_for_a_logger_that_fails(toy: Toy) -> None:
     pytest.importorskip("tensorboard")
     one = Toy(toy.home)

@@ -51,6 +51,7 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
     assert KEY not in (toy.campaign / "trajectory.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
     """As the smallest models do: the whole reference, one of its values another."""
     defaults = {"d_ff": 64, "n_layer": 1, "norm": "layernorm", "activation": "gelu", "beta2": 0.95}
@@ -75,6 +76,7 @@ def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
     assert [why.startswith("rows of format 3 follow in this journal of format 2") for why in notes]
 
 
+@pytest.mark.slow
 def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: Toy) -> None:
     """llama-cpp-python's server, as it answers by default."""
     broken = refuses(500, "Internal Server Error")
@@ -105,6 +107,7 @@ def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
     assert set(overrode) <= {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}
 
 
+@pytest.mark.slow
 def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
     point_at(toy, "http://127.0.0.1:9/v1")
     toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "2"
@@ -116,6 +119,7 @@ def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
         assert row["trials"]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_refuses_the_key_is_fallen_back_from_without_showing_it(toy: Toy) -> None:
     with OpenAIServer([refuses(401, f"bad key {KEY}")]) as server:
         point_at(toy, server.url)
@@ -127,6 +131,7 @@ def test_an_endpoint_that_refuses_the_key_is_fallen_back_from_without_showing_it
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_once(
     toy: Toy,
 ) -> None:
@@ -138,6 +143,7 @@ def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_onc
     assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
 
 
+@pytest.mark.slow
 def test_directions_that_cannot_be_read_are_named_once(toy: Toy) -> None:
     done = toy.loop(1, "--program=nowhere.md")
     assert done.returncode == 1
@@ -147,6 +153,7 @@ def test_directions_that_cannot_be_read_are_named_once(toy: Toy) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_users_directions_and_templates_reach_the_model(toy: Toy, tmp_path: Path) -> None:
     program = tmp_path / "program.md"
     program.write_text("Only ever touch the learning rate.")

@@ -60,6 +60,7 @@ def _trials(toy: Toy) -> list[object]:
     return baseline + [trial for row in toy.iterations() for trial in row["trials"]]
 
 
+@pytest.mark.slow
 def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     begun = len(_trials(toy))
@@ -81,6 +82,7 @@ def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: To
     assert "the goal of 1 iteration is reached" in on("--iters=1", "--trials=999")
 
 
+@pytest.mark.slow
 def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:
     """Proposers continue as if never stopped: on a CPU the two searches are equal bit for bit."""
     assert toy.loop(4).returncode == 0
@@ -99,6 +101,7 @@ def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) 
     assert story(toy.iterations()) == story(other.iterations())
 
 
+@pytest.mark.slow
 def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
     assert toy.loop(3).returncode == 0
     for row in toy.iterations():
@@ -117,6 +120,7 @@ def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
             assert decision["stderr"] == pytest.approx(decision["sigma"] / decision["pairs"] ** 0.5)
 
 
+@pytest.mark.slow
 def test_top_ranks_distinct_configs(toy: Toy) -> None:
     assert toy.loop(4).returncode == 0
     top = toy.run("top", "--k", "10", "--json", f"--campaign={toy.campaign}")
@@ -127,6 +131,7 @@ def test_top_ranks_distinct_configs(toy: Toy) -> None:
     assert posteriors == sorted(posteriors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", ["--budget=7 steps", "--horizon=budget", "--tokenizer=bpe:300", "--seed=9"]
 )
@@ -141,6 +146,7 @@ def test_another_ruler_is_refused_with_the_difference(toy: Toy, change: str) -> 
     assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_menu_is_refused(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     toy.menu.write_text(toy.menu.read_text().replace("high = 1e-1", "high = 2e-1"))
@@ -149,6 +155,7 @@ def test_another_menu_is_refused(toy: Toy) -> None:
     assert "menu" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_corpus_that_changed_is_refused(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     for path in (toy.home / "text").iterdir():
@@ -158,6 +165,7 @@ def test_a_corpus_that_changed_is_refused(toy: Toy) -> None:
     assert "corpus" in refused.stderr
 
 
+@pytest.mark.slow
 def test_one_signal_finishes_the_trial_and_says_how_to_resume(toy: Toy) -> None:
     running = toy.start(50)
     wait_for((toy.campaign / "trials" / "t000003").exists)
@@ -189,6 +197,7 @@ def test_two_signals_stop_at_once_and_lose_only_the_trial(toy: Toy) -> None:
     assert time.monotonic() - asked < 10
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> None:
     pytest.importorskip("mlflow")
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
@@ -207,6 +216,7 @@ def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> 
     assert "--log mlflow is given up (it was not done 2 s after the end)" in said
 
 
+@pytest.mark.slow
 def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:
     toy.campaign.mkdir(parents=True)
     (toy.campaign / "pause").touch()
@@ -221,6 +231,7 @@ def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:
     assert len(toy.iterations()) == 1
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
     running = toy.start(50)
     wait_for((toy.campaign / "trials" / "t000001").exists)
@@ -231,6 +242,7 @@ def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
     running.communicate()
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
     assert toy.loop(2).returncode == 0
     with (toy.campaign / "trajectory.jsonl").open("ab") as journal:
@@ -282,6 +294,7 @@ def test_killed_at_fifty_random_moments(toy: Toy) -> None:
     crash_and_resume(toy, moments=50, seed=2)
 
 
+@pytest.mark.slow
 def test_a_signal_while_no_trial_runs_stops_at_once(toy: Toy) -> None:
     with OpenAIServer([hangs(60)]) as server:
         toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
@@ -295,6 +308,7 @@ def test_a_signal_while_no_trial_runs_stops_at_once(toy: Toy) -> None:
     assert time.monotonic() - asked < 10
 
 
+@pytest.mark.slow
 def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace("[campaign]", "[campaign]\nwall_s = 0.5"))
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
@@ -308,6 +322,7 @@ def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> Non
         ]
 
 
+@pytest.mark.slow
 def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     shutil.rmtree(toy.campaign / "trials")
@@ -317,6 +332,7 @@ def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(t
     assert len(set(used)) == len(used)
 
 
+@pytest.mark.slow
 def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     """Nothing else may be needed: it is the truth."""
     assert toy.loop(2, "--z=2.5").returncode == 0
@@ -343,6 +359,7 @@ def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     assert not (toy.campaign / "campaign.toml").exists()
 
 
+@pytest.mark.slow
 def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:
     """As a kill before an iteration's row leaves it, and then another before it is made good."""
     assert toy.loop(2).returncode == 0
@@ -361,6 +378,7 @@ def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> No
         assert text.count(f'"{name}"') == 1, f"{name} is in no row, or in two"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["banana", "cuda:99"])
 def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy, device: str) -> None:
     refused = toy.loop(1, f"--device={device}")
@@ -369,6 +387,7 @@ def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy, device: str) ->
     assert not toy.campaign.exists()
 
 
+@pytest.mark.slow
 def test_a_campaign_in_an_odd_place_says_so_as_it_is(toy: Toy) -> None:
     toy.campaign = toy.home / "runs" / "x [bold] y[/b]"
     done = toy.loop(1)
@@ -376,6 +395,7 @@ def test_a_campaign_in_an_odd_place_says_so_as_it_is(toy: Toy) -> None:
     assert f"--campaign '{toy.campaign}'" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_a_file_is_refused_in_one_sentence(toy: Toy) -> None:
     toy.campaign.parent.mkdir(parents=True)
     toy.campaign.write_text("not a directory")
@@ -385,6 +405,7 @@ def test_a_campaign_that_is_a_file_is_refused_in_one_sentence(toy: Toy) -> None:
     assert refused.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_pipe_where_a_result_should_be_does_not_hang_the_resumption(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     planted = toy.campaign / "trials" / "t000099"
@@ -398,6 +419,7 @@ def test_a_pipe_where_a_result_should_be_does_not_hang_the_resumption(toy: Toy) 
     assert ["t000099"] in [row["trial_ids"] for row in toy.rows() if row["kind"] == "event"]
 
 
+@pytest.mark.slow
 def test_against_the_baseline_the_incumbent_is_the_best_not_the_latest(toy: Toy) -> None:
     turns = [says(json.dumps({"changes": {"lr": lr}, "reason": "try it"})) for lr in (0.03, 0.005)]
     with OpenAIServer(turns) as server:

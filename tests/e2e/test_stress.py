@@ -108,6 +108,7 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
     assert top(toy) == after
 
 
+@pytest.mark.slow
 def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> None:
     assert toy.loop(3).returncode == 0
     assert stress(toy, "--top=1", "--steps=50", "--seeds=1").returncode == 0
@@ -126,6 +127,7 @@ def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> Non
     assert found["finalists"][0]["runs"] == 2
 
 
+@pytest.mark.slow
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     assert toy.loop(3).returncode == 0
     options = ("--top=2", "--steps=1500", "--seeds=1")
@@ -150,6 +152,7 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     assert [row["trial_ids"] for row in rows_of(toy, "event")] == [[lost]]
 
 
+@pytest.mark.slow
 def test_a_long_run_that_finished_without_its_row_is_taken_up(toy: Toy) -> None:
     """As a kill between the result and the row leaves it; the loop in between does not spend it."""
     assert toy.loop(3).returncode == 0
@@ -170,6 +173,7 @@ def test_a_long_run_that_finished_without_its_row_is_taken_up(toy: Toy) -> None:
     assert again["energy_wh"] is None
 
 
+@pytest.mark.slow
 def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     assert toy.loop(2).returncode == 0
     running = start(toy, "--top=2", "--steps=1500", "--seeds=1")
@@ -182,6 +186,7 @@ def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     assert len(rows_of(toy, "stress")) == 1
 
 
+@pytest.mark.slow
 def test_a_pause_file_pauses_it(toy: Toy) -> None:
     assert toy.loop(2).returncode == 0
     (toy.campaign / "pause").touch()
@@ -195,6 +200,7 @@ def test_a_pause_file_pauses_it(toy: Toy) -> None:
     assert len(rows_of(toy, "stress")) == 1
 
 
+@pytest.mark.slow
 def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace('"6 steps"', '"768 tokens"'))
     assert toy.loop(1).returncode == 0
@@ -204,6 +210,7 @@ def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
     assert row["trial"]["result"]["tokens"] == 50 * 4 * 32
 
 
+@pytest.mark.slow
 def test_a_journal_of_the_first_format_says_that_another_follows(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     journal = toy.campaign / "trajectory.jsonl"
@@ -226,6 +233,7 @@ def test_without_a_campaign_it_is_refused_in_one_sentence(toy: Toy) -> None:
     assert not toy.campaign.exists()
 
 
+@pytest.mark.slow
 def test_with_nothing_measured_it_is_refused(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace("[campaign]", "[campaign]\nwall_s = 0.5"))
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))

@@ -94,6 +94,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
     promised, raw, covered = [], [], []

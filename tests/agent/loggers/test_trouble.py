@@ -56,6 +56,7 @@ def break_it():
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_tracker_that_dies_is_one_note(tmp_path: Path, name: str) -> None:
     pytest.importorskip(name)

@@ -91,6 +91,7 @@ def test_without_priors_nothing_is_drawn_otherwise() -> None:
     assert proposer.propose(memory).raw == proposer.propose(replace(memory, priors=(empty,))).raw
 
 
+@pytest.mark.slow
 def test_a_good_prior_speeds_the_search_up_and_a_misleading_one_is_overcome() -> None:
     """True val_bpb of the best config found, over a few searches, lower is better. The misleading
     prior says that all that is good here is bad."""

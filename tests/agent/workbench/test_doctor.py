@@ -63,6 +63,7 @@ def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, d
     return ended.returncode, next(check for check in checks if check["name"] == "device")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask")
 @pytest.mark.parametrize(
     ("ends", "state", "found"),

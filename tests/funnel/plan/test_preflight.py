@@ -43,6 +43,7 @@ def check(results: list[Sameness]) -> None:
         assert result.loss_last < result.loss_first, "it learns"
 
 
+@pytest.mark.slow
 def test_every_parallelism_on_two_ranks_trains_the_same_model_and_the_control_does_not() -> None:
     results = list(preflight(LLAMA, layouts_for(2), steps=3))
     assert [r.layout for r in results] == [layout.name for layout in (SINGLE, *PAIRS, CONTROL)]

@@ -24,6 +24,7 @@ def rise(at: int, height: float) -> Floats:
     return np.where(np.arange(1, STEPS + 1) >= at, height, 0.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, derandomize=True)
 @given(
     st.sampled_from([100, 300, 1000]),
@@ -49,6 +50,7 @@ def test_sound_runs_survive_any_noise(
     assert judged(points(loss, grad_norm=norms)).outcome == "survives"
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rare_where_some_batches_are_much_harder() -> None:
     """Five in a hundred batches are off by five times the others' noise."""
     alarms = 0

@@ -57,6 +57,7 @@ assert os.wait()[1] == 0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
 @pytest.mark.parametrize("compile", [False, True])
 def test_a_forked_trial_finds_the_keys_and_no_device_was_asked(compile: bool) -> None:
@@ -85,6 +86,7 @@ def test_the_cache_is_of_those_trials_alone() -> None:
     assert not makes_code("megatron", "cuda", compile=False)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_refuses_renames_refuses_trials_that_make_code(tmp_path: Path) -> None:
     with (
         LocalExecutor(layers=Layers(1, seccomp=False)) as executor,

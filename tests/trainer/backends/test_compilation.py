@@ -140,6 +140,7 @@ def attacked() -> Iterator[LocalExecutor]:
         yield executor
 
 
+@pytest.mark.slow
 def test_only_a_trial_that_makes_code_may_write_the_cache(
     attacked: LocalExecutor, gpu_machine: StubMachine, tmp_path: Path
 ) -> None:

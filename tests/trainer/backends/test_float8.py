@@ -60,6 +60,7 @@ def test_zeros_and_numbers_that_are_none_go_through() -> None:
     assert float8_linear(x_NI, weight_OI).isnan().any(), "a diverged run must be seen as one"
 
 
+@pytest.mark.slow
 def test_a_model_learns_in_fp8_as_in_bf16() -> None:
     stream_BT = torch.randint(16, (4, 17), generator=torch.Generator().manual_seed(1))
     losses = {}

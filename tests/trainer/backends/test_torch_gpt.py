@@ -35,6 +35,7 @@ def build(vocab_size: int = 257, **changes: object) -> TorchGPT:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocab_size", [257, 1024])
 @pytest.mark.parametrize("d_model", [64, 128, 256, 1024])
 @pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)

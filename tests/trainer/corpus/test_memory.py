@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 MIB = 1 << 20
 GROWTH_MIB = 64
@@ -42,6 +43,7 @@ def write_lines(path: Path, size: int, first: int) -> None:
             file.write(line(number) + "\n")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     text, records, table = (tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet"))
     write_lines(text, 48 * MIB, 0)

@@ -70,6 +70,7 @@ def test_the_fork_server_leaves_cuda_alone(
     assert wanted <= imported
 
 
+@pytest.mark.slow
 def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
     environ: dict[str, str], notes: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
         assert each["open_files"] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running(
     tmp_path: Path,
 ) -> None:

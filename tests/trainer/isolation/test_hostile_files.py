@@ -265,6 +265,7 @@ OBSTACLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> None:
     """And neither the end of the loop nor a reason to free some space."""
@@ -278,6 +279,7 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
     assert finished_trial(place) == (spec, result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_a_trial_can_be_run_again_whatever_the_first_try_left(place: Path, obstacle: Any) -> None:
     place.mkdir()

@@ -90,6 +90,7 @@ def as_user(uid: int, toy: Toy, *command: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 def test_a_night_of_a_user_whom_no_file_names(nobody: int, trials: Path) -> None:
     toy = Toy(trials)
     for path in (trials, *trials.rglob("*")):

@@ -11,6 +11,7 @@ from autoresearch.errors import MachineryError
 from trainer.machine.ceiling import Ceiling, Product, main, measure_ceiling
 
 
+@pytest.mark.slow
 def test_the_ceiling_of_this_processor() -> None:
     found = measure_ceiling("cpu", "fp32", sizes=[32, 64])
     assert [product.size for product in found.products] == [32, 64]

@@ -21,6 +21,7 @@ class Nothing(Frozen):
     never: int
 
 
+@pytest.mark.slow
 def test_a_verdict_and_whose_fault_it_is_cross_the_process() -> None:
     check_elsewhere(config(), "torch", "cpu", compile=False)
     with pytest.raises(SpecError, match="precision fp8 needs a GPU, not cpu"):
@@ -37,6 +38,7 @@ def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -
         check_trainable(config(), "torch", "cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
 def test_a_driver_that_fails_is_asked_for_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

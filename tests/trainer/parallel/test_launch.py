@@ -83,6 +83,7 @@ def test_a_rank_that_hangs_is_ended_with_all_the_others(
     assert not workers()
 
 
+@pytest.mark.slow
 def test_a_layout_that_takes_too_long_is_ended() -> None:
     (came,) = launcher(steps=10**6, timeout_s=6).run((DDP,))
     assert came == LayoutFailed(name="ddp", message="not done after 6 s, and ended; allow it more")

@@ -216,6 +216,7 @@ def test_what_is_missing_elsewhere_is_named(
     assert "cannot write in the trial directory" in said(OSError(errno.ENOSPC, "full"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_same_spec_gives_the_same_number_to_the_last_bit(
     corpus: Corpus, tmp_path: Path, precision: str
@@ -252,6 +253,7 @@ def test_the_command_prints_the_result_and_measures_its_own_birth(
     assert not (tmp_path / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_wrong_in_one_sentence(corpus: Corpus, tmp_path: Path) -> None:
     def refusal(text: str) -> str:
         (tmp_path / "spec.json").write_text(text)

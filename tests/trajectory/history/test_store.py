@@ -306,6 +306,7 @@ def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Pat
     assert_sound(journal, where, rows)
 
 
+@pytest.mark.slow
 def test_a_row_costs_the_same_late_as_early(journal: Path, where: Path) -> None:
     """Counted in SQLite's own steps rather than in time, which a busy machine stretches."""
     rows = list(Simulator(5).rows(3000))

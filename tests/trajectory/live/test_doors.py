@@ -106,6 +106,7 @@ BEGUN = {
 }
 
 
+@pytest.mark.slow
 def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
     """More of them than the server may open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -127,6 +128,7 @@ def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
         context.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_a_request_that_never_ends_is_ended_and_a_stream_is_not(runs: Path) -> None:
     with serving(runs) as server:
         address = ("127.0.0.1", server.port)

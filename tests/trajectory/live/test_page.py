@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.trajectory.live.pages import last_iteration, rows_shown, shows
@@ -44,6 +45,7 @@ def test_a_new_row_is_on_the_page_within_two_seconds(page: Page, tmp_path: Path)
         assert page.locator("#trajectory canvas").count() == 1
 
 
+@pytest.mark.slow
 def test_it_survives_the_server_s_restart(page: Page, tmp_path: Path) -> None:
     rows = simulated(20)
     new = last_iteration(rows[-1])
@@ -132,6 +134,7 @@ def test_iterations_that_an_import_left_out_stop_no_others(page: Page, tmp_path:
         assert rows_shown(page) == there[::-1]
 
 
+@pytest.mark.slow
 def test_the_report_s_figures_are_drawn_for_whoever_looks(page: Page, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(12))
     with serving(tmp_path) as server:

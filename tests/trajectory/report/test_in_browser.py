@@ -103,6 +103,7 @@ def test_the_policy_stops_what_would_be_run_or_fetched(
     assert set(refused) == {"csp"}
 
 
+@pytest.mark.slow
 def test_rows_come_as_they_are_wanted_and_sort_and_filter(
     browser: Browser, long_page: Path
 ) -> None:

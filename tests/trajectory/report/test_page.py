@@ -80,6 +80,7 @@ def unpacked(page: str) -> list[dict[str, Any]]:
     return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
 
 
+@pytest.mark.slow
 def test_no_caption_names_a_colour_that_only_one_scheme_has(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
     report = write_report(found, tmp_path / "report")
@@ -219,6 +220,7 @@ def test_changes_are_told_against_the_reference(tmp_path: Path) -> None:
     assert details["trials"][0]["result"] == "4.1000"
 
 
+@pytest.mark.slow
 def test_a_reason_of_100_000_characters_is_kept_whole_and_costs_little(tmp_path: Path) -> None:
     rows = list(with_menu([campaign_row(), baseline_row(1, 4.3, 0)]))
     row = iteration_row(1, None)
@@ -228,6 +230,7 @@ def test_a_reason_of_100_000_characters_is_kept_whole_and_costs_little(tmp_path:
     assert len(page) < 200_000
 
 
+@pytest.mark.slow
 def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_path: Path) -> None:
     found, page = written(tmp_path, simulated(MAX_LINKED + 150))
     assert [chunk.iterations for chunk in found.details] == [100] * 7 + [50]
@@ -248,6 +251,7 @@ def test_figures_are_coloured_by_class_and_their_ids_are_the_pages_own(hostile: 
             assert value is None or not value.startswith("#"), (tag, attributes)
 
 
+@pytest.mark.slow
 def test_a_drawing_alone_carries_both_lights(tmp_path: Path) -> None:
     report = write_report(findings(tmp_path, simulated(5)), tmp_path / "report")
     drawing = report.figures[0].read_text("utf-8")
@@ -257,6 +261,7 @@ def test_a_drawing_alone_carries_both_lights(tmp_path: Path) -> None:
     assert 'href="#i' not in drawing, "the table is not in this file"
 
 
+@pytest.mark.slow
 def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(3))
     first = write_report(found, tmp_path / "report").figures[0].read_bytes()

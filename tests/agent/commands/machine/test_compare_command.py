@@ -37,6 +37,7 @@ def run(tmp_path: Path) -> Run:
     return invoke
 
 
+@pytest.mark.slow
 def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
     result = run("--steps=6", "--warmup=2", "--batch=2", "--json")
     assert result.exception is None, result.output

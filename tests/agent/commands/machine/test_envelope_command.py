@@ -49,6 +49,7 @@ def report(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, run: Run) -> None:
     asked = ("--batch=2,64", "--seq=16,64", "--precision=fp32,fp8", "--steps=4", "--warmup=1")
     found = report(run(*asked, "--json"))

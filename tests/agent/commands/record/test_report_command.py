@@ -21,6 +21,7 @@ def toy(tmp_path: Path) -> Toy:
     return toy
 
 
+@pytest.mark.slow
 def test_it_writes_into_the_campaign_and_says_where(toy: Toy) -> None:
     before = {path: path.read_bytes() for path in toy.campaign.iterdir()}
     done = toy.run("report", f"--campaign={toy.campaign}")
@@ -48,6 +49,7 @@ def test_json_has_the_headline_numbers_and_out_the_files(toy: Toy) -> None:
     assert not (toy.campaign / "report").exists()
 
 
+@pytest.mark.slow
 def test_it_is_shown_in_the_browser_that_is_named(toy: Toy) -> None:
     opened = toy.home / "opened"
     browser = toy.home / "browser"
@@ -61,6 +63,7 @@ def test_it_is_shown_in_the_browser_that_is_named(toy: Toy) -> None:
     assert opened.read_text() == (toy.campaign / "report" / "report.html").as_uri()
 
 
+@pytest.mark.slow
 def test_without_a_browser_it_says_where_the_page_is(toy: Toy) -> None:
     toy.environment["PATH"] = str(toy.home)
     toy.environment["BROWSER"] = "no-such-browser"
@@ -70,6 +73,7 @@ def test_without_a_browser_it_says_where_the_page_is(toy: Toy) -> None:
     assert done.stderr == f"no web browser was found on this machine; open {page} in one\n"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_one_plain_sentence(toy: Toy) -> None:
     done = toy.run("report", "--campaign=nowhere")
     assert done.returncode == 1
@@ -93,6 +97,7 @@ def test_a_damaged_journal_is_named_with_its_line(toy: Toy) -> None:
     assert not (toy.campaign / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_line_being_written_is_passed_over(toy: Toy) -> None:
     with (toy.campaign / "trajectory.jsonl").open("a", encoding="utf-8") as journal:
         journal.write('{"kind":"iteration","iter":31,')

@@ -66,6 +66,7 @@ def test_a_server_that_does_not_look_well_has_its_probation(ill: Turn) -> None:
         silent_for_s(endpoint, "0.5")
 
 
+@pytest.mark.slow
 def test_a_server_that_only_looks_well_gets_one_try_a_turn() -> None:
     with OpenAIServer([hangs(30)]) as server:
         endpoint = endpoint_at(server, patience=LOOKING)

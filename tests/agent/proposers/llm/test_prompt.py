@@ -279,6 +279,7 @@ def test_ten_thousand_configs_fit_in_the_budget_quickly(tokens: int) -> None:
         assert prompt.tokens > 0.9 * min(tokens, 15_000)
 
 
+@pytest.mark.slow
 def test_what_is_dropped_is_counted_and_the_least_useful_goes_first() -> None:
     memory = huge_memory(300)
     order = ["## Best", "## Latest failures", "## What turning", "Never turned", "## Other"]

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) -> None:
     cache, corpus = tmp_path / "campaign" / "compiled", tmp_path / "corpus"

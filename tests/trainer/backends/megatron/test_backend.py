@@ -471,6 +471,7 @@ def test_no_norm_keeps_a_bias_to_train() -> None:
 # --- a whole trial -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("weights", FORMS)
@@ -497,6 +498,7 @@ def test_a_trial_of_the_same_seed_ends_at_the_reference_s_val_bpb(
     assert measure(backend, spec) == theirs
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_a_trial_in_the_sandbox_needs_no_network(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
