@@ -19,7 +19,9 @@ RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
  && "$python" -m pip install --no-cache-dir --constraint held.txt --requirement missing.txt
 
 COPY README.md CHANGELOG.md LICENSE ./
+COPY autoresearch autoresearch
 COPY agent agent
+COPY funnel funnel
 COPY trainer trainer
 COPY trajectory trajectory
 COPY proposer_prompts proposer_prompts

@@ -24,7 +24,7 @@ from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
 from tests.support.rows import failed as failed_trial
 from trainer.spec import Budget
-from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
 
 
 def changes(proposer: Proposer, memory: Memory) -> dict[str, Scalar]:
@@ -161,10 +161,7 @@ def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> Con
 
 
 def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
-    evidence = Evidence()
-    evidence.configs = {one.config_hash: one for one in entries}
-    evidence.iterations = len(entries)
-    return evidence
+    return Evidence.restore(Tally(iterations=len(entries)), entries)
 
 
 def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
