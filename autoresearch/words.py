@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from autoresearch.values import Scalar
 
 
-def shown(value: object, limit: int = 60) -> str:
+def json_text(value: object, limit: int = 60) -> str:
     """A JSON value as it is written, in ASCII, cut to ``limit`` characters."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"

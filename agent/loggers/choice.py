@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.loggers.background import BackgroundLogger
 from agent.loggers.base import CampaignFacts, RunLogger
 from autoresearch.errors import SettingsError
-from autoresearch.words import did_you_mean, shown
+from autoresearch.words import did_you_mean, json_text
 
 DEFAULT_PROJECT = "autoresearch"
 TRACKERS = ("mlflow", "wandb", "tensorboard")
@@ -33,7 +33,7 @@ class LogTarget:
         tracker, _, where = text.partition(":")
         if tracker not in TRACKERS:
             raise SettingsError(
-                f"--log {shown(text)} names no tracker{did_you_mean(tracker, TRACKERS)}; write "
+                f"--log {json_text(text)} names no tracker{did_you_mean(tracker, TRACKERS)}; write "
                 "mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]"
             )
         if find_spec(tracker) is None:

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
-from autoresearch.words import did_you_mean, shown
+from autoresearch.words import did_you_mean, json_text
 
 MAX_CHARACTERS = 1000
 MAX_NODES = 200
@@ -60,7 +60,7 @@ def kind_of(value: object) -> Kind:
     if isinstance(value, int | float):
         # A NaN compares false with everything, so this refuses it too.
         if not -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
-            raise ExpressionError(f"{shown(value)} is no number within ±{MAX_MAGNITUDE:g}")
+            raise ExpressionError(f"{json_text(value)} is no number within ±{MAX_MAGNITUDE:g}")
         return "number"
     raise ExpressionError(f"{value!r:.40} is not a number, a string, True or False")
 
@@ -200,7 +200,7 @@ class _Reader:
     def _name(self, name: str) -> Kind:
         if name not in self.names:
             raise ExpressionError(
-                f"{shown(name)} is not a name it can use{did_you_mean(name, self.names)}"
+                f"{json_text(name)} is not a name it can use{did_you_mean(name, self.names)}"
             )
         self.used.add(name)
         return self.names[name].kind
@@ -238,7 +238,7 @@ class _Reader:
             texts = self.names[name.id].texts
             if texts and literal.value not in texts:
                 raise ExpressionError(
-                    f"{name.id} is never {shown(literal.value)}"
+                    f"{name.id} is never {json_text(literal.value)}"
                     f"{did_you_mean(str(literal.value), texts)}"
                 )
 
@@ -275,7 +275,7 @@ def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR091
 
 def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:
     symbol, function = _ARITHMETIC[op]
-    said = f"{shown(left)} {symbol} {shown(right)}"
+    said = f"{json_text(left)} {symbol} {json_text(right)}"
     if op is ast.Pow and abs(right) > MAX_EXPONENT:
         raise ExpressionError(f"{said} has an exponent beyond ±{MAX_EXPONENT}")
     try:

@@ -19,7 +19,7 @@ from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Frozen, explain
-from autoresearch.words import shown
+from autoresearch.words import json_text
 from trainer.spec import Budget
 from trajectory.rows import CampaignRow
 
@@ -82,7 +82,9 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 64:
-        raise ValueError(f'its name is {shown(name)}; give it a name = "…" of 1 to 64 characters')
+        raise ValueError(
+            f'its name is {json_text(name)}; give it a name = "…" of 1 to 64 characters'
+        )
     return name
 
 
@@ -94,8 +96,8 @@ def _formulas(table: dict[str, Any]) -> dict[str, str]:
     for name, formula in table.items():
         if not isinstance(formula, str):
             raise ValueError(  # noqa: TRY004
-                f"tied {name} is {shown(formula)}; write its formula in quotation marks, such as "
-                '"d_model / 64", or make it a constant'
+                f"tied {name} is {json_text(formula)}; write its formula in quotation marks, such "
+                'as "d_model / 64", or make it a constant'
             )
     return table
 
@@ -118,7 +120,7 @@ def _record(what: str, table: object, kind: type[R]) -> R:
 
 def _part(what: str, table: object, keys: Iterable[str], read: Callable[[dict[str, Any]], T]) -> T:
     if not isinstance(table, dict):
-        raise ValueError(f"{what} is {shown(table)}; make it a table of key = value lines")  # noqa: TRY004
+        raise ValueError(f"{what} is {json_text(table)}; make it a table of key = value lines")  # noqa: TRY004
     refuse_unknown(table, keys, what)
     try:
         return read(table)
@@ -131,7 +133,7 @@ def _part(what: str, table: object, keys: Iterable[str], read: Callable[[dict[st
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
     table = document.get(key, {})
     if not isinstance(table, dict):
-        raise ValueError(f"{key} is {shown(table)}; make it a table headed [{key}]")  # noqa: TRY004
+        raise ValueError(f"{key} is {json_text(table)}; make it a table headed [{key}]")  # noqa: TRY004
     return table
 
 

@@ -20,7 +20,7 @@ from agent.menu.ties import Tie
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
-from autoresearch.words import did_you_mean, shown
+from autoresearch.words import did_you_mean, json_text
 from trainer.spec import Budget, Config, make_config
 
 BUDGET_STEPS = "budget_steps"
@@ -109,7 +109,7 @@ class ProxyMenu(Frozen):
             try:
                 ties[name] = Tie.parse(name, formula, self._names, self.knobs)
             except ExpressionError as error:
-                raise ValueError(f"tied {name} = {shown(formula)}: {error}") from error
+                raise ValueError(f"tied {name} = {json_text(formula)}: {error}") from error
         return ties
 
     def knob_values(self, config: Config) -> dict[str, Scalar]:
@@ -194,7 +194,7 @@ class ProxyMenu(Frozen):
             try:
                 expressions.append(Expression.parse(constraint.expr, names))
             except ExpressionError as error:
-                raise ValueError(f"constraint {shown(constraint.expr)}: {error}") from error
+                raise ValueError(f"constraint {json_text(constraint.expr)}: {error}") from error
         return tuple(expressions)
 
     def _first_broken(self, config: Config, budget: Budget) -> tuple[Constraint, str] | None:
@@ -229,7 +229,7 @@ class ProxyMenu(Frozen):
 
 
 def _sentence(constraint: Constraint, problem: str, seen: Mapping[str, Scalar]) -> str:
-    values = ", ".join(f"{name} = {shown(value)}" for name, value in seen.items())
+    values = ", ".join(f"{name} = {json_text(value)}" for name, value in seen.items())
     where = f" where {values}" if seen else ""
     why = f" ({constraint.doc.strip().rstrip('.')})" if constraint.doc.strip() else ""
     return f"the constraint {constraint.expr.strip()} {problem}{where}{why}"
@@ -276,12 +276,12 @@ def _check_values(menu: ProxyMenu) -> None:
     complete = {**given, **{name: tie.value(given) for name, tie in menu.ties.items()}}
     for name, value in menu.constants.items():
         if problem := _field_problem(complete, name, value):
-            raise ValueError(f"constant {name} = {shown(value)} cannot be trained: {problem}")
+            raise ValueError(f"constant {name} = {json_text(value)} cannot be trained: {problem}")
     for name, knob in menu.knobs.items():
         for value in knob.domain.ends:
             if problem := _field_problem(complete, name, value):
                 raise ValueError(
-                    f"knob {name} reaches {shown(value)}, which cannot be trained: {problem}"
+                    f"knob {name} reaches {json_text(value)}, which cannot be trained: {problem}"
                 )
 
 
@@ -293,5 +293,5 @@ def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | 
         # What fields say of each other is for the constraints, not for this knob alone.
         return problems[0]["msg"] if problems else None
     if trained != value or isinstance(trained, bool) != isinstance(value, bool):
-        return f"the trainer would take it as {shown(trained)}; write that"
+        return f"the trainer would take it as {json_text(trained)}; write that"
     return None

@@ -26,7 +26,7 @@ from agent.menu.files import ProxyMenu
 from agent.menu.replies import ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
-from autoresearch.words import did_you_mean, shown
+from autoresearch.words import did_you_mean, json_text
 from trainer.spec import Budget, Config
 from trajectory.rows import Proposal, RailName, Verdict
 
@@ -137,7 +137,7 @@ class Rails:
     def _menu(self, changes: Mapping[str, Scalar]) -> None:
         for name in changes:
             if name in self.menu.constants:
-                fixed = shown(self.menu.constants[name])
+                fixed = json_text(self.menu.constants[name])
                 raise _RefusedError(
                     "menu",
                     f"{name} is fixed at {fixed} by this menu; turn one of its knobs instead",
@@ -150,7 +150,7 @@ class Rails:
                 )
             if name not in self.menu.knobs:
                 near = did_you_mean(name, self.menu.knobs)
-                raise _RefusedError("menu", f"{shown(name)} is no knob of this menu{near}")
+                raise _RefusedError("menu", f"{json_text(name)} is no knob of this menu{near}")
         if len(changes) > self.max_changes:
             raise _RefusedError(
                 "menu",

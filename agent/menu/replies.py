@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from autoresearch.values import Scalar
-from autoresearch.words import shown
+from autoresearch.words import json_text
 
 MAX_REPLY_CHARACTERS = 100_000
 MAX_REASON_CHARACTERS = 500
@@ -56,12 +56,12 @@ def read_reply(raw: str) -> ParsedReply:
     document = _parse(_unwrapped(raw))
     if not isinstance(document, dict):
         raise ReplyError(
-            f"the reply is {shown(document)}; answer with a JSON object of changes and reason"
+            f"the reply is {json_text(document)}; answer with a JSON object of changes and reason"
         )
     for key in document:
         if key not in _KEYS:
             raise ReplyError(
-                f"the reply has an extra key {shown(key)}; keep changes and reason only"
+                f"the reply has an extra key {json_text(key)}; keep changes and reason only"
             )
     for key in _KEYS:
         if key not in document:
@@ -93,7 +93,7 @@ def _parse(text: str) -> Any:
     except ReplyError:
         raise
     except json.JSONDecodeError as error:
-        where = f"{error.msg} at character {error.pos}: {shown(text[error.pos :][:30])}"
+        where = f"{error.msg} at character {error.pos}: {json_text(text[error.pos :][:30])}"
         raise ReplyError(
             f"the reply is not one JSON object and nothing else ({where}); answer with the object "
             "alone"
@@ -111,7 +111,7 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, value in pairs:
         if key in fields:
-            raise ReplyError(f"the reply says {shown(key)} twice; say it once")
+            raise ReplyError(f"the reply says {json_text(key)} twice; say it once")
         fields[key] = value
     return fields
 
@@ -125,7 +125,7 @@ def _changes(changes: Any) -> dict[str, Scalar]:
         changes = _object_without_repeats(_said_once([_pair(item) for item in changes]))
     if not isinstance(changes, dict):
         raise ReplyError(
-            f"changes is {shown(changes)}; make it a list like "
+            f"changes is {json_text(changes)}; make it a list like "
             '[{"knob": "lr", "value": 0.002}] or an object like {"lr": 0.002}'
         )
     if not changes:
@@ -133,7 +133,8 @@ def _changes(changes: Any) -> dict[str, Scalar]:
     for name, value in changes.items():
         if not isinstance(value, bool | int | float | str):
             raise ReplyError(
-                f"changes sets {shown(name)} to {shown(value)}; give one number, string or boolean"
+                f"changes sets {json_text(name)} to {json_text(value)}; give one number, string or "
+                "boolean"
             )
     return changes
 
@@ -154,14 +155,14 @@ def _pair(item: Any) -> tuple[str, Any]:
         if isinstance(name, str):
             return name, item["value"]
     raise ReplyError(
-        f"changes lists {shown(item)}; give each change as "
+        f"changes lists {json_text(item)}; give each change as "
         '{"knob": "lr", "value": 0.002} and nothing else'
     )
 
 
 def _reason(reason: Any) -> str:
     if not isinstance(reason, str):
-        raise ReplyError(f"reason is {shown(reason)}; make it a string")
+        raise ReplyError(f"reason is {json_text(reason)}; make it a string")
     if len(reason) > MAX_REASON_CHARACTERS:
         raise ReplyError(
             f"reason is {len(reason)} characters long; cut it to {MAX_REASON_CHARACTERS}"

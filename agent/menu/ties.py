@@ -15,7 +15,7 @@ from typing import get_type_hints
 from agent.menu.expressions import Expression, ExpressionError, Name
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from autoresearch.words import shown
+from autoresearch.words import json_text
 from trainer.spec import Config
 
 
@@ -62,12 +62,14 @@ class Tie:
         if _hint(self.name) is float:
             return float(number)
         if number != int(number):
-            raise SpecError(f"{self} comes to {shown(number)}{self._seen(values)}, not a whole one")
+            raise SpecError(
+                f"{self} comes to {json_text(number)}{self._seen(values)}, not a whole one"
+            )
         return int(number)
 
     def _seen(self, values: Mapping[str, Scalar]) -> str:
         used = (name for name in values if name in self.expression.names)
-        return f" where {', '.join(f'{name} = {shown(values[name])}' for name in used)}"
+        return f" where {', '.join(f'{name} = {json_text(values[name])}' for name in used)}"
 
 
 @cache

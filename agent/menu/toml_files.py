@@ -13,7 +13,7 @@ from typing import Any
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.given_file import read_given
-from autoresearch.words import did_you_mean, shown
+from autoresearch.words import did_you_mean, json_text
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DOTS = 64
@@ -66,7 +66,7 @@ class TomlFiles:
             return read_given(Path(path).expanduser(), MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self.error(
-                f"there is no {self.noun} {shown(path)}{did_you_mean(path, shipped)}; give a "
+                f"there is no {self.noun} {json_text(path)}{did_you_mean(path, shipped)}; give a "
                 f"shipped {self.noun}'s name or the path of a TOML file"
             ) from error
         except OSError as error:
@@ -107,4 +107,4 @@ def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None
     keys = list(keys)
     for key in table:
         if key not in keys:
-            raise ValueError(f"{what} has an unknown key {shown(key)}{did_you_mean(key, keys)}")
+            raise ValueError(f"{what} has an unknown key {json_text(key)}{did_you_mean(key, keys)}")

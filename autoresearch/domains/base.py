@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, ValidationError
 
 from autoresearch.values import Frozen, Scalar, explain
-from autoresearch.words import shown
+from autoresearch.words import json_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -95,7 +95,7 @@ class Domain(Frozen, ABC):
 
     def why_not(self, value: object) -> str | None:
         """One clause why a value is outside the domain, or None."""
-        return None if self.contains(value) else f"{shown(value)} is not {self}"
+        return None if self.contains(value) else f"{json_text(value)} is not {self}"
 
     def normal(self, value: Scalar) -> Scalar:
         """A value of this domain in its one form, so that equal values hash equally."""

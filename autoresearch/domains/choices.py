@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.values import Scalar
-from autoresearch.words import shown
+from autoresearch.words import json_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -28,7 +28,7 @@ class Choices(Domain):
     def read(cls, table: Mapping[str, Any]) -> Domain:
         choices = table.get("choices", [])
         if not isinstance(choices, list | tuple):
-            raise ValueError(f"choices is {shown(choices)}; write it as a list [a, b]")  # noqa: TRY004
+            raise ValueError(f"choices is {json_text(choices)}; write it as a list [a, b]")  # noqa: TRY004
         if "low" in table or "high" in table:
             raise ValueError("it has both choices and bounds; remove low and high, or the choices")
         if (table.get("step", 1), table.get("scale", "linear")) != (1, "linear"):
@@ -52,12 +52,14 @@ class Choices(Domain):
             names = " and ".join(sorted(one.__name__ for one in types))
             return f"its choices mix {names}; give all of them one type"
         if self.type == "int" and types != {int}:
-            return f"choice {shown(self.choices[0])} is not an int; make its type choice"
+            return f"choice {json_text(self.choices[0])} is not an int; make its type choice"
         repeated = [c for i, c in enumerate(self.choices) if c in self.choices[:i]]
-        return f"choice {shown(repeated[0])} stands there twice; remove one" if repeated else None
+        return (
+            f"choice {json_text(repeated[0])} stands there twice; remove one" if repeated else None
+        )
 
     def __str__(self) -> str:
-        return f"one of {', '.join(shown(choice) for choice in self.choices)}"
+        return f"one of {', '.join(json_text(choice) for choice in self.choices)}"
 
     @property
     def ends(self) -> tuple[Scalar, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, assert_neve
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.domains.choices import Choices
 from autoresearch.values import PositiveInt, Scalar
-from autoresearch.words import shown
+from autoresearch.words import json_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -51,7 +51,7 @@ class Range(Domain):
             if end not in table:
                 raise ValueError(f"it has no {end}; add {end} = …, or choices")
             if isinstance(table[end], bool) or not isinstance(table[end], int | float):
-                raise ValueError(f"{end}: {shown(table[end])} is not a number")  # noqa: TRY004
+                raise ValueError(f"{end}: {json_text(table[end])} is not a number")  # noqa: TRY004
         return super().read(table)
 
     def table(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Range(Domain):
     def __str__(self) -> str:
         steps = f" in steps of {self.step}" if self.step != 1 else ""
         log = " (log scale)" if self.scale == "log" else ""
-        return f"{self.NOUN} from {shown(self.low)} to {shown(self.high)}{steps}{log}"
+        return f"{self.NOUN} from {json_text(self.low)} to {json_text(self.high)}{steps}{log}"
 
     @property
     def ends(self) -> tuple[Scalar, ...]:
@@ -136,8 +136,8 @@ class WholeRange(Range):
     def problem(self) -> str | None:
         if max(abs(self.low), abs(self.high)) > MAX_WHOLE:
             return (
-                f"bounds {shown(self.low)} and {shown(self.high)} are beyond 2**53; bring them "
-                "nearer to 0"
+                f"bounds {json_text(self.low)} and {json_text(self.high)} are beyond 2**53; bring "
+                "them nearer to 0"
             )
         if problem := super().problem():
             return problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoresearch.words import counted, did_you_mean, duration_text, shown
+from autoresearch.words import counted, did_you_mean, duration_text, json_text
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_one_is_singular_and_thousands_are_set_apart() -> None:
 
 
 def test_a_value_is_shown_short_and_in_ascii() -> None:
-    assert shown("größe") == '"gr\\u00f6\\u00dfe"'
-    assert shown(10**100) == "an integer of 333 bits"
-    assert shown("x" * 100, 10) == '"xxxxxx...'
+    assert json_text("größe") == '"gr\\u00f6\\u00dfe"'
+    assert json_text(10**100) == "an integer of 333 bits"
+    assert json_text("x" * 100, 10) == '"xxxxxx...'
 
 
 def test_a_near_word_is_named_and_else_all() -> None:

@@ -42,7 +42,7 @@ class Line:
         try:
             return self.raw.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"it is not UTF-8 ({shown(self.raw)})") from error
+            raise ValueError(f"it is not UTF-8 ({_excerpt(self.raw)})") from error
 
     def json_object(self) -> dict[str, Any]:
         """
@@ -51,9 +51,9 @@ class Line:
         try:
             value = _JSON.validate_json(self.text())
         except ValidationError as error:
-            raise ValueError(f"it is no JSON ({shown(self.raw)})") from error
+            raise ValueError(f"it is no JSON ({_excerpt(self.raw)})") from error
         if not isinstance(value, dict):
-            raise ValueError(f"it is no JSON object ({shown(self.raw)})")  # noqa: TRY004
+            raise ValueError(f"it is no JSON object ({_excerpt(self.raw)})")  # noqa: TRY004
         return value
 
 
@@ -145,7 +145,7 @@ class ForeignFile:
         self.skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
 
 
-def shown(raw: bytes) -> str:
+def _excerpt(raw: bytes) -> str:
     """The beginning of a line, fit to print."""
     text = ascii(raw.decode("utf-8", "replace"))
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 3]}..."

@@ -12,7 +12,7 @@ import typer
 from agent.menu.files import load_menu
 from agent.menu.rails import Checked, Rails
 from autoresearch.errors import AutoresearchError
-from autoresearch.words import shown
+from autoresearch.words import json_text
 
 MAX_LINE_BYTES = 64 << 20
 
@@ -59,7 +59,7 @@ def _reply(line: bytes, number: int) -> str:
     except (ValueError, RecursionError):
         reply = None
     if not isinstance(reply, str):
-        seen = shown(line[:40].decode("utf-8", "replace").rstrip("\n"))
+        seen = json_text(line[:40].decode("utf-8", "replace").rstrip("\n"))
         raise AutoresearchError(
             f"line {number} of the input is not a JSON string ({seen}); encode each raw reply as "
             "one JSON string a line"

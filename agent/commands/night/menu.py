@@ -12,7 +12,7 @@ from rich.markup import escape
 from agent.commands.launch import targets
 from agent.commands.tables import plain_table
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
-from autoresearch.words import shown
+from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.likeness import Likeness
 
@@ -136,18 +136,20 @@ def _print(menu: ProxyMenu, console: Console) -> None:
     console.print(f"[bold]{escape(menu.name)}[/] {escape(menu.doc)}", highlight=False)
     knobs = plain_table("knob", "domain", "default", "what it is")
     for knob in menu.knobs.values():
-        knobs.add_row(knob.name, escape(str(knob.domain)), shown(knob.default), escape(knob.doc))
+        knobs.add_row(
+            knob.name, escape(str(knob.domain)), json_text(knob.default), escape(knob.doc)
+        )
     console.print(knobs)
     if menu.ties:
         tied = plain_table("tied", "follows", "at the defaults")
         for tie in menu.ties.values():
             formula, value = tie.expression.source.strip(), getattr(menu.baseline, tie.name)
-            tied.add_row(tie.name, escape(formula), shown(value))
+            tied.add_row(tie.name, escape(formula), json_text(value))
         console.print(tied)
     if menu.constants:
         constants = plain_table("constant", "value")
         for name, value in menu.constants.items():
-            constants.add_row(name, shown(value))
+            constants.add_row(name, json_text(value))
         console.print(constants)
     if menu.constraints:
         skipped = menu.unchecked(menu.campaign.budget)
