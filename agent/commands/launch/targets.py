@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.options import takes
 from agent.commands.tables import plain_table
 from agent.menu.files import parse_menu
 from autoresearch.errors import TargetError
 from autoresearch.files import replace_file, writing
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.menu_text import longest_seq_len, menu_text
 from funnel.target.proxy_family import CPU, GPU, ProxyFamily
@@ -60,36 +64,39 @@ def show_target(target: TargetArgument, as_json: AsJson = False) -> None:
     console.print(table)
 
 
+class ProxiesAsked(Frozen):
+    """Which proxies of a target a person wants."""
+
+    params: str | None = Field(
+        None,
+        description="Parameters of the proxy to begin with, such as 200M (the default; with "
+        "--tiny, 2M).",
+    )
+    tiny: Annotated[bool, AsOption("--tiny")] = Field(
+        False,
+        description="Proxies that two CPU cores train in seconds: heads may become narrower, and "
+        "--params is a wish.",
+    )
+    tokenizer: str | None = Field(
+        None,
+        description="bytes, bpe:VOCAB or file:PATH; its vocabulary counts among the parameters. "
+        "Default: bpe:50257; with --tiny, bpe:1024.",
+    )
+    fp8: Annotated[bool, AsOption("--fp8")] = Field(
+        False, description="Let proposals choose fp8, on GPUs that have it."
+    )
+
+
+@takes(ProxiesAsked)
 def from_target(
     target: TargetArgument,
-    params: Annotated[
-        str | None,
-        typer.Option(
-            help="Parameters of the proxy to begin with, such as 200M (the default; with --tiny, "
-            "2M)."
-        ),
-    ] = None,
+    *,
+    asked: ProxiesAsked,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write. Default: standard output.")
+        Path | None,
+        typer.Option("--out", "-o", help="File to write. Default: standard output."),
+        AsOption(before="tiny"),
     ] = None,
-    tiny: Annotated[
-        bool,
-        typer.Option(
-            "--tiny",
-            help="Proxies that two CPU cores train in seconds: heads may become narrower, and "
-            "--params is a wish.",
-        ),
-    ] = False,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="bytes, bpe:VOCAB or file:PATH; its vocabulary counts among the parameters. "
-            "Default: bpe:50257; with --tiny, bpe:1024."
-        ),
-    ] = None,
-    fp8: Annotated[
-        bool, typer.Option("--fp8", help="Let proposals choose fp8, on GPUs that have it.")
-    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -99,16 +106,16 @@ def from_target(
     10 %), activation, norm, positions and tying. Its width is a knob; everything else of the shape
     is tied to it by formulas, so that no proposal can leave the shape.
     """
-    scale = CPU if tiny else GPU
-    asked = parse_size(params) if params else scale.default_params
+    scale = CPU if asked.tiny else GPU
+    params = parse_size(asked.params) if asked.params else scale.default_params
     family = find_proxies(
         load_target(target),
         scale=scale,
-        params=asked,
-        tokenizer=tokenizer or scale.tokenizer,
+        params=params,
+        tokenizer=asked.tokenizer or scale.tokenizer,
         seq_len=longest_seq_len(scale),
     )
-    text = menu_text(family, fp8=fp8)
+    text = menu_text(family, fp8=asked.fp8)
     parse_menu(text, f"for {family.target.name}")
     if out is None and not as_json:
         typer.echo(text, nl=False)
@@ -119,7 +126,7 @@ def from_target(
         typer.echo(json.dumps(_report(family, out, text), indent=2))
     else:
         assert out is not None
-        _print(family, asked, out, Console())
+        _print(family, params, out, Console())
 
 
 def _report(family: ProxyFamily, out: Path | None, text: str) -> dict[str, Any]:

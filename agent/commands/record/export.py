@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.options import takes
 from agent.exports.base import Exported, Subject
 from agent.workbench.places import (
     CampaignOption,
@@ -22,6 +24,8 @@ from agent.workbench.places import (
 )
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, IMPORTED_FILE, JOURNAL_FILE, SETTINGS_FILE
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen
 
 Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
 FILES: dict[Form, str] = {
@@ -34,37 +38,35 @@ FILES: dict[Form, str] = {
 }
 
 
+class Asked(Frozen):
+    """What is to be written, and where."""
+
+    to: Form = Field(
+        description="optuna: a study for optuna-dashboard. csv, parquet: a line per trial. mlflow: "
+        "a run per trial. chat-jsonl: the model's exchanges. jsonl: the rows, for import."
+    )
+    out: str | None = Field(
+        None,
+        description="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. A new "
+        "file appears whole or not at all; to what is there MLflow adds run by run. "
+        "Default: a file in the campaign's folder export.",
+    )
+    overwrite: Annotated[bool, AsOption("--overwrite")] = Field(
+        False, description="Replace a csv, parquet or jsonl file."
+    )
+    accepted_only: Annotated[bool, AsOption("--accepted-only/--all-replies")] = Field(
+        True,
+        description="Of chat-jsonl: the replies that passed, ready for fine-tuning; or all, those "
+        "refused with weight 0, and what became of each.",
+    )
+
+
+@takes(Asked)
 def export(
-    to: Annotated[
-        Form,
-        typer.Option(
-            "--to",
-            help="optuna: a study for optuna-dashboard. csv, parquet: a line per trial. mlflow: a "
-            "run per trial. chat-jsonl: the model's exchanges. jsonl: the rows, for import.",
-        ),
-    ],
-    campaign: CampaignOption = None,
-    menu: MenuOption = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            help="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. A new file "
-            "appears whole or not at all; to what is there MLflow adds run by run. "
-            "Default: a file in the campaign's folder export.",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a csv, parquet or jsonl file.")
-    ] = False,
-    accepted_only: Annotated[
-        bool,
-        typer.Option(
-            "--accepted-only/--all-replies",
-            help="Of chat-jsonl: the replies that passed, ready for fine-tuning; or all, those "
-            "refused with weight 0, and what became of each.",
-        ),
-    ] = True,
+    *,
+    asked: Asked,
+    campaign: Annotated[CampaignOption, AsOption(before="out")] = None,
+    menu: Annotated[MenuOption, AsOption(before="out")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Write a campaign as an Optuna study, a table, MLflow runs or training data."""
@@ -72,10 +74,9 @@ def export(
     foreign = foreign_campaign(directory)
     if foreign is None:
         directory = existing_campaign(campaign, menu)
-    subject = Subject(directory, foreign)
-    _refuse_own_files(directory, out or "")
-    where = out or str(directory / EXPORT_DIR / FILES[to])
-    exported = _export(subject, to, where, overwrite, accepted_only=accepted_only)
+    _refuse_own_files(directory, asked.out or "")
+    where = asked.out or str(directory / EXPORT_DIR / FILES[asked.to])
+    exported = _export(Subject(directory, foreign), asked, where)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
         return
@@ -83,7 +84,7 @@ def export(
     for line in (
         f"{exported.count} {exported.of} written to {exported.where}",
         *exported.notes,
-        *_next(to, exported),
+        *_next(asked.to, exported),
     ):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
@@ -97,26 +98,26 @@ def _refuse_own_files(directory: Path, out: str) -> None:
         raise FormatError(f"{out} is a file of the campaign itself; name another with --out")
 
 
-def _export(
-    subject: Subject, to: Form, out: str, overwrite: bool, *, accepted_only: bool
-) -> Exported:
+def _export(subject: Subject, asked: Asked, where: str) -> Exported:
     # Each brings a library of its own, none of which another needs.
-    if to == "optuna":
+    if asked.to == "optuna":
         from agent.exports.optuna_study import export_optuna  # noqa: PLC0415
 
-        return export_optuna(subject, out)
-    if to == "mlflow":
+        return export_optuna(subject, where)
+    if asked.to == "mlflow":
         from agent.exports.mlflow_export import export_mlflow  # noqa: PLC0415
 
-        return export_mlflow(subject, out)
-    if to == "chat-jsonl":
+        return export_mlflow(subject, where)
+    if asked.to == "chat-jsonl":
         from agent.exports.chat import export_chat  # noqa: PLC0415
 
-        return export_chat(subject, Path(out), overwrite=overwrite, accepted_only=accepted_only)
+        return export_chat(
+            subject, Path(where), overwrite=asked.overwrite, accepted_only=asked.accepted_only
+        )
     from agent.exports.files import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
 
     writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}
-    return writers[to](subject, Path(out), overwrite=overwrite)
+    return writers[asked.to](subject, Path(where), overwrite=asked.overwrite)
 
 
 def _next(to: Form, exported: Exported) -> list[str]:
