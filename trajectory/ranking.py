@@ -24,6 +24,7 @@ from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population, Posterior
+from trajectory.statistics.run_noise import RunNoise
 
 LEVEL = 0.95
 """The confidence of every interval."""
@@ -32,23 +33,10 @@ SAMPLE = 512
 RACE_PRIOR_DOF = 4
 
 
-class RunNoise(Protocol):
-    """What one run's score is worth: ours or another tool's."""
-
-    @property
-    def sigma(self) -> float: ...
-    @property
-    def dof(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """What one run's number is worth."""
+class Noise(RunNoise):
+    """What one run's score is worth, alone and in a race."""
 
-    sigma: float
-    """Sd of one run within a config."""
-    dof: int
-    """Degrees of freedom behind it."""
     sigma_d: float
     """Sd of the difference of two configs on one common seed: pooled over races, with
     ``sqrt(2) sigma``, as if seeds shared nothing, weighing RACE_PRIOR_DOF degrees of freedom."""

@@ -18,6 +18,7 @@ from autoresearch.plain_text import plain
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.ranking import Standing, standings
 from trajectory.statistics.population import Population
+from trajectory.statistics.run_noise import RunNoise
 
 NAME_CHARACTERS = 12
 TEXT_CHARACTERS = 120
@@ -54,28 +55,6 @@ class ForeignConfig:
         return fmean(self.scores.values())
 
 
-@dataclass(frozen=True, slots=True)
-class RunNoise:
-    """What one run's score is worth."""
-
-    sigma: float
-    """Pooled sd of one run within a config."""
-    dof: int
-
-    @classmethod
-    def of(cls, configs: Iterable[ForeignConfig]) -> Self | None:
-        """None where no config was run twice, or runs of one never differ."""
-        replicated = [config for config in configs if config.n > 1]
-        dof = sum(config.n - 1 for config in replicated)
-        squares = math.fsum(
-            (score - mean) ** 2
-            for config in replicated
-            for mean in (config.mean,)
-            for score in config.scores.values()
-        )
-        return cls(math.sqrt(squares / dof), dof) if squares > 0 else None
-
-
 @dataclass(frozen=True)
 class Standings:
     """Every config of another tool's campaign, in the order first seen, and the noise."""
@@ -101,7 +80,7 @@ class Standings:
                 config.failures.append(run.why or "failed")
             else:
                 config.scores[run.line] = run.score
-        return cls(configs, RunNoise.of(configs.values()))
+        return cls(configs, _run_noise(configs.values()))
 
     @property
     def baseline(self) -> ForeignConfig | None:
@@ -168,3 +147,16 @@ def as_json(standing: Standing[ForeignConfig]) -> dict[str, Any]:
 def _one_line(text: str) -> str:
     words = " ".join(plain(text).split())
     return words if len(words) <= TEXT_CHARACTERS else f"{words[: TEXT_CHARACTERS - 1]}…"
+
+
+def _run_noise(configs: Iterable[ForeignConfig]) -> RunNoise | None:
+    """None where no config was run twice, or runs of one never differ."""
+    replicated = [config for config in configs if config.n > 1]
+    dof = sum(config.n - 1 for config in replicated)
+    squares = math.fsum(
+        (score - mean) ** 2
+        for config in replicated
+        for mean in (config.mean,)
+        for score in config.scores.values()
+    )
+    return RunNoise(math.sqrt(squares / dof), dof) if squares > 0 else None

@@ -15,8 +15,9 @@ from trajectory.report.reading.ledger import Ledger
 from trajectory.report.reading.posteriors import Posteriors
 from trajectory.report.reading.samples import ReportedKnob, Sample
 from trajectory.report.reading.turns import Reign, Turn
-from trajectory.report.statistics import Estimate, RunNoise
+from trajectory.report.statistics import Estimate
 from trajectory.report.words.details import Chunk
+from trajectory.statistics.run_noise import RunNoise
 
 Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
 UNIT: Mapping[Measure, str] = {

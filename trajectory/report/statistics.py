@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean, stdev
-from typing import Protocol
 
+from trajectory.statistics.run_noise import RunNoise
 from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
@@ -24,20 +24,6 @@ class Estimate:
     lo: float | None
     hi: float | None
     n: int
-
-
-class RunNoise(Protocol):
-    """What one run's score is worth."""
-
-    @property
-    def sigma(self) -> float:
-        """Sd of one run within a config."""
-        ...
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom behind it."""
-        ...
 
 
 @cache

@@ -27,9 +27,10 @@ from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Config, difference
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.ranking import Noise, Ranked, RunNoise, Standing
+from trajectory.ranking import Noise, Ranked, Standing
 from trajectory.reading import Reading, read_campaign
 from trajectory.rows import FinalistsRow, StressRow
+from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
     from trajectory.formats.imported import ImportedCampaign

@@ -15,7 +15,8 @@ from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings, Measure
 from trajectory.report.reading.turns import Outcome, Turn
-from trajectory.report.statistics import Estimate, RunNoise, of_runs
+from trajectory.report.statistics import Estimate, of_runs
+from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trajectory.report.reading.turns import Turn
-from trajectory.report.statistics import RunNoise, of_runs
+from trajectory.report.statistics import of_runs
 from trajectory.report.words.text import cut, label
 from trajectory.report.words.wording import value_text
+from trajectory.statistics.run_noise import RunNoise
 
 MOST_CHARACTERS = 160
 """Of the changes in a row; what it opens to has all of them."""
