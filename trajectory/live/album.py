@@ -33,11 +33,11 @@ class Figures(Frozen):
     """What there is to see of a campaign's figures."""
 
     names: tuple[str, ...]
-    """Of the pictures, in the order of the report's page."""
+    """The names of the pictures, in the order of the report's page."""
     rows: int
     """The journal had when they were drawn."""
     iterations: int
-    """Of these."""
+    """Iterations among these rows."""
     drawing: bool
     """Whether newer ones are on their way."""
     error: str | None
@@ -145,6 +145,6 @@ class Album:
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """Of the drawn figures, as they follow on the page."""
+    """The names of the drawn figures, as they follow on the page."""
     names = (kind.name for kind in FIGURES)
     return tuple(name for name in names if (folder / FIGURES_DIR / f"{name}.svg").is_file())

@@ -51,7 +51,7 @@ class About:
 
     @property
     def unit(self) -> str:
-        """Of the measure, in words."""
+        """The measure's unit, in words."""
         return UNIT[self.measure]
 
 
@@ -93,7 +93,7 @@ class Stops:
     failures: Mapping[str, int]
     """By status, of all trials."""
     trials: int
-    """Of the baseline and of iterations."""
+    """Trials of the baseline and of iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Findings:
     knobs: tuple[ReportedKnob, ...]
     """The campaign's, in the menu's order."""
     samples: tuple[Sample, ...]
-    """Of every config that was trained, the baseline included."""
+    """A sample for every config that was trained, the baseline included."""
     incumbent: Mapping[str, Scalar]
     """Its value of every knob; empty where there is none."""
     stops: Stops
@@ -145,5 +145,5 @@ class Findings:
 
     @cached_property
     def importances(self) -> Importances:
-        """Of the knobs, for the score: computed once, for it takes a second."""
+        """How much each knob matters for the score: computed once, for it takes a second."""
         return importances(self.samples, self.knobs)

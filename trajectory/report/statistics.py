@@ -12,7 +12,7 @@ from trajectory.statistics.run_noise import RunNoise
 from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
-"""Of every interval in a report."""
+"""The confidence of every interval in a report."""
 _UPPER = (1 + LEVEL) / 2
 
 

@@ -56,7 +56,7 @@ OUTCOME_INK: dict[Outcome, Ink] = {
 LAYOUT_PASSES = 2
 """Ticks may change once the axes have their size, and with them the room that labels take."""
 WIDTH_IN = 8.4
-"""Of a figure; at 100 pixels an inch, that of a desktop column."""
+"""A figure's width; at 100 pixels an inch, that of a desktop column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Picture:
     """A drawn figure, and what the page says of it."""
 
     name: str
-    """Of its files."""
+    """The name of its files."""
     alt: str
     """What a reader who cannot see it is told."""
     figure: Figure

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIGHT_CELL, FULL_CELL = 0.10, 0.62
 """Opacity of a cell with one config and of the fullest."""
 NAME_CHARACTERS = 20
-"""Of a knob's name: a longer one would take the cells' room."""
+"""The longest name of a knob: a longer one would take the cells' room."""
 CELLS = 8
 """Side by side; a knob with more values goes on below."""
 LINE_CHARACTERS = 120

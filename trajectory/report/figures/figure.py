@@ -19,7 +19,7 @@ class Figure(ABC):
     """
 
     name: ClassVar[str]
-    """Of its files, and its address in the page; its module is called the same."""
+    """The name of its files, and its address in the page; its module is called the same."""
     section: ClassVar[Section]
     """Where it stands, in the order of the registry."""
 

@@ -34,9 +34,9 @@ ROW_IN = 0.185
 MOST_VALUES = 24
 """In a panel; of more, those that most configs have."""
 NAME_CHARACTERS = 24
-"""Of a knob's name over its panel, beside which stands another."""
+"""The longest name of a knob over its panel, beside which stands another."""
 MOST_CHARACTERS = 18
-"""Of a value's label."""
+"""The longest label of a value."""
 
 
 @dataclass(frozen=True, slots=True)

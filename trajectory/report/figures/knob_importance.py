@@ -12,7 +12,7 @@ from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES, Importan
 from trajectory.report.words.text import cut
 
 NAME_CHARACTERS = 24
-"""Of a knob's name."""
+"""The longest name of a knob."""
 
 
 @dataclass(frozen=True)

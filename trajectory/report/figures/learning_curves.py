@@ -13,12 +13,12 @@ from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.curves import LearningCurve, curve_of
 
 CURVES = 5
-"""Of the best configs, with a learning curve."""
+"""How many of the best configs with a learning curve are drawn."""
 
 
 @dataclass(frozen=True)
 class LearningCurves(Figure):
-    """Of the best, as far as they left one, and the baseline's."""
+    """The best configs' curves, as far as they left one, and the baseline's."""
 
     name = "learning-curves"
     section = LEARNING

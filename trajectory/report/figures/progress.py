@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_COLUMNS = 5
-"""Of the legend, which goes on in a second line: six with large counts are too wide."""
+"""The most columns of the legend, which goes on in a second line: six with large counts are too
+wide."""
 MAX_LINKED = 600
 """More iterations than this are drawn as one path, without links and without the error bars of
 what was discarded: they would cover each other."""

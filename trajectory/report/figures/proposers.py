@@ -23,14 +23,14 @@ class Kind:
     kind: str
     models: tuple[str, ...]
     share: Estimate
-    """Of all iterations that used its proposal."""
+    """The share of all iterations that used its proposal."""
     hit_rate: Estimate
-    """Of its iterations, those whose proposal was kept."""
+    """The share of its iterations whose proposal was kept."""
     kept: int
     measured: int
-    """Of its iterations, those that ended with a score."""
+    """Its iterations that ended with a score."""
     refused: int
-    """Of its iterations, those the rails ended."""
+    """Its iterations that the rails ended."""
     fallbacks: int
     attempts: int
     """Exchanges with a language model."""

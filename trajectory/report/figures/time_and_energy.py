@@ -71,9 +71,9 @@ class TimeAndEnergy(Figure):
     section = SPENT
 
     total: Spent
-    """Of calibration and iterations, in seconds of work."""
+    """What calibration and iterations took, in seconds of work."""
     long_runs_s: float
-    """Of work on long runs, beside that."""
+    """Seconds of work on long runs, beside that."""
     elapsed_s: float
     """From the campaign's creation to its last row, pauses and stops included."""
     energy_wh: float | None

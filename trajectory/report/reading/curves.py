@@ -12,7 +12,7 @@ from trainer.spec import CurvePoint
 from trajectory.evidence import ConfigEvidence
 
 MAX_POINTS = 400
-"""Of a drawn curve; a longer one is thinned evenly."""
+"""The most points of a drawn curve; a longer one is thinned evenly."""
 SMOOTHING = 20
 """The trailing mean is over a curve's steps divided by this."""
 

@@ -58,7 +58,7 @@ class Ledger:
         self.failures: Counter[str] = Counter()
         """By status, over all trials of baselines and iterations."""
         self.trials = 0
-        """Of baselines and iterations."""
+        """Trials of baselines and iterations."""
         self.repeats = 0
         """Iterations that trained a config which an earlier one had proposed."""
         self.calibration = Spent()

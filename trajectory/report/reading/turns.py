@@ -62,7 +62,7 @@ class Turn:
 
     iter: int
     kind: str
-    """Of the proposer whose proposal was used."""
+    """The kind of the proposer whose proposal was used."""
     outcome: Outcome
     config_hash: str | None
     changed: Mapping[str, Scalar]

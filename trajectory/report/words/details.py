@@ -74,7 +74,7 @@ class Details:
     decision: str
     proposer: str
     notes: tuple[str, ...]
-    """Of the proposer's turn: who stood in for whom, what was overridden."""
+    """What there is to say of the proposer's turn: who stood in for whom, what was overridden."""
     changes: tuple[Change, ...]
     trials: tuple[TrialLine, ...] = ()
     replies: tuple[Reply, ...] = ()
@@ -112,7 +112,8 @@ class DetailBook:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Of one of the frozen values above; ``asdict`` would copy all that is in them first."""
+    """The fields of one of the frozen values above; ``asdict`` would copy all that is in them
+    first."""
     return {name: getattr(value, name) for name in value.__slots__}
 
 

@@ -12,7 +12,7 @@ from trajectory.report.words.wording import value_text
 from trajectory.statistics.run_noise import RunNoise
 
 MOST_CHARACTERS = 160
-"""Of the changes in a row; what it opens to has all of them."""
+"""The most of the changes in a row; what it opens to has all of them."""
 
 
 def columns(turns: Sequence[Turn], noise: RunNoise | None) -> dict[str, Any]:
