@@ -28,6 +28,10 @@ from trajectory.statistics.run_noise import RunNoise
 
 LEVEL = 0.95
 """The confidence of every interval."""
+STAR_LEVEL = 0.99
+"""The confidence of a mark. A campaign has a hundred configs to mark, and one baseline that may have
+been unlucky for all of them: in the simulated world nearest to a real campaign 13 % of campaigns
+mark one falsely at 95 %, 5 % at 99 %."""
 SAMPLE = 512
 """Configs, about, that a population is fitted to."""
 RACE_PRIOR_DOF = 4
@@ -80,11 +84,8 @@ class Standing(Generic[E]):
     delta_hi: float | None
     pairs: int
     """Seeds that both were measured on; of another tool's runs none is known."""
-
-    @property
-    def beats_baseline(self) -> bool:
-        """The 95 % interval of the difference lies below zero."""
-        return self.delta_hi is not None and self.delta_hi < 0
+    beats_baseline: bool
+    """The 99 % interval of the difference lies below zero."""
 
     @property
     def iter(self) -> int:
@@ -129,7 +130,7 @@ class Ranked(Frozen):
     pairs: NonNegativeInt
     """Seeds that both were measured on."""
     beats_baseline: bool
-    """The 95 % interval of the difference lies below zero."""
+    """The 99 % interval of the difference lies below zero."""
     train_s: NonNegative
     """Spent on it, all runs together."""
     params: int | None
@@ -290,17 +291,18 @@ def difference(
     return Posterior(delta, ((noise.sigma**2 * (1 / entry.n + 1 / baseline.n), noise.dof),))
 
 
-def interval(posterior: Posterior) -> tuple[float, float] | None:
-    """Its 95 % interval; None where the noise is unknown."""
+def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] | None:
+    """The interval that holds its score so often; None where the noise is unknown."""
     if not math.isfinite(posterior.sd):
         return None
-    half = posterior.half_interval(LEVEL)
+    half = posterior.half_interval(level)
     return posterior.mean - half, posterior.mean + half
 
 
 def _standing(entry: E, posterior: Posterior, versus: Posterior | None, pairs: int) -> Standing[E]:
     lo, hi = interval(posterior) or (None, None)
     delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
+    surely = interval(versus, STAR_LEVEL) if versus else None
     return Standing(
         entry=entry,
         posterior=posterior.mean,
@@ -311,6 +313,7 @@ def _standing(entry: E, posterior: Posterior, versus: Posterior | None, pairs: i
         delta_lo=delta_lo,
         delta_hi=delta_hi,
         pairs=pairs,
+        beats_baseline=surely is not None and surely[1] < 0,
     )
 
 

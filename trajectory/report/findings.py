@@ -76,7 +76,7 @@ class Best:
     """Its 95 % interval."""
     delta_hi: float | None
     beats_baseline: bool
-    """All of that interval is better."""
+    """All of its 99 % interval is better."""
     train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
     """The fields in which it is not the baseline: the baseline's value and its own."""

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Entry: TypeAlias = Ranked | Standing[Any]
 AGAINST_BASELINE = (
-    "against the baseline as believed, ± half its 95 % interval, * where all of that is better"
+    "against the baseline as believed, ± half its 95 % interval, "
+    "* better by all of its 99 % interval"
 )
 
 
@@ -49,7 +50,7 @@ def top(
 ) -> None:
     """The K best distinct configs, by posterior mean shrunk by the noise.
 
-    A mark shows where the whole 95 % interval of the difference is better than the baseline.
+    A mark shows where the whole 99 % interval of the difference is better than the baseline.
     """
     foreign = foreign_campaign(campaign or default_campaign(menu))
     if foreign is None:

@@ -144,7 +144,7 @@ def test_without_noise_no_interval_and_no_verdict_is_spoken_of(tmp_path: Path) -
     found = imported(tmp_path, TABLE, "results.tsv")
     page = write_report(found, tmp_path / "report").page.read_text("utf-8")
     assert "how much of that is luck is unknown" in page
-    assert "by all of its interval" not in page
+    assert ": better, by all of its" not in page
     assert "There are no bars" in page
     assert "pooled noise" not in page
     assert "the source gives no configs" in page
