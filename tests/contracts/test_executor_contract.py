@@ -6,7 +6,9 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -254,6 +256,31 @@ def test_closing_cancels_and_leaves_nothing(fresh: Executor, tmp_path: Path) -> 
             job.result(0)
     with pytest.raises(MachineryError, match="executor is closed; create another"):
         submit(fresh, tmp_path / "late", hostile.nap, s=0)
+
+
+def test_what_is_submitted_while_it_closes_ends_or_is_refused(
+    fresh: Executor, tmp_path: Path
+) -> None:
+    jobs: list[Job] = []
+    refusals: list[Exception] = []
+
+    def submit_until_refused(folder: Path) -> None:
+        try:
+            for number in count():
+                jobs.append(fresh.submit(trial_spec(trial_id=f"t{number}"), folder / str(number)))
+        except Exception as error:  # noqa: BLE001 (which one is the question)
+            refusals.append(error)
+
+    folders = [tmp_path / str(number) for number in range(4)]
+    threads = [Thread(target=submit_until_refused, args=(folder,)) for folder in folders]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(jobs) > 4)
+    fresh.close()
+    for thread in threads:
+        thread.join(30)
+    assert [type(error) for error in refusals] == [MachineryError] * 4
+    assert all(job.done() for job in jobs)
 
 
 def test_closing_does_not_wait_for_a_start(fresh: Executor, tmp_path: Path) -> None:

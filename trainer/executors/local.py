@@ -67,6 +67,8 @@ class LocalExecutor(Executor):
         self._entry = entry
         self._root = root
         self._closing = threading.Event()
+        self._door = threading.Lock()
+        """Held while a job goes in and while the executor closes, which ends all that went in."""
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
         self._server = self._start_server()
 
@@ -76,16 +78,18 @@ class LocalExecutor(Executor):
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
-        if self._closing.is_set():
-            raise MachineryError("this executor is closed; create another to run more trials")
         job = LocalJob(spec.trial_id)
         run = partial(self._supervise, job, spec, trial_dir.resolve(), time.monotonic())
-        job.future = self._thread.submit(run)
+        with self._door:
+            if self._closing.is_set():
+                raise MachineryError("this executor is closed; create another to run more trials")
+            job.future = self._thread.submit(run)
         return job
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        self._closing.set()
+        with self._door:
+            self._closing.set()
         self._thread.shutdown(cancel_futures=True)
         self._server.close()
 
