@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from agent.search.campaign import Campaign
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import Leftovers
+from autoresearch.layout import PAUSE_FILE
 from trajectory.rows import EventRow, Row
 
 PAUSE_POLL_S = 1.0
@@ -73,7 +74,7 @@ class Scribe:
         directory = self.campaign.directory
         if not pause_requested(directory):
             return
-        why = f"the file {directory / 'pause'} is there; remove it to go on"
+        why = f"the file {directory / PAUSE_FILE} is there; remove it to go on"
         self.record(EventRow(at=timestamp(), event="paused", why=why))
         self.note(f"paused: {why}")
         while pause_requested(directory):

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.layout import LOG_FILE
 from autoresearch.values import explain
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.forkserver_client import signal_name
@@ -101,7 +102,7 @@ def _raise_if_machinery(spec: TrialSpec, files: TrialFiles, ending: Ending) -> N
     if ending.ended.exit_code == ERROR_EXIT_CODE:
         raise files.read_error() or MachineryError(
             f"trial {spec.trial_id} could not be run ({files.log.last_line() or 'it did not say'});"
-            f" see {files.path / 'trainer.log'}"
+            f" see {files.path / LOG_FILE}"
         )
 
 
