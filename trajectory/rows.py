@@ -334,6 +334,13 @@ Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | StressRow | Finalist
 _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
 
 
+def trials_of(row: Row) -> tuple[TrialRecord, ...]:
+    """The trials that a row records."""
+    if isinstance(row, IterationRow):
+        return row.trials
+    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
+
+
 def parse_row(line: str | bytes) -> Row:
     """The row in one line of a journal.
 

@@ -21,8 +21,8 @@ from trajectory.rows import (
     IterationRow,
     Row,
     StressRow,
-    TrialRecord,
     parse_row,
+    trials_of,
 )
 
 _WHY_CHARACTERS = 300
@@ -61,13 +61,6 @@ def read_journal(source: Source) -> OwnFile:
             continue
         own.lines.append(line)
     return own
-
-
-def trials_of(row: Row) -> tuple[TrialRecord, ...]:
-    """The trials that a row records."""
-    if isinstance(row, IterationRow):
-        return row.trials
-    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
 
 
 def _row(line: Line, *, first: bool) -> Row:

@@ -14,8 +14,15 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from trainer.spec import Config, TrialFailed, TrialOk
 from trajectory.formats.foreign import ForeignRun, Measure, Plain
-from trajectory.formats.own import trials_of
-from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, StressRow, TrialRecord
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    IterationRow,
+    Row,
+    StressRow,
+    TrialRecord,
+    trials_of,
+)
 
 Kind: TypeAlias = Literal["text", "int", "float", "bool"]
 Cell: TypeAlias = str | int | float | bool | None

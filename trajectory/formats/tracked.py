@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
-from trajectory.formats.own import trials_of
-from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialRecord
+from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialRecord, trials_of
 
 NOT_METRICS = {"status", "backend", "device", "precision"}
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")

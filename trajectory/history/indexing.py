@@ -21,7 +21,15 @@ from trainer.spec import TrialOk
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.journal import Record, read_rows
-from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, StressRow, TrialRecord
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    IterationRow,
+    Row,
+    StressRow,
+    TrialRecord,
+    trials_of,
+)
 
 _CONFIG: TypeAdapter[ConfigEvidence] = TypeAdapter(ConfigEvidence)
 _NOTHING_SHA256 = hashlib.sha256().hexdigest()
@@ -146,17 +154,11 @@ def _first_campaign_id(record: Record) -> str:
     return record.row.id
 
 
-def _trials_of(row: Row) -> tuple[TrialRecord, ...]:
-    if isinstance(row, IterationRow):
-        return row.trials
-    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
-
-
 def _configs_of(row: Row) -> list[str]:
     """The configs whose evidence the row may change."""
     if not isinstance(row, IterationRow | BaselineRow):
         return []
-    named = [trial.config_hash for trial in _trials_of(row)]
+    named = [trial.config_hash for trial in trials_of(row)]
     if row.config_hash is not None:
         named.append(row.config_hash)
     return named
@@ -170,7 +172,7 @@ def _write_rows(connection: sa.Connection, campaign_id: str, records: Sequence[R
         [
             _trial_values(campaign_id, record.line, number, trial)
             for record in records
-            for number, trial in enumerate(_trials_of(record.row))
+            for number, trial in enumerate(trials_of(record.row))
         ],
     )
 

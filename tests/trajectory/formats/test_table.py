@@ -18,11 +18,10 @@ from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write
 from tests.support.rows import Simulator, iteration_row
 from trajectory.formats import single_knob
 from trajectory.formats.csv_file import GUARDED, cell_text, write_csv
-from trajectory.formats.own import trials_of
 from trajectory.formats.parquet_file import write_parquet
 from trajectory.formats.source import Source
 from trajectory.formats.table import Cell, Column, Table, runs_table, trials_table
-from trajectory.rows import IterationRow, Row
+from trajectory.rows import IterationRow, Row, trials_of
 
 
 def own_table() -> tuple[list[Row], Table]:
