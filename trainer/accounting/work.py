@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Literal
 
 Phase = Literal["forward", "backward", "update"]
-PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 Kind = Literal["block", "head", "attention", "other"]
 """Products of the blocks' weights, products of the head's weight, attention, everything else."""
 KINDS: tuple[Kind, ...] = ("block", "head", "attention", "other")

@@ -33,8 +33,6 @@ from trainer.machine.environment import allowed_environment
 
 _READY_S = 180.0
 """Importing torch from a cold disk takes tens of seconds at worst."""
-
-
 _LOOK_S = 0.1
 """Between two questions whether a start is still wanted."""
 
