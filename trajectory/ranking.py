@@ -29,9 +29,9 @@ from trajectory.statistics.run_noise import RunNoise
 LEVEL = 0.95
 """The confidence of every interval."""
 STAR_LEVEL = 0.99
-"""The confidence of a mark. A campaign has a hundred configs to mark, and one baseline that may have
-been unlucky for all of them: in the simulated world nearest to a real campaign 13 % of campaigns
-mark one falsely at 95 %, 5 % at 99 %."""
+"""The confidence of a mark. A campaign has a hundred configs to mark, and one baseline that may
+have been unlucky for all of them: in the simulated world nearest to a real campaign 13 % of
+campaigns mark one falsely at 95 %, 5 % at 99 %."""
 SAMPLE = 512
 """Configs, about, that a population is fitted to."""
 RACE_PRIOR_DOF = 4
