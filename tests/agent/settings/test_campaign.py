@@ -141,7 +141,8 @@ def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path)
 
 def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
     settings = new_settings(load_menu("cpu-tiny"), "cpu-tiny", OTHERS)
-    assert settings.rules() == Rules(z_keep=0.5, z_drop=0.5, first_drop=0.5, max_runs=5)
+    assert settings.rules() == Rules(**{name: OTHERS[name] for name in Rules.model_fields})
+    assert settings.rules() != Rules()
     assert type(settings.rules()) is Rules
 
 
