@@ -6,7 +6,7 @@ The need is estimated by arithmetic (:mod:`trainer.memory.parts`) where no envel
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import psutil
 
@@ -23,13 +23,12 @@ from trainer.memory.parts import (
     parameter_count,
     written_out,
 )
-from trainer.spec import DEFAULT_RESERVE_GIB, Config
+from trainer.spec import DEFAULT_RESERVE_GIB, BackendName, Config
 
 __all__ = ["GIB", "AnalyticMemory", "DeviceLimit", "device_limit", "parameter_count"]
 
 GIB = 1 << 30
 
-BACKENDS = ("torch", *MEGATRON_STORAGE)
 CPU_PROCESS_GIB = 0.20
 """Resident memory of a trial's process with torch imported, before it has a model."""
 _CGROUP_LIMITS = (
@@ -53,13 +52,12 @@ class AnalyticMemory:
         """
         :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
             run on the backend's own kernels, and are taken to hold what torch's operators do.
-        :raises SpecError: on a backend whose memory is not known here.
+        :param backend: a new one is taken to hold what torch's operators do, until
+            :mod:`trainer.memory.parts` knows better.
+        :raises SpecError: where there is no such backend.
         """
-        if backend not in BACKENDS:
-            raise SpecError(
-                f"no memory estimate is known for the backend {backend!r};"
-                f" choose one of {', '.join(BACKENDS)}"
-            )
+        if backend not in (names := get_args(BackendName)):
+            raise SpecError(f"there is no backend {backend!r}; choose one of {', '.join(names)}")
         self.vocab_size = vocab_size
         self._backend = backend
         self._on_cpu = device == "cpu"
@@ -90,12 +88,12 @@ class AnalyticMemory:
         )
 
     def _of_backend(self, config: Config) -> MemoryParts:
-        if self._backend != "torch":
+        if self._backend in MEGATRON_STORAGE:
             # Without a precision below fp32 there are no main weights besides the weights.
             in_fp32 = config.precision == "fp32"
             storage = FP32 if in_fp32 else MEGATRON_STORAGE[self._backend]
             return megatron(config, self.vocab_size, storage)
-        if self._on_cpu or self._compile:
+        if self._on_cpu or self._compile or self._backend != "torch":
             return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
         return fused(config, self.vocab_size)
 

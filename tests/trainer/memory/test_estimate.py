@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from trainer.backends.torch_gpt import TorchGPT
 from trainer.envelope.counted_step import count_step
 from trainer.memory.estimate import AnalyticMemory, device_limit, parameter_count
 from trainer.memory.parts import BF16, megatron, written_out
-from trainer.spec import Config
+from trainer.spec import BackendName, Config
 
 WIDE: dict[str, object] = {"n_head": 16, "d_model": 1024, "d_ff": 4096, "seq_len": 1024}
 COUNTED: tuple[dict[str, object], ...] = (
@@ -174,7 +175,7 @@ def test_on_a_cpu_the_torch_backend_holds_the_logits_of_one_chunk() -> None:
     assert parts.fixed_bytes == parts_longer.fixed_bytes, "both of 2,048 tokens a chunk"
 
 
-def test_a_backend_nobody_estimated_is_named() -> None:
+def test_a_backend_that_does_not_exist_is_named() -> None:
     with pytest.raises(SpecError, match="backend 'jax'"):
         model_of(backend="jax")
 
@@ -256,3 +257,11 @@ def test_asking_for_a_gpus_memory_loads_no_torch_here() -> None:
 def test_a_gpus_limit_is_its_own_memory_or_the_machines() -> None:
     assert device_limit("cuda").source in {"device", "available", "container"}
     assert device_limit("cuda", 0.1).gib > 1, "a limit on resident memory says nothing about a GPU"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("backend", get_args(BackendName))
+def test_every_backend_that_a_spec_may_name_is_estimated(backend: str, device: str) -> None:
+    shape = config(n_layer=2, d_model=64, precision="fp32")
+    estimate = model_of(backend=backend, device=device).predict_gib(shape)
+    assert 12 * parameter_count(shape, 257) < estimate * 2**30
