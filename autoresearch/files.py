@@ -4,12 +4,14 @@ refuses is called.
 A new file is made beside its place, under a name that nobody else has, and then takes the place in
 one step. So two who replace one file at once do not meet, nothing that lies beside the place is
 written through or over, and whoever reads the place sees the old content or the new. A kill in the
-middle leaves a ``.NAME.…`` beside it, which nothing reads and which can be deleted.
+middle leaves a ``.NAME.…`` beside it, which nothing reads; :func:`sweep` takes it away where nobody
+else can be writing.
 """
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -49,6 +51,17 @@ def replace_file(path: Path, data: bytes | str, *, durable: bool = False) -> Non
     """Give a file new content in one step, as :func:`replacing` does; text as UTF-8."""
     with replacing(path, durable=durable) as file:
         file.write(data.encode() if isinstance(data, str) else data)
+
+
+def sweep(path: Path) -> None:
+    """Take away what kills in the middle of replacing ``path`` have left beside it.
+
+    Only for whoever alone may write there: another's new file would go, too.
+
+    :raises OSError: where the disk refuses.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
+        left.unlink()
 
 
 def sync_directory(directory: Path) -> None:

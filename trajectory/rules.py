@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, ValidationError
 
 from autoresearch.options import AsOption
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
@@ -45,8 +45,14 @@ _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
 
 
 def _how_many(said: Any) -> str:
-    some = isinstance(said, dict) and any(said.get(name) is None for name in _NAMES)
-    return "some" if some else "all"
+    """A row is read whatever bounds the rules have by now: what they would refuse stays a dict."""
+    if not isinstance(said, dict):
+        return "all"
+    try:
+        Rules.model_validate(said)
+    except ValidationError:
+        return "some"
+    return "all"
 
 
 SomeRules: TypeAlias = dict[str, NonNegativeInt | Finite | None]

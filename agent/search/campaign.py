@@ -17,8 +17,15 @@ from agent.menu.files import ProxyMenu
 from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
-from autoresearch.files import replace_file, writing_to
-from autoresearch.layout import COMPILED_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
+from autoresearch.files import replace_file, sweep, writing_to
+from autoresearch.layout import (
+    COMPILED_DIR,
+    ENDPOINT_FILE,
+    HISTORY_FILE,
+    IN_FLIGHT_FILE,
+    JOURNAL_FILE,
+    SETTINGS_FILE,
+)
 from trainer.corpus import Corpus
 from trainer.machine.name import cpu_name
 from trainer.spec import Config, Limits, TrialSpec, makes_code
@@ -73,6 +80,9 @@ class Campaign:
             with writing_to(directory):
                 directory.mkdir(parents=True, exist_ok=True)
             resources.enter_context(CampaignLock(directory))
+            with writing_to(directory):
+                for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
+                    sweep(directory / name)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
             if row is not None:

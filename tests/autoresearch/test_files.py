@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import replace_file, replacing, sync_directory, writing, writing_to
+from autoresearch.files import replace_file, replacing, sweep, sync_directory, writing, writing_to
 from tests.support.places import ROOT
 
 MEBIBYTE = 1 << 20
@@ -112,6 +112,10 @@ def test_a_kill_half_way_leaves_the_old_and_nothing_in_the_way(tmp_path: Path) -
     assert (half.read_text(), half.name[:3]) == ("new", ".x.")
     replace_file(path, "newer")
     assert path.read_text() == "newer"
+    other = tmp_path / ".x.json"
+    other.write_text("another's")
+    sweep(path)
+    assert set(tmp_path.iterdir()) == {path, other}
 
 
 def test_a_kill_at_any_moment_leaves_one_of_the_two_whole(tmp_path: Path) -> None:

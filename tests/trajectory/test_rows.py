@@ -107,6 +107,13 @@ def test_an_older_row_says_the_rules_that_it_says_and_no_more() -> None:
     assert known == {"z_keep": 1.3, "z_drop": 1.0, "max_runs": 4}
 
 
+def test_rules_that_would_be_refused_today_are_read_as_the_row_says_them() -> None:
+    said = '{"action": "keep", "z_keep": 1.3, "z_drop": -1.0, "first_drop": 0.35, "max_runs": 1}'
+    decision = Decision.model_validate_json(said)
+    assert decision.rules == {"z_keep": 1.3, "z_drop": -1.0, "first_drop": 0.35, "max_runs": 1}
+    assert json.loads(decision.model_dump_json())["max_runs"] == 1
+
+
 @pytest.mark.parametrize(
     "said", ['"z_keep": NaN', '"max_runs": "four"', '"rules": 4', '"rules": null', '"rules": [1]']
 )
