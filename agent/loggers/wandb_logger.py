@@ -6,6 +6,7 @@ trial's number beside them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from agent.loggers.base import (
@@ -35,19 +36,23 @@ class WandbLogger:
                 "Weights & Biases has no key; run wandb login first, or set WANDB_MODE=offline"
             )
         self._wandb: Any = wandb
-        self._run = wandb.init(
-            project=project,
-            id=facts.id,
-            name=facts.directory.resolve().name,
-            dir=str(facts.directory),
-            config=dict(facts.config),
-            resume="allow",
-            settings=quiet,
-        )
-        self._run.define_metric("iter")
-        self._run.define_metric("iteration/*", step_metric="iter")
-        self._run.define_metric("trial/step")
-        self._run.define_metric("trial/*", step_metric="trial/step")
+        try:
+            self._run = wandb.init(
+                project=project,
+                id=facts.id,
+                name=facts.directory.resolve().name,
+                dir=str(facts.directory),
+                config=dict(facts.config),
+                resume="allow",
+                settings=quiet,
+            )
+            self._run.define_metric("iter")
+            self._run.define_metric("iteration/*", step_metric="iter")
+            self._run.define_metric("trial/step")
+            self._run.define_metric("trial/*", step_metric="trial/step")
+        except BaseException:
+            self._end()
+            raise
 
     def log(self, event: RunEvent) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
@@ -68,10 +73,13 @@ class WandbLogger:
         """See :class:`~agent.loggers.base.RunLogger`."""
         try:
             self._run.finish()
-        except Exception:
-            # Its process is gone, which it would find out once more, with a traceback, at our end.
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """End its process, which it would do at our own end, by a traceback where that is gone."""
+        with suppress(Exception):
             self._wandb.teardown()
-            raise
 
 
 def _number(trial_id: str) -> int:
