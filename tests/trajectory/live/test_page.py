@@ -141,7 +141,7 @@ def test_the_report_s_figures_are_drawn_for_whoever_looks(page: Page, tmp_path: 
         shows(page, server)
         page.locator("#album summary").click()
         pictures = page.locator("#pictures img")
-        expect(pictures.first).to_be_visible(timeout=60_000)
+        expect(pictures.first).to_be_visible(timeout=200_000)
         assert pictures.count() >= 4
         assert (pictures.first.get_attribute("src") or "").split("?")[0].endswith("/progress.svg")
         for picture in pictures.all():
