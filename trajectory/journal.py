@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pydantic import ValidationError
 
+from autoresearch.closing import Closing
 from autoresearch.errors import JournalError, MachineryError
 from autoresearch.files import sync_directory
 from autoresearch.values import explain
@@ -41,7 +40,7 @@ class Record:
     row: Row
 
 
-class Journal:
+class Journal(Closing):
     """A journal open for appending. Its caller holds the campaign's lock.
 
     After a failed append nothing of the row is in the file, and the next append is as good as any.
@@ -104,17 +103,6 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _take_back_what_failed(self) -> None:
         if self._failed:

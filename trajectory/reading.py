@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
+from autoresearch.closing import Closing
 from trajectory import ranking
 from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
@@ -23,7 +23,7 @@ SHORT_BYTES = 8 << 20
 Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow)
 
 
-class Reading(Protocol):
+class Reading(Closing, Protocol):
     """What is known of a campaign; a context manager."""
 
     note: str | None
@@ -34,13 +34,6 @@ class Reading(Protocol):
     def campaign(self) -> CampaignRow | None: ...
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]: ...
     def top(self, k: int) -> list[Ranked]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
@@ -57,7 +50,7 @@ def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
     return History.open(index(), journal, readonly=True)
 
 
-class JournalReading:
+class JournalReading(Closing):
     """Everything from the journal itself, row by row; a last line in the making is left out."""
 
     note: str | None = None
@@ -88,13 +81,6 @@ class JournalReading:
         """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
         return ranking.top(self._evidence, k)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Nothing is held open."""
+    def close(self) -> None:
+        """Let go of nothing: the journal was read and is shut."""
+        return

@@ -8,14 +8,13 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
 from agent.menu.files import ProxyMenu
 from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
+from autoresearch.closing import Closing
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
 from autoresearch.files import replace_file, sweep, writing_to
 from autoresearch.layout import (
@@ -51,7 +50,7 @@ def read_campaign_row(directory: Path) -> CampaignRow | None:
     return None
 
 
-class Campaign:
+class Campaign(Closing):
     """One search, opened for writing. A context manager; closing releases the lock."""
 
     def __init__(
@@ -167,17 +166,6 @@ class Campaign:
 
     def close(self) -> None:
         self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _keep_settings(self, *, is_new: bool) -> str | None:
         """Write campaign.toml where it is not; what a person should know of that."""

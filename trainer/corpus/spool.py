@@ -12,19 +12,18 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from autoresearch.closing import Closing
 from trainer.corpus.disk import writing_corpus
 from trainer.corpus.text import DIGEST_BYTES, fingerprint
 
 Indices = npt.NDArray[np.int64]
 
 
-class Spool:
+class Spool(Closing):
     """Documents by index, in the order they were added.
 
     :raises MachineryError: from any method, where the disk refuses.
@@ -38,15 +37,8 @@ class Spool:
         self._ends = array("q", [0])
         self.blank_documents = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Remove it from the disk."""
         self._file.close()
 
     def __len__(self) -> int:

@@ -6,11 +6,11 @@ import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from pydantic import NonNegativeInt, ValidationError, model_validator
 
+from autoresearch.closing import Closing
 from autoresearch.errors import EnvelopeError, MachineryError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from trainer.spec import Config, FailureStatus, make_config
@@ -111,7 +111,7 @@ class EnvelopePoint(Frozen):
         return self.status in {"ok", "oom"}
 
 
-class PointsFile:
+class PointsFile(Closing):
     """``points.jsonl``: the settings, then a point a line, each on the disk before the next.
 
     A point that was measured again stands for the earlier one. A line that a power cut tore is
@@ -168,17 +168,6 @@ class PointsFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _lock(self) -> None:
         try:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from autoresearch.closing import Closing
 from trainer.isolation.outcome import TrialAborted
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
 
@@ -72,7 +72,7 @@ class Job(Protocol):
         ...
 
 
-class Executor(Protocol):
+class Executor(Closing, Protocol):
     """The seam where other ways of running trials plug in. Who opens one closes it."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
@@ -124,14 +124,3 @@ class Executor(Protocol):
             job.wait(_CANCEL_S)
             raise
         return job.result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

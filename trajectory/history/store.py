@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import sqlalchemy as sa
 
+from autoresearch.closing import Closing
 from autoresearch.errors import HistoryError, MachineryError
 from trajectory.evidence import Evidence, Tally
 from trajectory.history import indexing, queries, tables
@@ -55,7 +54,7 @@ def reindex(where: str | Path, journal: Path) -> Reindexed:
         return Reindexed(done.campaign_id, done.lines, done.tally.iterations, done.configs)
 
 
-class History:
+class History(Closing):
     """One campaign's index in a database that may hold others'. Make it with :meth:`open`."""
 
     def __init__(self, where: str | Path, journal: Path, *, readonly: bool) -> None:
@@ -165,17 +164,6 @@ class History:
     def close(self) -> None:
         """Close it; harmless when it is closed."""
         self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- asking ------------------------------------------------------------------------------
 

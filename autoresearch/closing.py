@@ -1,0 +1,25 @@
+"""What is closed by whoever opened it: by name, or at the end of a ``with``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+
+class Closing(Protocol):
+    """A context manager that its end closes."""
+
+    def close(self) -> None:
+        """Let go of what is held; a second call does nothing."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
