@@ -10,8 +10,8 @@ SYSTEM := chromium docker-compose shellcheck
 
 ROUNDS ?= 5
 
-# What builds the image and runs the services: make containers
-CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit iptables
+# What builds the image, runs the services and boots a kernel of its own: make containers
+CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit iptables user-mode-linux
 
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := -m "not containers and not versions$(if $(SLOW),, and not slow)"
@@ -68,7 +68,7 @@ containers: $(VENV)/.installed-dev
 	    || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CONTAINERS) > /dev/null; } \
 	    || true; \
 	fi
-	$(BIN)/python -m pytest -m containers tests/docker $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m containers tests $(PYTEST_ARGS)
 
 # The parity tests under the versions of NVIDIA's container, as far as they can be had here.
 versions: $(VENV)/.installed-dev

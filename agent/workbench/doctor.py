@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.settings.environment import Environment, data_dir
 from autoresearch.errors import MachineryError
+from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
 
@@ -147,7 +148,12 @@ def _sandbox() -> Check:
             " need Linux 5.19 or newer",
         )
     state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
-    return Check("sandbox", state, layers.describe())
+    counted = (
+        "a cgroup a trial"
+        if Groups.offered() is not None
+        else "no cgroup is delegated, so memory and threads are counted ten times a second"
+    )
+    return Check("sandbox", state, f"{layers.describe()}; {counted}")
 
 
 def _journal_disk(directory: Path) -> Callable[[], Check]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from autoresearch.errors import MachineryError, SandboxError
 from trainer.executors.base import Executor, Finished, Job, StillRunning
 from trainer.isolation.forkserver_client import ForkServerClient
+from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import aborted
 from trainer.isolation.supervisor import supervise
@@ -69,12 +70,14 @@ class LocalExecutor(Executor):
         self._closing = threading.Event()
         self._door = threading.Lock()
         """Held while a job goes in and while the executor closes, which ends all that went in."""
+        self._groups = Groups.take()  # first: the fork server starts where this process is then
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
         self._server = self._start_server()
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
-        return f"{self._layers.describe()}, {'fork server' if self._warm else 'cold start'}"
+        group = ", a cgroup a trial" if self._groups is not None else ""
+        return f"{self._layers.describe()}{group}, {'fork server' if self._warm else 'cold start'}"
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
@@ -104,6 +107,7 @@ class LocalExecutor(Executor):
             self._server,
             spec,
             trial_dir,
+            groups=self._groups,
             on_point=job.arrived.append,
             cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
             meminfo=self._root / "proc" / "meminfo",

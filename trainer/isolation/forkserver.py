@@ -96,7 +96,7 @@ class ForkServer:
             if isinstance(message, Start):
                 if self._settings.warm:
                     self._prepare(message.imports)
-                self._fork(Path(message.trial_dir))
+                self._fork(message)
             elif isinstance(message, Stop) and self._trial is not None:
                 self._signal_trial(signal.SIGTERM)
                 self._kill_at = time.monotonic() + message.grace_s
@@ -109,7 +109,7 @@ class ForkServer:
             _do_ahead(new)
             _freeze_heap()
 
-    def _fork(self, trial_dir: Path) -> None:
+    def _fork(self, start: Start) -> None:
         server = os.getpid()
         ear = DriverEar()
         pid = os.fork()
@@ -120,9 +120,10 @@ class ForkServer:
                 self._become_nobody()
                 line = ear.as_trial()
                 exit_code = trial_startup.live(
-                    trial_dir,
+                    Path(start.trial_dir),
                     born=born,
                     server=server,
+                    group=None if start.group is None else Path(start.group),
                     load=partial(load_entry, self._settings.entry),
                     sandbox=self._sandbox,
                     line=line,

@@ -95,10 +95,8 @@ class ForkServerClient:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start_trial(
-        self, trial_dir: Path, imports: tuple[str, ...], given_up: Callable[[], bool]
-    ) -> int:
-        """Fork a trial, which finds ``imports`` loaded where the server is warm; return its process
+    def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
+        """Fork a trial, which finds its imports loaded where the server is warm; return its process
         id. That waits for what the server has still to import.
 
         :raises GivenUp: where ``given_up`` said so first.
@@ -108,7 +106,7 @@ class ForkServerClient:
         if not self._ready:
             self._await_ready(given_up)
         self.driver = None
-        self._send(Start(trial_dir=str(trial_dir), imports=imports))
+        self._send(start)
         started = self._answer(given_up)
         if not isinstance(started, Started):
             raise ServerDied

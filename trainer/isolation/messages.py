@@ -40,6 +40,8 @@ class Start(Frozen):
     imports: tuple[str, ...] = ()
     """Modules that this trial and those like it will want, and ``module:function`` that they would
     call; a warm server imports and calls them first, once."""
+    group: str | None = None
+    """The directory of the cgroup that the trial is to enter, where there is one."""
 
 
 class Started(Frozen):

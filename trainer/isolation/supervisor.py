@@ -17,7 +17,8 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp, ServerDied
-from trainer.isolation.messages import Ended
+from trainer.isolation.kernel.cgroup import Groups, TrialGroup
+from trainer.isolation.messages import Ended, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import await_death, oom_kills
 from trainer.isolation.trial_files import TrialFiles
@@ -41,6 +42,7 @@ def supervise(
     spec: TrialSpec,
     trial_dir: Path,
     *,
+    groups: Groups | None,
     on_point: Callable[[CurvePoint], None],
     cancelled: Callable[[], bool],
     meminfo: Path,
@@ -48,6 +50,7 @@ def supervise(
     """Run one trial, in and only in ``trial_dir``, and return when nothing of it is left.
 
     :param server: has no other trial meanwhile. It is closed where nothing less ends this one.
+    :param groups: where a cgroup for it can be made, if anywhere.
     :param on_point: told each line of the curve soon after it is written.
     :param cancelled: asked several times a second whether to end the trial.
     :param meminfo: /proc/meminfo.
@@ -57,11 +60,16 @@ def supervise(
     if cancelled():
         raise aborted(spec.trial_id)
     files = TrialFiles(spec, trial_dir)
+    group = None
     try:
         host = HostWatch(spec.limits.reserve_gib, meminfo)
-        ending = _Watch(server, spec, files, host, on_point, cancelled).until_end()
+        if groups is not None:
+            group = groups.make(spec.trial_id, spec.limits)
+        ending = _Watch(server, spec, files, group, host, on_point, cancelled).until_end()
         return judge(spec, files, ending)
     finally:
+        if group is not None:
+            group.close()
         files.close()
 
 
@@ -79,6 +87,7 @@ class _Watch:
         server: ForkServerClient,
         spec: TrialSpec,
         files: TrialFiles,
+        group: TrialGroup | None,
         host: HostWatch,
         on_point: Callable[[CurvePoint], None],
         cancelled: Callable[[], bool],
@@ -86,6 +95,7 @@ class _Watch:
         self._server = server
         self._spec = spec
         self._files = files
+        self._group = group
         self._host = host
         self._on_point = on_point
         self._cancelled = cancelled
@@ -101,8 +111,7 @@ class _Watch:
         """
         oom_kills_before = oom_kills()
         try:
-            ahead = _ahead(self._spec)
-            self._trial = self._server.start_trial(self._files.path, ahead, self._cancelled)
+            self._trial = self._server.start_trial(self._start(), self._cancelled)
             ended, stopped = self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()
@@ -118,8 +127,23 @@ class _Watch:
             raise
         self._files.log.compact()
         self._tell_points()
+        if stopped is None and self._group is not None:
+            stopped = self._stopped_by_kernel(self._group, ended)
         struck = ended.signal == signal.SIGKILL and oom_kills() != oom_kills_before
         return Ending(ended, stopped, self._peak_bytes, struck, self._server.driver)
+
+    def _stopped_by_kernel(self, group: TrialGroup, ended: Ended) -> Stopped | None:
+        """What the trial had too much of between two looks."""
+        limits = self._spec.limits
+        if ended.signal == signal.SIGKILL and limits.memory_gib is not None and group.oom_kills:
+            return Stopped("oom", f"memory was over the limit of {limits.memory_gib:g} GiB")
+        if ended.exit_code != 0 and group.refused_tasks:
+            return Stopped("killed", f"it started threads, over the limit of {limits.tasks}")
+        return None
+
+    def _start(self) -> Start:
+        group = None if self._group is None else str(self._group.directory)
+        return Start(trial_dir=str(self._files.path), imports=_ahead(self._spec), group=group)
 
     def _attend(self, deadline: float) -> tuple[Ended, Stopped | None]:
         """Look at the trial until it ends or must be ended."""
@@ -170,10 +194,13 @@ class _Watch:
 
     def _weigh(self) -> int:
         limit_gib = self._spec.limits.memory_gib
-        return self._usage.weigh(
+        weighed = self._usage.weigh(
             None if limit_gib is None else limit_gib * _GIB,
             on_gpu=self._spec.device.startswith("cuda"),
         )
+        # The kernel's count has what no process shows; theirs has what was the server's before the
+        # fork, and so is the same with and without a cgroup.
+        return weighed if self._group is None else max(weighed, self._group.held_bytes)
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():
@@ -193,7 +220,10 @@ class _Watch:
         return Ended(signal=signal.SIGKILL)
 
     def _end_what_was_seen(self) -> None:
-        """Without a server: kill the trial and the descendants it had at the last look."""
+        """Without a server: kill the trial and the descendants it had at the last look, all of them
+        where they are in a cgroup."""
+        if self._group is not None:
+            self._group.kill()
         seen = {self._trial, *self._usage.pids} - {0}
         for pid in seen:
             with contextlib.suppress(ProcessLookupError, PermissionError):

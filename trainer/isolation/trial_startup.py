@@ -1,7 +1,8 @@
 """The first instructions of a trial's process, between the fork and the training.
 
-Order matters: tie its life to the server's, give it a log, read the spec and the code it will run,
-and close the sandbox before any of that code does something a config decides.
+Order matters: tie its life to the server's, give it a log, enter its cgroup where there is one,
+read the spec and the code it will run, and close the sandbox before any of that code does something
+a config decides.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Protocol
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
 from trainer.isolation.driver_line import DriverLine
+from trainer.isolation.kernel import cgroup
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.process_tree import die_with_parent
 from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, write_error
@@ -38,16 +40,19 @@ def live(
     *,
     born: float,
     server: int,
+    group: Path | None,
     load: Callable[[], TrialFunction],
     sandbox: Sandbox,
     line: DriverLine,
 ) -> int:
     """Be a trial from here on; return the exit code. ``born`` is the monotonic time of the fork,
-    ``line`` where to tell of the GPU's driver."""
+    ``group`` the cgroup to enter, ``line`` where to tell of the GPU's driver."""
     os.setsid()
     die_with_parent(server)
     _redirect(trial_dir / LOG_FILE)
     try:
+        if group is not None:
+            cgroup.enter(group)
         _prefer_for_oom_killer()
         spec = TrialSpec.model_validate_json((trial_dir / SPEC_FILE).read_bytes())
         run = _load(load)

@@ -29,7 +29,10 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   any process, whichever of its threads live (:mod:`trainer.isolation.weighing`); memory that is in
   no process cannot be had (System V segments and message queues, pages lent to pipes; on a CPU
   memfds and shared anonymous mappings) or is weighed too (on a GPU memfds and the buffers of
-  sockets). On a CPU, private memory mapped has a wall at twice the limit and 1 GiB more.
+  sockets). On a CPU, private memory mapped has a wall at twice the limit and 1 GiB more. Where a
+  cgroup is delegated the kernel counts all of this without looking, and nothing of it goes past
+  its limit (:mod:`trainer.isolation.kernel.cgroup`, tests/trainer/isolation/
+  test_delegated_cgroup.py).
 * **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
   even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
 
@@ -56,9 +59,9 @@ Not covered:
   watched).
 * Binding of a trial's threads to processors, which the C library would do from another thread:
   OMP_PROC_BIND and its like are not passed on.
-* Bursts between two looks of the supervisor, a tenth of a second: of memory, processes, threads and
-  log. RLIMIT_NPROC, the backstop behind the count of threads, does not bind root. No cgroup is
-  made, which would count without looking.
+* Bursts between two looks of the supervisor, a tenth of a second: of the log, and without a cgroup
+  of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
+  bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
   its own threads have in /proc (:mod:`trainer.isolation.kernel.driver_paths`); a user's who is not
   root may so give up being the first whom the out-of-memory killer takes.
@@ -72,8 +75,8 @@ Not covered:
   run no code but this package's, and a config is data, so nobody is handed that door. It is there
   with ``compile``, and on CUDA for the torch backend's kernels; deleting the directory costs time
   alone.
-* Descendants that fled the session when the fork server itself is killed by SIGKILL: the
-  supervisor ends those it had seen at its last look.
+* Without a cgroup, descendants that fled the session when the fork server itself is killed by
+  SIGKILL: the supervisor ends those it had seen at its last look.
 """
 
 from __future__ import annotations

@@ -1,0 +1,134 @@
+"""Trials in cgroups of their own, where this process was handed one: ``systemd-run --user --scope
+-p Delegate=yes``, or a kernel booted for it (tests/docker/test_delegated.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import doors, hostile
+from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
+from trainer.isolation.kernel.cgroup import Groups
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.weighing import usage_below
+from trainer.spec import TrialFailed
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def groups() -> Groups:
+    groups = Groups.take()
+    if groups is None:
+        pytest.skip("no cgroup is delegated to this process")
+    return groups
+
+
+@pytest.fixture
+def executor(groups: Groups) -> Iterator[LocalExecutor]:
+    """Without the rest of the sandbox, which would refuse a memfd on a CPU."""
+    layers = Layers(0, seccomp=False)
+    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+        assert ", a cgroup a trial, " in executor.describe()
+        yield executor
+    assert list(groups.directory.glob("trial-*")) == [], "every trial's group is gone"
+
+
+@pytest.fixture
+def trial_dir(tmp_path: Path) -> Path:
+    return tmp_path / "trials" / "t000001"
+
+
+def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -> None:
+    hostile.arm(trial_dir, doors.hold_memfd, mib=300)
+    seen: list[int] = []
+    job = executor.submit(trial_spec(memory_gib=None), trial_dir)
+    while not job.wait(0.1) and max(seen, default=0) < 300 * MIB:
+        held = [group.held_bytes for group in _groups_of(executor)]
+        seen += held
+        if held and held[0] > 280 * MIB:
+            # a look at the processes alone would have shown a tenth of it
+            assert usage_below(executor._server.pid).weigh(None, on_gpu=False) < 200 * MIB
+    job.cancel()
+    assert max(seen) > 280 * MIB
+
+
+@pytest.mark.parametrize("attack", [doors.hold_memfd, hostile.hold_memory])
+def test_nothing_goes_past_the_limit_between_two_looks(
+    executor: LocalExecutor, trial_dir: Path, attack: object
+) -> None:
+    hostile.arm(trial_dir, attack, mib=600)  # type: ignore[arg-type]
+    result = executor.run(trial_spec(memory_gib=0.2), trial_dir).result
+    assert isinstance(result, TrialFailed)
+    assert result.status == "oom", result
+    assert result.peak_mem_gib is not None and result.peak_mem_gib < 0.35
+
+
+def test_threads_stop_at_the_limit(executor: LocalExecutor, trial_dir: Path) -> None:
+    hostile.arm(trial_dir, doors.start_threads, many=2000)
+    most = 0
+    job = executor.submit(trial_spec(tasks=100), trial_dir)
+    while not job.wait(0.001):
+        most = max(most, *(group.tasks for group in _groups_of(executor)), 0)
+    result = job.result().result
+    assert isinstance(result, TrialFailed)
+    assert result.status in {"killed", "crash"}
+    assert most <= 101
+
+
+def test_what_fled_ends_though_the_fork_server_was_killed(
+    executor: LocalExecutor, trial_dir: Path
+) -> None:
+    hostile.arm(trial_dir, hostile.hop)
+    job = executor.submit(trial_spec(), trial_dir)
+    while not (trial_dir / "pids").exists():
+        time.sleep(0.005)
+    os.kill(executor._server.pid, signal.SIGKILL)
+    with pytest.raises(MachineryError):
+        job.result()
+    time.sleep(0.2)
+    noted = [int(pid) for pid in (trial_dir / "pids").read_text().split()]
+    time.sleep(0.2)
+    assert len((trial_dir / "pids").read_text().split()) == len(noted), "it still hops"
+    assert not any(psutil.pid_exists(pid) for pid in noted)
+
+
+def test_a_group_that_a_killed_campaign_left_is_removed(groups: Groups) -> None:
+    left = groups.make("t000009", trial_spec().limits)
+    groups.sweep()
+    assert not left.directory.exists()
+
+
+def _groups_of(executor: LocalExecutor) -> list[TrialGroupCounts]:
+    assert executor._groups is not None
+    found = executor._groups.directory.glob("trial-*")
+    return [TrialGroupCounts(directory) for directory in found]
+
+
+class TrialGroupCounts:
+    """The kernel's own figures of a group."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @property
+    def held_bytes(self) -> int:
+        return self._figure("memory.current")
+
+    @property
+    def tasks(self) -> int:
+        return self._figure("pids.current")
+
+    def _figure(self, name: str) -> int:
+        try:
+            return int((self._directory / name).read_text())
+        except OSError:  # it has ended
+            return 0
