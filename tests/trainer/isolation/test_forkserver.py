@@ -195,7 +195,7 @@ def test_a_cold_trial_that_cannot_import_is_no_evidence(tmp_path: Path) -> None:
 
 def test_a_start_and_an_end_take_milliseconds(tmp_path: Path) -> None:
     """A cold import on the way would show as a second, on however busy a machine; what it takes on
-    a quiet one `python -m bench --only overhead` measures."""
+    a quiet one `python -m bench --only trial` measures."""
     begins, ends = [], []
     with open_executor() as executor:
         for number in range(12):
