@@ -91,7 +91,8 @@ class BackgroundLogger:
                     logger.log(event)
             finally:
                 logger.close()
-        except Exception as error:  # noqa: BLE001 (another program's library may raise anything)
+        # Another program's library may raise anything, or end this thread and say nothing.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             plain = isinstance(error, AutoresearchError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"
             self._give_up(" ".join(said.split())[:MESSAGE_CHARACTERS])

@@ -77,8 +77,9 @@ class WandbLogger:
             self._end()
 
     def _end(self) -> None:
-        """End its process, which it would do at our own end, by a traceback where that is gone."""
-        with suppress(Exception):
+        """End its process, which it would do at our own end, by a traceback where that is gone; its
+        library would end ours where that one ended badly."""
+        with suppress(Exception, SystemExit):
             self._wandb.teardown()
 
 

@@ -42,6 +42,25 @@ def break_it():
     for child in psutil.Process().children(recursive=True):
         child.kill()
 """,
+    "wandb, while it is set up": """
+import wandb
+
+init = wandb.init
+
+def dying(*arguments, **settings):
+    init(*arguments, **settings)
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+    raise wandb.errors.CommError("its process is gone")
+
+wandb.init = dying
+
+def ready():
+    return True
+
+def break_it():
+    pass
+""",
     "mlflow": """
 def ready():
     return database().exists() and b"autoresearch.campaign_id" in database().read_bytes()
@@ -57,11 +76,12 @@ def break_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_tracker_that_dies_is_one_note(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_tracker_that_dies_is_one_note(tmp_path: Path, how: str) -> None:
+    name, _, _ = how.partition(",")
     pytest.importorskip(name)
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN[name] + START, tmp_path, name],
+        [sys.executable, "-c", BROKEN[how] + START, tmp_path, name],
         env=os.environ | {"WANDB_MODE": "offline", "MLFLOW_DISABLE_TELEMETRY": "true"},
         capture_output=True,
         text=True,

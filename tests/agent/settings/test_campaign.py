@@ -161,3 +161,20 @@ def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
     said = rf"begun otherwise: {name} is .* there and .* here; put campaign.toml back"
     with pytest.raises(CampaignError, match=said):
         Campaign(tmp_path / "c", other, menu, corpus, sandbox="none")
+
+
+def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_path: Path) -> None:
+    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
+    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+    directory = tmp_path / "c"
+    directory.mkdir()
+    names = ("campaign.toml", "in_flight.json", "endpoint.json")
+    for name in names:
+        (directory / f".{name}.0123456789abcdef").write_text("half of it")
+    (directory / ".in_flight.json.notes").write_text("a person's own")
+    menu = load_menu("cpu-tiny")
+    with Campaign(directory, new_settings(menu, "cpu-tiny", {}), menu, corpus, sandbox="none"):
+        hidden = {path.name for path in directory.glob(".*.json.*")}
+        assert hidden | {path.name for path in directory.glob(".*.toml.*")} == {
+            ".in_flight.json.notes"
+        }
