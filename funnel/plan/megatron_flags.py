@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
+from autoresearch.errors import TargetError
 from autoresearch.values import Frozen
 from funnel.plan.booking import Checkpoints, Schedule
 from funnel.plan.layout import Layout
@@ -90,7 +91,11 @@ def launch_precision(projection: Projection) -> Precision:
 def megatron_flags(
     projection: Projection, layout: Layout, schedule: Schedule
 ) -> tuple[FlagGroup, ...]:
-    """Every flag but those of data, tokenizer, precision and checkpoints, which the script adds."""
+    """Every flag but those of data, tokenizer, precision and checkpoints, which the script adds.
+
+    :raises TargetError: for a recipe that Megatron-LM has no flags for.
+    """
+    _refuse_unknown(projection.source)
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
         FlagGroup(name="INIT", flags=_init(projection)),
@@ -100,6 +105,28 @@ def megatron_flags(
         FlagGroup(name="PARALLEL", flags=_parallel(layout)),
         FlagGroup(name="LOGGING", flags=_LOGGING),
     )
+
+
+_CARRIED: dict[str, tuple[object, ...]] = {
+    "activation": ("gelu", "swiglu"),
+    "qk_norm": (False,),
+    "norm_place": ("pre",),
+    "rope_base": (ROTARY_BASE,),
+    "init_scale": (1.0,),
+    "schedule": ("cosine",),
+    "mup_base_width": (None,),
+    "mup_base_depth": (None,),
+}
+"""Values of some of Config's fields that the flags below can say."""
+
+
+def _refuse_unknown(config: Config) -> None:
+    for name, known in _CARRIED.items():
+        if getattr(config, name) not in known:
+            raise TargetError(
+                f"{name} {getattr(config, name)} has no flags in the launch plan; hand off a"
+                f" recipe with {name} {' or '.join(map(str, known))}"
+            )
 
 
 def precision_flags(precision: Precision) -> tuple[Flag, ...]:

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
+from trainer.backends.base import refuse_unknown_parts
 from trainer.backends.blocks import Block, Norm, Rotary, empty, linear
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes
@@ -65,6 +66,7 @@ class TorchBackend:
 
     def check(self, config: Config, device: torch.device) -> None:
         """Refuse fp8 on shapes or devices that have none, and compilation without a compiler."""
+        refuse_unknown_parts(config, self.name)
         if config.precision == "fp8":
             if device.type != "cuda":
                 raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")

@@ -31,9 +31,11 @@ class Config(Frozen):
     n_head: PositiveInt
     d_model: PositiveInt
     d_ff: PositiveInt
-    """Hidden width of the feed-forward block; for SwiGLU that of each of its two branches
+    """Hidden width of the feed-forward block; for a gated one that of each of its two branches
     (Megatron's ``ffn_hidden_size``)."""
-    activation: Literal["gelu", "swiglu"]
+    activation: Literal["gelu", "swiglu", "geglu", "relu2"]
+    """``swiglu`` and ``geglu`` gate with SiLU and GELU (Shazeer 2020, arXiv 2002.05202); ``relu2``
+    is the square of ReLU (So et al. 2021, arXiv 2109.08668)."""
     norm: Literal["layernorm", "rmsnorm"]
     positions: Literal["learned", "rotary"]
     tie_embeddings: Annotated[bool, Field(strict=True)]
@@ -58,6 +60,29 @@ class Config(Frozen):
     n_kv_head: PositiveInt | None = None
     """Heads of keys and values, each shared by ``n_head / n_kv_head`` heads of queries (grouped
     queries, Ainslie et al. 2023); None: one for each, as many as ``n_head``."""
+    qk_norm: Annotated[bool, Field(strict=True)] = False
+    """RMS norm with a gain on each head's queries and keys, before positions (Dehghani et al. 2023,
+    arXiv 2302.05442)."""
+    norm_place: Literal["pre", "output", "sandwich"] = "pre"
+    """Of each half of a block: at its input; at its output, before it is added to the residual
+    stream (OLMo 2, arXiv 2501.00656); at both (Gemma 2, arXiv 2408.00118)."""
+    rope_base: Positive = 10_000.0
+    """The base of rotary positions' wavelengths; learned ones have none."""
+    init_scale: Positive = 1.0
+    """What the standard deviation of the blocks' matrices at the start is multiplied by."""
+    schedule: Literal["cosine", "linear", "wsd"] = "cosine"
+    """How the learning rate falls from ``lr`` to ``lr × lr_min_ratio`` between the warm-up and the
+    horizon. ``wsd``: constant, then linear over the last ``decay_share`` (MiniCPM, arXiv
+    2404.06395; Hägele et al. 2024, arXiv 2405.18392)."""
+    decay_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.2
+    """Of ``wsd``: the last share of the horizon, in which the rate falls."""
+    mup_base_width: PositiveInt | None = None
+    """The ``d_model`` at which the maximal-update parametrisation (Yang et al. 2022, arXiv
+    2203.03466, table 8) changes nothing, and from which it carries ``lr``; None: the standard
+    parametrisation."""
+    mup_base_depth: PositiveInt | None = None
+    """The ``n_layer`` at which CompleteP (Dey et al. 2025, arXiv 2505.01618) changes nothing, and
+    from which it carries ``lr``; None: residual branches are added as they are."""
 
     @model_validator(mode="after")
     def _shape_is_whole(self) -> Self:
@@ -72,6 +97,11 @@ class Config(Frozen):
                 f"rotary positions need an even head_dim, not {self.d_model // self.n_head}"
             )
         return self
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward block has a second branch, which its first one gates."""
+        return self.activation in {"swiglu", "geglu"}
 
     @property
     def tokens_per_step(self) -> int:

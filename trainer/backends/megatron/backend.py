@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
+from trainer.backends.base import refuse_unknown_parts
 from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.versions import Trio, check_trio
 from trainer.spec import Config, Fp8Recipe
@@ -43,6 +44,7 @@ class MegatronBackend:
                 f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
                 f" {device}; choose {instead}"
             )
+        refuse_unknown_parts(config, self.name)
         trio = Trio.installed()
         check_trio(trio)
         if config.precision == "fp8":
