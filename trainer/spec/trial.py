@@ -122,7 +122,7 @@ class TrialSpec(Frozen):
     """The trainer refuses a corpus that is not the one meant."""
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
-    """Steps over which the cosine would decay to ``lr_min_ratio``; the trained steps are a prefix
+    """Steps over which the rate would decay to ``lr_min_ratio``; the trained steps are a prefix
     of it. None: the budget itself."""
     backend: BackendName = "torch"
     fp8: Fp8Recipe = Fp8Recipe()

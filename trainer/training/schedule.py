@@ -15,7 +15,7 @@ class Schedule:
     config: Config
     budget: Budget
     horizon_steps: int | None
-    """Steps over which the cosine decays; None: the budget."""
+    """Steps over which the rate decays; None: the budget."""
 
     @property
     def steps(self) -> int | None:
@@ -31,20 +31,33 @@ class Schedule:
     def lr(self, step: int, elapsed_s: float) -> float:
         """For ``step`` (1 for the first), which begins after ``elapsed_s``.
 
-        Linear warm-up that reaches ``lr`` with the step after ``lr_warmup``, then half a cosine
-        down to ``lr × lr_min_ratio`` at the horizon, and constant after it. A budget in seconds
-        that is its own horizon decays by the clock.
+        Linear warm-up that reaches ``lr`` with the step after ``lr_warmup``, then the schedule's
+        form down to ``lr × lr_min_ratio`` at the horizon, and constant after it: half a cosine, a
+        straight line, or ``wsd``, which stays at ``lr`` until the last ``decay_share`` of the
+        horizon (from the end of the warm-up at the earliest) and is a straight line there. A budget
+        in seconds that is its own horizon decays by the clock.
         """
         config = self.config
         done = step - 1
         if done < config.lr_warmup:
             return config.lr * step / (config.lr_warmup + 1)
+        left = self._left(min(self._progress(done, elapsed_s), 1.0))
+        return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * left)
+
+    def _progress(self, done: int, elapsed_s: float) -> float:
+        """Of the fall: 0 where it begins, below that before, 1 at the horizon."""
+        config, share = self.config, self.config.decay_share
         horizon = self.horizon_steps or self.steps
         if horizon is None:
             progress = elapsed_s / self.budget.amount
-        elif horizon <= config.lr_warmup:
-            progress = 1.0
-        else:
-            progress = (done - config.lr_warmup) / (horizon - config.lr_warmup)
-        cosine = 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
-        return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * cosine)
+            return (progress - (1.0 - share)) / share if config.schedule == "wsd" else progress
+        begin: float = config.lr_warmup
+        if config.schedule == "wsd":
+            begin = max(begin, horizon * (1.0 - share))
+        return 1.0 if horizon <= begin else (done - begin) / (horizon - begin)
+
+    def _left(self, progress: float) -> float:
+        """Of the way between the two rates."""
+        if self.config.schedule == "cosine":
+            return 0.5 * (1.0 + math.cos(math.pi * progress))
+        return 1.0 - max(progress, 0.0)
