@@ -173,7 +173,10 @@ def run(spec: TrialSpec) -> TrialOk:
     """Train and score as the spec says."""
     config, device = spec.config, torch.device(spec.device)
     plain = (config.activation, config.norm, config.positions, config.tie_embeddings)
-    if plain != ("gelu", "layernorm", "learned", True) or config.n_kv_head is not None:
+    other = config.canonical().keys() & {
+        name for name, field in type(config).model_fields.items() if not field.is_required()
+    }
+    if plain != ("gelu", "layernorm", "learned", True) or other:
         raise SystemExit(f"the reference is one plain GPT, and this config is another: {plain}")
     corpus = open_corpus(Path(spec.corpus_dir))
     vocab_size = corpus.info.vocab_size

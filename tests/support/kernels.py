@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+
+from trainer.spec import GATED_ACTIVATIONS, Activation
 
 VOCAB = 4099
 """More than a block, and odd."""
@@ -63,11 +65,11 @@ def calls() -> Iterator[Call]:
             for residual_ND in (None, delta_ND):
                 arguments = (gradient_ND, x_ND, gain_D, residual_ND, rms)
                 yield Call("norm", "norm_backward", arguments)
-        for gated in (False, True):
-            up = normal(5, 2060 if gated else 1030, dtype=dtype)
-            yield Call("activation", "activate", (up, gated))
+        for activation in get_args(Activation):
+            up = normal(5, 2060 if activation in GATED_ACTIVATIONS else 1030, dtype=dtype)
+            yield Call("activation", "activate", (up, activation))
             gradient_NF = normal(5, 1030, dtype=dtype)
-            yield Call("activation", "activate_backward", (gradient_NF, up, gated))
+            yield Call("activation", "activate_backward", (gradient_NF, up, activation))
         logits_CW = 3 * normal(3, 4160, dtype=dtype)
         targets_C = torch.tensor([0, VOCAB - 1, 77])
         yield Call("cross_entropy", "loss_and_gradient_", (logits_CW, targets_C, VOCAB, 0.3))
@@ -80,7 +82,7 @@ def calls() -> Iterator[Call]:
         for copied in (None, torch.zeros(64, 47, dtype=torch.bfloat16)):
             state = (*(normal(33, 47) for _ in "abc"), normal(33, 47).abs())
             scalars = (torch.tensor(2.0), torch.tensor(stopped))
-            how = {"step": 3, "lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.1}
+            how = {"step": 3, "lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.1, "eps": 1e-3}
             yield Call("adamw", "adamw_", (*state, copied, *scalars), how)
 
 

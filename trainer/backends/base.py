@@ -6,7 +6,6 @@ from typing import Protocol
 
 import torch
 
-from autoresearch.errors import SpecError
 from trainer.spec import Config
 
 
@@ -39,29 +38,3 @@ class Backend(Protocol):
         where it has more than one dimension, and is fp32 unless the model brings its own optimizer
         (:class:`trainer.backends.optimizer.BringsOptimizer`)."""
         ...
-
-
-def refuse_unknown_parts(config: Config, backend: str) -> None:
-    """Refuse a config that asks for what ``backend`` cannot build.
-
-    :raises SpecError: naming the field.
-    """
-    for name, known in KNOWN_PARTS.items():
-        if getattr(config, name) not in known:
-            words = " or ".join(str(value) for value in known)
-            raise SpecError(
-                f"the {backend} backend cannot train {name} {getattr(config, name)}; choose {words}"
-            )
-
-
-KNOWN_PARTS: dict[str, tuple[object, ...]] = {
-    "activation": ("gelu", "swiglu"),
-    "qk_norm": (False,),
-    "norm_place": ("pre",),
-    "rope_base": (10_000.0,),
-    "init_scale": (1.0,),
-    "schedule": ("cosine",),
-    "mup_base_width": (None,),
-    "mup_base_depth": (None,),
-}
-"""The values of some of Config's fields that the backends can train."""

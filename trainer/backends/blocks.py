@@ -16,9 +16,7 @@ from trainer.accounting.declared import has_gpu_kernels
 from trainer.backends.attention import attend
 from trainer.backends.float8 import float8_linear
 from trainer.backends.kernels.sizes import NORM_EPS
-from trainer.spec import Config
-
-ROTARY_BASE = 10_000.0
+from trainer.spec import Activation, Config
 
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
@@ -31,23 +29,35 @@ class Block(nn.Module):
         super().__init__()
         self.n_head, self.n_kv_head = config.n_head, config.kv_heads
         self.head_dim = config.d_model // config.n_head
-        self.swiglu = config.activation == "swiglu"
+        self.activation, self.gated = config.activation, config.gated
+        self.branch_scale = config.depth_factor
         self._linear: Product = float8_linear if config.precision == "fp8" else linear
         width, hidden = config.d_model, config.d_ff
-        self.attention_norm = Norm(config, device)
+        at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
+        self.attention_norm = Norm(config, device) if at_input else None
         # The queries' heads come first, then those of the keys, then of the values.
         heads = self.n_head + 2 * self.n_kv_head
         self.qkv_RD = empty(heads * self.head_dim, width, device=device)
+        self.query_gain_K = empty(self.head_dim, device=device) if config.qk_norm else None
+        self.key_gain_K = empty(self.head_dim, device=device) if config.qk_norm else None
         self.out_DD = empty(width, width, device=device)
-        self.feed_forward_norm = Norm(config, device)
-        # For SwiGLU the gate's rows come first, then the linear branch's.
-        self.up_FD = empty(2 * hidden if self.swiglu else hidden, width, device=device)
+        self.attention_output_norm = Norm(config, device) if at_output else None
+        self.feed_forward_norm = Norm(config, device) if at_input else None
+        # Where it is gated the gate's rows come first, then the linear branch's.
+        self.up_FD = empty(2 * hidden if self.gated else hidden, width, device=device)
         self.down_DF = empty(width, hidden, device=device)
+        self.feed_forward_output_norm = Norm(config, device) if at_output else None
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """``x_ND`` of ``batch`` sequences laid end to end, to the same shape."""
-        x_ND = x_ND + self._attend(self.attention_norm(x_ND), batch, rotary)
-        return x_ND + self._feed_forward(self.feed_forward_norm(x_ND))
+        attended_ND = self._attend(_normed(x_ND, self.attention_norm), batch, rotary)
+        x_ND = x_ND + self._branch(_normed(attended_ND, self.attention_output_norm))
+        fed_ND = self._feed_forward(_normed(x_ND, self.feed_forward_norm))
+        return x_ND + self._branch(_normed(fed_ND, self.feed_forward_output_norm))
+
+    def _branch(self, y_ND: Tensor) -> Tensor:
+        """What a half adds to the stream."""
+        return y_ND if self.branch_scale == 1.0 else y_ND * self.branch_scale
 
     def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         qkv_NR = self._linear(x_ND, self.qkv_RD)
@@ -58,21 +68,41 @@ class Block(nn.Module):
         heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
         # Split before they are transposed, so that backward their gradients are laid end to end.
-        split = qkv_BTHK.split_with_sizes(heads, 2)
-        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in split)
+        q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split_with_sizes(heads, 2)
+        if self.query_gain_K is not None and self.key_gain_K is not None:
+            q_BTHK, k_BTGK = _unit(q_BTHK, self.query_gain_K), _unit(k_BTGK, self.key_gain_K)
+        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTGK, v_BTGK))
         if rotary is not None:
             q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
         y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
         return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
 
     def _feed_forward(self, x_ND: Tensor) -> Tensor:
-        up = self._linear(x_ND, self.up_FD)
-        if self.swiglu:
-            gate_NF, linear_NF = up.chunk(2, dim=-1)
-            hidden_NF = functional.silu(gate_NF) * linear_NF
-        else:
-            hidden_NF = functional.gelu(up)
+        hidden_NF = activate(self._linear(x_ND, self.up_FD), self.activation)
         return self._linear(hidden_NF, self.down_DF)
+
+
+def activate(up: Tensor, activation: Activation) -> Tensor:
+    """``hidden_NF`` of ``up_NF``, or of ``[N, 2 F]``, the gate's half first, where it is gated."""
+    if activation == "gelu":
+        return functional.gelu(up)
+    if activation == "relu2":
+        return functional.relu(up).square()
+    gate_NF, linear_NF = up.chunk(2, dim=-1)
+    gate = functional.silu if activation == "swiglu" else functional.gelu
+    return gate(gate_NF) * linear_NF
+
+
+def _normed(x_ND: Tensor, norm: Norm | None) -> Tensor:
+    if norm is None:
+        return x_ND
+    y_ND: Tensor = norm(x_ND)
+    return y_ND
+
+
+def _unit(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+    """Each head's row of unit scale, times the gain that all heads share."""
+    return functional.rms_norm(x_BTHK, gain_K.shape, gain_K.to(x_BTHK.dtype), NORM_EPS)
 
 
 class Norm(nn.Module):
@@ -99,11 +129,13 @@ class Norm(nn.Module):
 class Rotary(nn.Module):
     """Rotary positions: pairs (i, i + K/2) turn by position × base^(-2i/K) (Su et al. 2021)."""
 
-    def __init__(self, seq_len: int, head_dim: int, device: torch.device) -> None:
+    def __init__(
+        self, seq_len: int, head_dim: int, device: torch.device, base: float = 10_000.0
+    ) -> None:
         super().__init__()
         exponent_P = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
         position_T = torch.arange(seq_len, device=device, dtype=torch.float32)
-        angle_TP = torch.outer(position_T, ROTARY_BASE**-exponent_P)
+        angle_TP = torch.outer(position_T, base**-exponent_P)
         self.register_buffer("cos_TK", angle_TP.cos().repeat(1, 2), persistent=False)
         sin_TP = angle_TP.sin()
         self.register_buffer("sin_TK", torch.cat((-sin_TP, sin_TP), 1), persistent=False)

@@ -31,6 +31,7 @@ from trainer.backends.weights import (
     product_fp32,
 )
 from trainer.memory.chunks import chunk_tokens
+from trainer.spec import Activation
 
 if TYPE_CHECKING:
     from trainer.backends.blocks import Block, Norm, Rotary
@@ -57,10 +58,30 @@ class FusedBlock:
     ) -> tuple[Tensor, Tensor]:
         """``x`` and ``delta``, the sum of which is the block's input; the same of its output."""
         block = self._block
-        x_ND, qkv_NR = norm_linear(x_ND, delta_ND, block.attention_norm, self.qkv)
+        x_ND, qkv_NR = _entering(x_ND, delta_ND, block.attention_norm, self.qkv)
         attended_ND = linear(block.attend_heads(qkv_NR, batch, rotary), self.out)
-        x_ND, up = norm_linear(x_ND, attended_ND, block.feed_forward_norm, self.up)
-        return x_ND, activation_linear(up, self.down, gated=block.swiglu)
+        attended_ND = self._branch(attended_ND, block.attention_output_norm)
+        x_ND, up = _entering(x_ND, attended_ND, block.feed_forward_norm, self.up)
+        fed_ND = activation_linear(up, self.down, block.activation)
+        return x_ND, self._branch(fed_ND, block.feed_forward_output_norm)
+
+    def _branch(self, y_ND: Tensor, output_norm: Norm | None) -> Tensor:
+        """What a half adds to the stream."""
+        if output_norm is not None:
+            y_ND = normed(y_ND, output_norm)
+        scale = self._block.branch_scale
+        return y_ND if scale == 1.0 else y_ND * scale
+
+
+def _entering(
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | None, weight: Weight
+) -> tuple[Tensor, Tensor]:
+    """``x + delta``, and the product of its norm, or of itself where there is none."""
+    if norm is not None:
+        return norm_linear(x_ND, delta_ND, norm, weight)
+    if delta_ND is not None:
+        x_ND = x_ND + delta_ND
+    return x_ND, linear(x_ND, weight)
 
 
 class FusedHead:
@@ -122,16 +143,22 @@ def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
     return y_ND
 
 
+def normed(x_ND: Tensor, norm: Norm) -> Tensor:
+    """The norm of ``x``."""
+    y_ND: Tensor = _Norm.apply(x_ND, norm.gain_D, norm.rms)  # type: ignore[no-untyped-call]
+    return y_ND
+
+
 def linear(x_NI: Tensor, weight: Weight) -> Tensor:
     """The product."""
     y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
     return y_NO
 
 
-def activation_linear(up: Tensor, weight: Weight, *, gated: bool) -> Tensor:
+def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
     """The product of the activation of ``up``."""
     y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
-        up, weight.parameter, weight, gated
+        up, weight.parameter, weight, activation
     )
     return y_ND
 
@@ -189,6 +216,23 @@ class _AddNorm(torch.autograd.Function):
         return into_x_ND, into_x_ND, into_gain_D, None
 
 
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
+        ctx.save_for_backward(x_ND, gain_D)
+        ctx.rms = rms
+        return operations.norm(x_ND, gain_D, rms)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        x_ND, gain_D = ctx.saved_tensors
+        into_x_ND, into_gain_D = operations.norm_backward(
+            gradient_ND.contiguous(), x_ND, gain_D, None, ctx.rms
+        )
+        return into_x_ND, into_gain_D, None
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: Weight) -> Tensor:
@@ -206,10 +250,12 @@ class _Linear(torch.autograd.Function):
 
 class _ActivationLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, gated: bool) -> Tensor:
+    def forward(
+        ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, activation: Activation
+    ) -> Tensor:
         ctx.save_for_backward(up)
-        ctx.weight, ctx.gated = weight, gated
-        return weight.product(operations.activate(up, gated))
+        ctx.weight, ctx.activation = weight, activation
+        return weight.product(operations.activate(up, activation))
 
     @staticmethod
     @once_differentiable
@@ -218,7 +264,7 @@ class _ActivationLinear(torch.autograd.Function):
         weight: Weight = ctx.weight
         incoming = weight.incoming(gradient_ND.contiguous())
         into_up, hidden_NF = operations.activate_backward(
-            weight.into_input(incoming), up, ctx.gated
+            weight.into_input(incoming), up, ctx.activation
         )
         return into_up, weight.into_weight(incoming, hidden_NF), None, None
 

@@ -9,7 +9,7 @@ GPU's products read a copy are updated by one of ours, which writes the copy too
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,45 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
         weight_decay=config.weight_decay,
         grad_clip=config.grad_clip,
         copies=getattr(model, "copies", None),
+        own_rates=_own_rates(model, config),
     )
+
+
+class Rates(NamedTuple):
+    """What a parameter is trained at, as multiples of what the others are."""
+
+    lr: float
+    eps: float
+
+
+PLAIN = Rates(1.0, 1.0)
+
+
+def block_rates(config: Config) -> Rates:
+    """Of the blocks' matrices, under a parametrisation with a base.
+
+    Maximal update: learning rate and epsilon × base / width (arXiv 2203.03466, table 8 and appendix
+    B.3); CompleteP: epsilon × base / depth besides (arXiv 2505.01618, table 1).
+    """
+    return Rates(config.width_factor, config.width_factor * config.depth_factor)
+
+
+@runtime_checkable
+class HasBlocks(Protocol):
+    """A model whose blocks' matrices can be told from its tables."""
+
+    @property
+    def block_matrices(self) -> list[nn.Parameter]:
+        """Them."""
+        ...
+
+
+def _own_rates(model: nn.Module, config: Config) -> Mapping[nn.Parameter, Rates]:
+    rates = block_rates(config)
+    if rates == PLAIN:
+        return {}
+    assert isinstance(model, HasBlocks), "every backend's model under a parametrisation is"
+    return dict.fromkeys(model.block_matrices, rates)
 
 
 class AdamW:
@@ -67,18 +105,28 @@ class AdamW:
         weight_decay: float,
         grad_clip: float,
         copies: Mapping[nn.Parameter, RoundedWeight] | None = None,
+        own_rates: Mapping[nn.Parameter, Rates] | None = None,
     ) -> None:
-        """:param copies: of some of the parameters, to be written along with them."""
+        """
+        :param copies: of some of the parameters, to be written along with them.
+        :param own_rates: of matrices that are not trained at the learning rate and epsilon of all.
+        """
         every = list(parameters)
-        copies = copies or {}
+        copies, own_rates = copies or {}, own_rates or {}
         self._betas = betas
         self._grad_clip = grad_clip
+        matrices = [p for p in every if p.dim() > 1 and p not in copies]
+        plain = [p for p in matrices if p not in own_rates]
         self._groups = [
-            _Group([p for p in every if p.dim() > 1 and p not in copies], weight_decay),
+            _Group(plain, weight_decay),
             _Group([p for p in every if p.dim() <= 1], 0.0),
         ]
+        for rates in dict.fromkeys(own_rates.values()):
+            theirs = [p for p in matrices if own_rates.get(p) == rates]
+            self._groups.append(_Group(theirs, weight_decay, rates))
         self._copied = [copies[p] for p in every if p in copies]
         self._copied_group = _Group([weight.parameter for weight in self._copied], weight_decay)
+        self._copied_rates = [own_rates.get(weight.parameter, PLAIN) for weight in self._copied]
         self._step = 0
         self._stopped = torch.zeros((), device=every[0].device)
 
@@ -110,11 +158,11 @@ class AdamW:
             group.second_moments,
             [],
             group.steps,
-            lr=lr,
+            lr=lr * group.rates.lr,
             beta1=self._betas[0],
             beta2=self._betas[1],
             weight_decay=group.weight_decay,
-            eps=ADAM_EPS,
+            eps=ADAM_EPS * group.rates.eps,
             amsgrad=False,
             maximize=False,
             grad_scale=self._grad_scale(grad_norm),
@@ -125,8 +173,13 @@ class AdamW:
 
     def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
         group, scale = self._copied_group, self._grad_scale(grad_norm)
-        for weight, gradient, first, second in zip(
-            self._copied, gradients, group.first_moments, group.second_moments, strict=True
+        for weight, rates, gradient, first, second in zip(
+            self._copied,
+            self._copied_rates,
+            gradients,
+            group.first_moments,
+            group.second_moments,
+            strict=True,
         ):
             operations.adamw_(
                 weight.parameter,
@@ -137,9 +190,10 @@ class AdamW:
                 scale,
                 self._stopped,
                 step=self._step,
-                lr=lr,
+                lr=lr * rates.lr,
                 betas=self._betas,
                 weight_decay=group.weight_decay,
+                eps=ADAM_EPS * rates.eps,
             )
             torch.autograd.graph.increment_version(weight.parameter)
             weight.written()
@@ -149,11 +203,14 @@ class AdamW:
 
 
 class _Group:
-    """Parameters that share a weight decay, and the state of each."""
+    """Parameters that share a weight decay and rates, and the state of each."""
 
-    def __init__(self, parameters: list[nn.Parameter], weight_decay: float) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], weight_decay: float, rates: Rates = PLAIN
+    ) -> None:
         self.parameters: list[Tensor] = list(parameters)
         self.weight_decay = weight_decay
+        self.rates = rates
         self.first_moments = [torch.zeros_like(p, requires_grad=False) for p in parameters]
         self.second_moments = [torch.zeros_like(p, requires_grad=False) for p in parameters]
         self.steps = [torch.zeros((), device=p.device) for p in parameters]

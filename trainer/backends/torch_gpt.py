@@ -6,8 +6,8 @@ runs, and CUDA where it has no Triton. :mod:`trainer.backends.fused` is the same
 :mod:`trainer.backends.kernels`: what CUDA runs by default. With ``compile`` blocks are compiled as
 they are written here, and the loss is the kernels'.
 
-Pre-norm blocks, causal attention, no biases, no dropout. Below fp32 the residual stream and
-everything in the blocks are bf16 (as in Megatron-Core), at fp8 the blocks' matrix products fp8
+Causal attention, no biases, no dropout. Below fp32 the residual stream and everything in the blocks
+are bf16 (as in Megatron-Core), at fp8 the blocks' matrix products fp8
 (:mod:`trainer.backends.float8`); master weights, the embedding sum and the loss are fp32.
 
 Dtypes are cast where they change and not by autocast, which on CUDA would make every norm fp32, at
@@ -33,7 +33,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
-from trainer.backends.base import refuse_unknown_parts
 from trainer.backends.blocks import Block, Norm, Rotary, empty, linear
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes
@@ -66,7 +65,6 @@ class TorchBackend:
 
     def check(self, config: Config, device: torch.device) -> None:
         """Refuse fp8 on shapes or devices that have none, and compilation without a compiler."""
-        refuse_unknown_parts(config, self.name)
         if config.precision == "fp8":
             if device.type != "cuda":
                 raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")
@@ -111,7 +109,8 @@ class TorchGPT(nn.Module):
         if config.positions == "learned":
             self.position_TD = empty(config.seq_len, width, device=device)
         else:
-            self.rotary = Rotary(config.seq_len, width // config.n_head, device)
+            head_dim = width // config.n_head
+            self.rotary = Rotary(config.seq_len, head_dim, device, config.rope_base)
         self.blocks: Iterable[Block] = nn.ModuleList(  # type: ignore[assignment]
             Block(config, device) for _ in range(config.n_layer)
         )
@@ -140,18 +139,27 @@ class TorchGPT(nn.Module):
         weights = [weight for block in self._fused_blocks for weight in block.weights]
         return copies_of([*weights, self._fused_head.weight])
 
+    @property
+    def block_matrices(self) -> list[nn.Parameter]:
+        """Those that the maximal-update parametrisation trains at rates of their own."""
+        return [p for block in self.blocks for p in block.parameters() if p.dim() > 1]
+
     @torch.no_grad()
     def init(self) -> None:
         """Draw the weights so that the first loss is near ln(V).
 
         Normal with sd 0.02; what writes to the residual stream is smaller by sqrt(2 × n_layer), so
         that its variance does not grow with depth (Radford et al. 2019); embeddings and head are
-        smaller where the logits would otherwise start with a larger sd than the bounds above.
+        smaller where the logits would otherwise start with a larger sd than the bounds above. A
+        parametrisation with a base starts as the base would, but for the matrices' variance
+        (:attr:`~trainer.spec.Config.width_factor`).
         """
-        tied = self.config.tie_embeddings
-        max_logit_std = MAX_TIED_LOGIT_STD if tied else MAX_LOGIT_STD
-        table_std = min(INIT_STD, max_logit_std / math.sqrt(self.config.d_model))
-        residual_std = INIT_STD / math.sqrt(2 * self.config.n_layer)
+        config = self.config
+        max_logit_std = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
+        base_width = config.mup_base_width or config.d_model
+        table_std = min(INIT_STD, max_logit_std / math.sqrt(base_width))
+        std = INIT_STD * config.init_scale * math.sqrt(config.width_factor)
+        residual_std = std / math.sqrt(2 * (config.mup_base_depth or config.n_layer))
         for name, parameter in self.named_parameters():
             if parameter.dim() == 1:
                 parameter.fill_(1.0)
@@ -159,7 +167,7 @@ class TorchGPT(nn.Module):
                 parameter.normal_(0.0, table_std)
             else:
                 to_residual = name.endswith(("out_DD", "down_DF"))
-                parameter.normal_(0.0, residual_std if to_residual else INIT_STD)
+                parameter.normal_(0.0, residual_std if to_residual else std)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.base.Backend.build`."""
@@ -186,8 +194,12 @@ class TorchGPT(nn.Module):
             x_BTD = x_BTD + self.position_TD[:length]
         # One row a token: a matrix product of two dimensions dispatches without reshaping.
         x_ND = x_BTD.to(self._stream_dtype).flatten(0, 1)
-        if self._fused_blocks:
-            return self._fused_hidden(x_ND, batch)
+        normed_ND = (self._fused_hidden if self._fused_blocks else self._written)(x_ND, batch)
+        # The logits' factor, where there are the fewest numbers to multiply.
+        factor = self.config.width_factor
+        return normed_ND if factor == 1.0 else normed_ND * factor
+
+    def _written(self, x_ND: Tensor, batch: int) -> Tensor:
         run = self._train_block if self.training else Block.forward
         for block in self.blocks:
             x_ND = run(block, x_ND, batch, self.rotary)

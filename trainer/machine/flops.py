@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from autoresearch.values import Frozen, Positive
+from trainer.spec import GATED_ACTIVATIONS
 
 FORMULA = "6 N + 12 L D T per token (PaLM appendix B; N with the head, without the embedding)"
 
@@ -70,9 +71,25 @@ def product_weights(shape: DecoderShape, vocab_size: int) -> int:
     return shape.n_layer * block_weights(shape) + vocab_size * shape.d_model
 
 
+class NormedShape(DecoderShape, Protocol):
+    """The same with what its gains depend on besides."""
+
+    @property
+    def norm_place(self) -> str: ...
+    @property
+    def qk_norm(self) -> bool: ...
+
+
+def block_gains(shape: NormedShape) -> int:
+    """Gains of the norms of one block."""
+    norms = 4 if shape.norm_place == "sandwich" else 2
+    of_heads = 2 * (shape.d_model // shape.n_head) if shape.qk_norm else 0
+    return norms * shape.d_model + of_heads
+
+
 def block_weights(shape: DecoderShape) -> int:
     """Weights in the matrices of one block."""
     # Queries and the output are D × D; keys and values have one head for several of the queries.
     keys_width = shape.d_model * shape.kv_heads // shape.n_head
-    feed_forward = (3 if shape.activation == "swiglu" else 2) * shape.d_ff
+    feed_forward = (3 if shape.activation in GATED_ACTIVATIONS else 2) * shape.d_ff
     return shape.d_model * (2 * shape.d_model + 2 * keys_width + feed_forward)

@@ -8,7 +8,7 @@ A step has moments that compete for its peak. Each is a line in the tokens of a 
 the config's own number is taken. P is the number of parameters, W those of the blocks' matrices, N
 the tokens of a step, C those of a chunk of the loss, L blocks, D d_model, F d_ff, V the vocabulary
 and V' the same padded to 64, H heads, G heads of keys and values, T seq_len, s the bytes of a
-number in the blocks (4 in fp32, else 2), a 2 for SwiGLU and else 1.
+number in the blocks (4 in fp32, else 2), a 2 where the activation gates and else 1.
 
 **The torch backend on a GPU** (:mod:`trainer.backends.fused`). Held always are 12 P, the fp32
 weights and AdamW's two moments, and the copies that products read: of the blocks' matrices 2 W, one
@@ -16,7 +16,8 @@ in bf16 or two in fp8; of the head s V' D. A block keeps for each token
 
     the stream at both norms 2 s D · queries and attention's output 2 s D · keys, values
     2 s D G / H · the activation's input a s F · a number a head 4 H
-    (rotary: s D (1 + G / H) more)
+    (rotary, or a norm of queries and keys: s D (1 + G / H) more, and for the norm 4 (H + G);
+    norms at the outputs of both halves: 2 s D more)
 
 and the moments, besides what is held always, are
 
@@ -34,7 +35,9 @@ attention that holds no scores and without dropout: 34 D becomes, at F = 4 D, 32
     norms 4 D · queries 2 D · keys, values 4 D G / H · inputs of the four products 6 D + 2 F ·
     GELU's input 2 F
 
-with 4 F more for SwiGLU's second branch and its product, and twice all of it in fp32. The CPU's
+with 4 F more for a gated second branch and its product (the square of ReLU keeps as much as GELU),
+4 D for norms at both ends of both halves, 2 D (1 + G / H) for normed queries and keys, and twice
+all of it in fp32. The CPU's
 bf16 attention of short sequences holds its weights: 2 H T. The logits alive at once are counted
 with all their copies (:data:`LOSS_BYTES`, :data:`CHUNK_BYTES`).
 
@@ -53,7 +56,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer.machine.flops import block_weights
+from trainer.machine.flops import block_gains, block_weights
 from trainer.memory.chunks import chunk_tokens
 from trainer.spec import Config
 
@@ -120,11 +123,15 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
     padded = -(-vocab_size // PADDING) * PADDING
     head_copy = size * padded * width if size == 2 or padded != vocab_size else 0
     held = 12 * params + head_copy + (2 * weights if size == 2 else 0)
-    branches = 2 if config.activation == "swiglu" else 1
+    branches = 2 if config.gated else 1
     keys = width * config.kv_heads / config.n_head
     block = size * (4 * width + 2 * keys + branches * config.d_ff) + 4 * config.n_head
-    if config.positions == "rotary":
+    if config.positions == "rotary" or config.qk_norm:
         block += size * (width + keys)
+    if config.qk_norm:
+        block += 4 * (config.n_head + config.kv_heads)
+    if config.norm_place != "pre":
+        block += 2 * size * width
     feed_forward = (2 + branches) * size * config.d_ff
     head = 4 * padded * width
     chunk = chunk_tokens(config.tokens_per_step, vocab_size)
@@ -183,8 +190,8 @@ def parameter_count(config: Config, vocab_size: int) -> int:
     tables = vocab_size * (1 if config.tie_embeddings else 2)
     if config.positions == "learned":
         tables += config.seq_len
-    gains = 2 * config.n_layer + 1
-    return (tables + gains) * config.d_model + config.n_layer * block_weights(config)
+    matrices = tables * config.d_model + config.n_layer * block_weights(config)
+    return matrices + config.d_model + config.n_layer * block_gains(config)
 
 
 def _largest(moments: tuple[_Moment, ...], config: Config, update_bytes: float) -> MemoryParts:
@@ -200,7 +207,10 @@ def _held(storage: Storage, config: Config, vocab_size: int) -> float:
 
 def _block_bytes(config: Config) -> int:
     """Activations of one block for one token, between the forward pass and the backward."""
-    hidden = (8 if config.activation == "swiglu" else 4) * config.d_ff
-    keys_and_values = 4 * config.d_model * config.kv_heads // config.n_head
-    in_16_bits = 12 * config.d_model + keys_and_values + hidden
+    hidden = (8 if config.gated else 4) * config.d_ff
+    keys = 2 * config.d_model * config.kv_heads // config.n_head
+    norms = (8 if config.norm_place == "sandwich" else 4) * config.d_model
+    if config.qk_norm:
+        norms += 2 * config.d_model + keys
+    in_16_bits = norms + 8 * config.d_model + 2 * keys + hidden
     return 2 * in_16_bits if config.precision == "fp32" else in_16_bits

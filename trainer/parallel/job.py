@@ -13,10 +13,6 @@ from trainer.spec import Config
 JOB_FILE = "job.json"
 LOSSES_FILE = "losses.jsonl"
 
-_NOT_SPREAD = {"qk_norm", "norm_place", "rope_base", "init_scale", "schedule", "mup_base_width"}
-_NOT_SPREAD |= {"mup_base_depth"}
-"""Fields that the ranks' model (:mod:`trainer.parallel.model`) does not have."""
-
 DeviceKind: TypeAlias = Literal["cpu", "cuda"]
 
 
@@ -72,8 +68,6 @@ class ParallelJob(Frozen):
     def _is_whole(self) -> Self:
         if self.config.precision != "fp32":
             raise ValueError(f"precision {self.config.precision} would hide differences; use fp32")
-        if unknown := sorted(_NOT_SPREAD & self.config.canonical().keys()):
-            raise ValueError(f"{unknown[0]} cannot be spread over ranks; leave it at its default")
         if len({layout.world_size for layout in self.layouts}) != 1:
             raise ValueError("the layouts of one job need as many ranks each")
         for layout in self.layouts:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.backends.blocks import Rotary
+from trainer.backends.blocks import Rotary, activate
 from trainer.backends.kernels.sizes import NORM_EPS
 from trainer.backends.torch_gpt import INIT_STD
 from trainer.spec import Config
@@ -42,13 +42,17 @@ class ParallelGPT(nn.Module):
     def init(self, generator: torch.Generator) -> None:
         """Normal with sd 0.02, less where a matrix writes to the residual stream; as the reference
         backend but for its correction of the first loss."""
-        residual_std = INIT_STD / math.sqrt(2 * self.config.n_layer)
+        config = self.config
+        block_std = INIT_STD * config.init_scale * math.sqrt(config.width_factor)
+        residual_std = block_std / math.sqrt(2 * (config.mup_base_depth or config.n_layer))
         for name, parameter in self.named_parameters():
             if parameter.dim() == 1:
                 parameter.fill_(1.0)
             else:
                 to_residual = name.endswith(("out.weight", "down.weight"))
-                std = residual_std if to_residual else INIT_STD
+                std = residual_std if to_residual else block_std
+                if not name.startswith("blocks."):
+                    std = INIT_STD
                 parameter.normal_(0.0, std, generator=generator)
 
     def keep_stage(self, stage: int, stages: int) -> None:
@@ -73,7 +77,7 @@ class ParallelGPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         if self.norm is not None and self.head is not None:
-            x = self.head(self.norm(x))
+            x = self.head(self.norm(x) * self.config.width_factor)
         return x
 
     def _embed(self, tokens_BT: Tensor, embedding: nn.Embedding) -> Tensor:
@@ -92,28 +96,40 @@ class Block(nn.Module):
         self.head_dim = width // config.n_head
         self.rotary: Rotary | None = None
         if config.positions == "rotary":
-            self.rotary = Rotary(config.seq_len, self.head_dim, torch.device("cpu"))
+            self.rotary = Rotary(
+                config.seq_len, self.head_dim, torch.device("cpu"), config.rope_base
+            )
         keys_width = config.kv_heads * self.head_dim
-        self.attention_norm = _norm(config)
+        at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
+        self.activation, self.branch_scale = config.activation, config.depth_factor
+        self.attention_norm = _norm(config) if at_input else nn.Identity()
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, keys_width, bias=False)
         self.value = nn.Linear(width, keys_width, bias=False)
+        self.query_norm = nn.RMSNorm(self.head_dim, NORM_EPS) if config.qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(self.head_dim, NORM_EPS) if config.qk_norm else nn.Identity()
         self.out = nn.Linear(width, width, bias=False)
-        self.feed_forward_norm = _norm(config)
+        self.attention_output_norm = _norm(config) if at_output else nn.Identity()
+        self.feed_forward_norm = _norm(config) if at_input else nn.Identity()
         self.gate: nn.Linear | None = None
-        if config.activation == "swiglu":
+        if config.gated:
             self.gate = nn.Linear(width, hidden, bias=False)
         self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
+        self.feed_forward_output_norm = _norm(config) if at_output else nn.Identity()
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        x_BTD = x_BTD + self._attend(self.attention_norm(x_BTD))
-        return x_BTD + self._feed_forward(self.feed_forward_norm(x_BTD))
+        attended_BTD = self._attend(self.attention_norm(x_BTD))
+        x_BTD = x_BTD + self.branch_scale * self.attention_output_norm(attended_BTD)
+        fed_BTD = self._feed_forward(self.feed_forward_norm(x_BTD))
+        added: Tensor = self.branch_scale * self.feed_forward_output_norm(fed_BTD)
+        return x_BTD + added
 
     def _attend(self, x_BTD: Tensor) -> Tensor:
         q_BHTK, k_BHTK, v_BHTK = (
             self._heads(linear(x_BTD)) for linear in (self.query, self.key, self.value)
         )
+        q_BHTK, k_BHTK = self.query_norm(q_BHTK), self.key_norm(k_BHTK)
         if self.rotary is not None:
             q_BHTK, k_BHTK = self.rotary(q_BHTK), self.rotary(k_BHTK)
         y_BHTK = functional.scaled_dot_product_attention(
@@ -128,11 +144,11 @@ class Block(nn.Module):
 
     def _feed_forward(self, x_BTD: Tensor) -> Tensor:
         up_BTF = self.up(x_BTD)
-        hidden_BTF = (
-            functional.gelu(up_BTF)
-            if self.gate is None
-            else functional.silu(self.gate(x_BTD)) * up_BTF
-        )
+        if self.gate is None:
+            hidden_BTF = activate(up_BTF, self.activation)
+        else:
+            gate = functional.silu if self.activation == "swiglu" else functional.gelu
+            hidden_BTF = gate(self.gate(x_BTD)) * up_BTF
         down: Tensor = self.down(hidden_BTF)
         return down
 

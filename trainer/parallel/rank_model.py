@@ -63,12 +63,13 @@ class RankModel:
         """
         loss = self._forward_backward(tokens_BT, targets_BT)
         self._share_tied_gradient()
+        self._share_head_gains_gradients()
         norm = self._grad_norm()
         for parameter in self._parts.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(max(norm / self._clip, 1.0))
         for group in self._optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["lr_factor"]
         self._optimizer.step()
         self._optimizer.zero_grad()
         return self._mean_loss(loss), norm
@@ -146,6 +147,16 @@ class RankModel:
             local = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
             dist.all_reduce(local, group=self._mesh.get_group("pipeline"))
 
+    def _share_head_gains_gradients(self) -> None:
+        """Of queries' and keys' norms, which all heads share and each tensor rank has some of."""
+        if self._layout.tensor == 1 or self._mesh is None or not self._parts.config.qk_norm:
+            return
+        for name, gain_K in self._parts.named_parameters():
+            if name.endswith(("query_norm.weight", "key_norm.weight")):
+                assert gain_K.grad is not None
+                local = gain_K.grad.to_local() if isinstance(gain_K.grad, DTensor) else gain_K.grad
+                dist.all_reduce(local, group=self._mesh.get_group("tensor"))
+
     def _tied_weight(self) -> Tensor | None:
         if not self._parts.config.tie_embeddings or self._pipeline is None:
             return None
@@ -198,13 +209,20 @@ def _tensor_plan(*, gated: bool) -> dict[str, ParallelStyle]:
 
 
 def _adamw(model: nn.Module, job: ParallelJob) -> torch.optim.AdamW:
-    """Decay on matrices only, as :mod:`trainer.backends.optimizer` has it."""
-    parameters = list(model.parameters())
+    """Decay on matrices only, and the rates of the blocks' own, as
+    :mod:`trainer.backends.optimizer` has it."""
     config = job.config
+    tables, in_blocks, gains = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
+    for name, parameter in model.named_parameters():
+        of_blocks = in_blocks if name.startswith("blocks.") else tables
+        (of_blocks if parameter.dim() > 1 else gains).append(parameter)
+    eps = EPS * config.width_factor * config.depth_factor
+    decay = {"weight_decay": config.weight_decay}
     return torch.optim.AdamW(
         [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+            {"params": tables, "lr_factor": 1.0, **decay},
+            {"params": in_blocks, "lr_factor": config.width_factor, "eps": eps, **decay},
+            {"params": gains, "lr_factor": 1.0, "weight_decay": 0.0},
         ],
         betas=(config.beta1, config.beta2),
         eps=EPS,

@@ -4,7 +4,13 @@ Nothing here imports torch, so the rooms that only remember or decide can import
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
-from trainer.spec.config import Config, difference, make_config
+from trainer.spec.config import (
+    GATED_ACTIVATIONS,
+    Activation,
+    Config,
+    difference,
+    make_config,
+)
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.result import (
@@ -29,7 +35,9 @@ from trainer.spec.trial import (
 
 __all__ = [
     "DEFAULT_RESERVE_GIB",
+    "GATED_ACTIVATIONS",
     "MAX_MESSAGE_CHARACTERS",
+    "Activation",
     "BackendName",
     "Budget",
     "Config",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,6 +18,10 @@ from autoresearch.values import (
     Scalar,
     explain,
 )
+
+Activation: TypeAlias = Literal["gelu", "swiglu", "geglu", "relu2"]
+GATED_ACTIVATIONS: frozenset[str] = frozenset({"swiglu", "geglu"})
+"""Of a feed-forward block with a second branch, which the first one gates."""
 
 
 class Config(Frozen):
@@ -33,7 +37,7 @@ class Config(Frozen):
     d_ff: PositiveInt
     """Hidden width of the feed-forward block; for a gated one that of each of its two branches
     (Megatron's ``ffn_hidden_size``)."""
-    activation: Literal["gelu", "swiglu", "geglu", "relu2"]
+    activation: Activation
     """``swiglu`` and ``geglu`` gate with SiLU and GELU (Shazeer 2020, arXiv 2002.05202); ``relu2``
     is the square of ReLU (So et al. 2021, arXiv 2109.08668)."""
     norm: Literal["layernorm", "rmsnorm"]
@@ -101,7 +105,7 @@ class Config(Frozen):
     @property
     def gated(self) -> bool:
         """Whether the feed-forward block has a second branch, which its first one gates."""
-        return self.activation in {"swiglu", "geglu"}
+        return self.activation in GATED_ACTIVATIONS
 
     @property
     def tokens_per_step(self) -> int:
@@ -111,6 +115,23 @@ class Config(Frozen):
     def kv_heads(self) -> int:
         """Heads of keys and values."""
         return self.n_head if self.n_kv_head is None else self.n_kv_head
+
+    @property
+    def width_factor(self) -> float:
+        """``mup_base_width / d_model``: what the maximal-update parametrisation multiplies the
+        blocks' matrices' learning rate, Adam epsilon and initial variance with, and the logits.
+
+        Tables, head and gains keep theirs and start as at the base. Attention scores go with
+        1 / sqrt(head_dim), so the rule holds where head_dim is kept. ``weight_decay`` stays what it
+        says: a step shrinks a matrix by its own learning rate times that."""
+        return 1.0 if self.mup_base_width is None else self.mup_base_width / self.d_model
+
+    @property
+    def depth_factor(self) -> float:
+        """``mup_base_depth / n_layer``: what CompleteP (table 1, alpha = 1) multiplies both
+        residual branches of a block with, and the Adam epsilon of its matrices. Learning rates and
+        weight decay do not depend on the depth there."""
+        return 1.0 if self.mup_base_depth is None else self.mup_base_depth / self.n_layer
 
     def canonical(self) -> dict[str, Scalar]:
         """The config as it is stored and hashed."""

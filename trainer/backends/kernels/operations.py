@@ -16,6 +16,8 @@ from torch import Tensor
 
 from trainer.accounting.declared import Cost, declared, touched_bytes
 from trainer.backends.kernels import written_out
+from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.spec import GATED_ACTIVATIONS, Activation
 
 _FLOAT8_BYTES = 1
 
@@ -70,21 +72,32 @@ def norm_backward(
 # --- activations --------------------------------------------------------------------------------
 
 
-def _activated(up: Tensor, gated: bool) -> Tensor:
+def _activated(up: Tensor, activation: Activation) -> Tensor:
+    gated = activation in GATED_ACTIVATIONS
     return up.new_empty(up.shape[0], up.shape[1] // 2 if gated else up.shape[1])
 
 
 @declared(outputs=_activated)
-def activate(up: Tensor, gated: bool) -> Tensor:
-    """``hidden_NF``: GELU of ``up_NF``; or SwiGLU of ``[N, 2 F]``, the gate's half first."""
-    hidden_NF: Tensor = _form("activation", up).activate(up, gated)
+def activate(up: Tensor, activation: Activation) -> Tensor:
+    """``hidden_NF`` of ``up_NF``, or of ``[N, 2 F]``, the gate's half first, where it is gated."""
+    hidden_NF: Tensor = _form("activation", up).activate(up, activation)
     return hidden_NF
 
 
-@declared(outputs=lambda gradient_NF, up, gated: (torch.empty_like(up), _activated(up, gated)))
-def activate_backward(gradient_NF: Tensor, up: Tensor, gated: bool) -> tuple[Tensor, Tensor]:
+def _activation_gradients(
+    gradient_NF: Tensor, up: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(up), _activated(up, activation)
+
+
+@declared(outputs=_activation_gradients)
+def activate_backward(
+    gradient_NF: Tensor, up: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
     """The gradient of ``up``, and ``hidden_NF`` once more."""
-    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(gradient_NF, up, gated)
+    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(
+        gradient_NF, up, activation
+    )
     return both
 
 
@@ -177,6 +190,7 @@ def adamw_(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float,
+    eps: float = ADAM_EPS,
 ) -> None:
     """The update of :class:`trainer.backends.optimizer.AdamW`, all fp32, and of a copy in another
     dtype.
@@ -188,5 +202,5 @@ def adamw_(
     """
     _form("adamw", parameter).adamw_(
         parameter, gradient, first_moment, second_moment, copy, grad_scale, stopped,
-        step=step, lr=lr, betas=betas, weight_decay=weight_decay,
+        step=step, lr=lr, betas=betas, weight_decay=weight_decay, eps=eps,
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""GELU (the exact one, by erf) and SwiGLU; backward they make their output again."""
+"""GELU (the exact one, by erf), the square of ReLU, and SwiGLU and GEGLU, which gate a second
+branch with SiLU and GELU; backward they make their output again."""
 
 from __future__ import annotations
 
@@ -7,10 +8,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from trainer.spec import GATED_ACTIVATIONS, Activation
+
 _BLOCK = 1024
 _ROOT_HALF = tl.constexpr(0.7071067811865476)
 _ROOT_TAU = tl.constexpr(0.3989422804014327)
 """1 / sqrt(2 π), of the normal density."""
+_SILU = tl.constexpr(0)
+_GELU = tl.constexpr(1)
+_RELU2 = tl.constexpr(2)
+_FORMS = {"swiglu": _SILU, "geglu": _GELU, "gelu": _GELU, "relu2": _RELU2}
+"""What is done to the input, or to its half that gates."""
 
 
 @triton.jit
@@ -23,53 +31,70 @@ def _places(hidden, GATED: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _activate(up_ptr, y_ptr, hidden, GATED: tl.constexpr, BLOCK: tl.constexpr):
+def _formed(x, FORM: tl.constexpr):
+    """The function, and its derivative."""
+    if FORM == _SILU:
+        sigmoid = tl.sigmoid(x)
+        y = x * sigmoid
+        slope = sigmoid + y * (1.0 - sigmoid)
+    elif FORM == _GELU:
+        below = 0.5 * (1.0 + tl.erf(x * _ROOT_HALF))
+        y = x * below
+        slope = below + x * tl.exp(-0.5 * x * x) * _ROOT_TAU
+    else:
+        positive = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        y = positive * positive
+        slope = 2.0 * positive
+    return y, slope
+
+
+@triton.jit
+def _activate(up_ptr, y_ptr, hidden, GATED: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):
     out, place, inside = _places(hidden, GATED, BLOCK)
     x = tl.load(up_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    y, _ = _formed(x, FORM)
     if GATED:
-        linear = tl.load(up_ptr + place + hidden, mask=inside, other=0.0).to(tl.float32)
-        y = x * tl.sigmoid(x) * linear
-    else:
-        y = 0.5 * x * (1.0 + tl.erf(x * _ROOT_HALF))
+        y = y * tl.load(up_ptr + place + hidden, mask=inside, other=0.0).to(tl.float32)
     tl.store(y_ptr + out, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _activate_backward(
-    gradient_ptr, up_ptr, into_up_ptr, y_ptr, hidden, GATED: tl.constexpr, BLOCK: tl.constexpr
-):
+    gradient_ptr, up_ptr, into_up_ptr, y_ptr, hidden,
+    GATED: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     out, place, inside = _places(hidden, GATED, BLOCK)
     gradient = tl.load(gradient_ptr + out, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(up_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    y, slope = _formed(x, FORM)
     if GATED:
         linear = tl.load(up_ptr + place + hidden, mask=inside, other=0.0).to(tl.float32)
-        sigmoid = tl.sigmoid(x)
-        silu = x * sigmoid
-        y = silu * linear
-        into_x = gradient * linear * (sigmoid + silu * (1.0 - sigmoid))
-        into_linear = (gradient * silu).to(into_up_ptr.dtype.element_ty)
+        into_linear = (gradient * y).to(into_up_ptr.dtype.element_ty)
         tl.store(into_up_ptr + place + hidden, into_linear, mask=inside)
-    else:
-        below = 0.5 * (1.0 + tl.erf(x * _ROOT_HALF))
-        y = x * below
-        into_x = gradient * (below + x * tl.exp(-0.5 * x * x) * _ROOT_TAU)
-    tl.store(into_up_ptr + place, into_x.to(into_up_ptr.dtype.element_ty), mask=inside)
+        gradient = gradient * linear
+        y = y * linear
+    into_x = (gradient * slope).to(into_up_ptr.dtype.element_ty)
+    tl.store(into_up_ptr + place, into_x, mask=inside)
     tl.store(y_ptr + out, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-def activate(up: Tensor, gated: bool) -> Tensor:
+def activate(up: Tensor, activation: Activation) -> Tensor:
     rows, columns = up.shape
+    gated = activation in GATED_ACTIVATIONS
     hidden = columns // 2 if gated else columns
     y_NF = up.new_empty(rows, hidden)
-    _activate[_grid(y_NF)](up, y_NF, hidden, GATED=gated, BLOCK=_BLOCK)
+    form = _FORMS[activation].value
+    _activate[_grid(y_NF)](up, y_NF, hidden, GATED=gated, FORM=form, BLOCK=_BLOCK)
     return y_NF
 
 
-def activate_backward(gradient_NF: Tensor, up: Tensor, gated: bool) -> tuple[Tensor, Tensor]:
+def activate_backward(
+    gradient_NF: Tensor, up: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
     into_up, y_NF = torch.empty_like(up), torch.empty_like(gradient_NF)
-    hidden = y_NF.shape[1]
+    gated, form = activation in GATED_ACTIVATIONS, _FORMS[activation].value
     _activate_backward[_grid(y_NF)](
-        gradient_NF, up, into_up, y_NF, hidden, GATED=gated, BLOCK=_BLOCK
+        gradient_NF, up, into_up, y_NF, y_NF.shape[1], GATED=gated, FORM=form, BLOCK=_BLOCK
     )
     return into_up, y_NF
 

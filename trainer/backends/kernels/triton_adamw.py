@@ -48,12 +48,13 @@ def adamw_(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float,
+    eps: float = ADAM_EPS,
 ) -> None:
     size = parameter.numel()
     _adamw[(triton.cdiv(size, _BLOCK),)](
         parameter, gradient, first_moment, second_moment,
         parameter if copy is None else copy, grad_scale, stopped, size,
         lr / (1 - betas[0] ** step), 1 - lr * weight_decay, betas[0], betas[1],
-        (1 - betas[1] ** step) ** 0.5, ADAM_EPS,
+        (1 - betas[1] ** step) ** 0.5, eps,
         COPY=copy is not None, BLOCK=_BLOCK,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer.backends.kernels.sizes import ADAM_EPS, FLOAT8_SMALLEST, NORM_EPS
+from trainer.spec import Activation
 
 
 def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
@@ -37,21 +38,25 @@ def norm_backward(
     return into_x_ND.to(x_ND.dtype), (gradient * unit_ND).sum(0)
 
 
-def activate(up: Tensor, gated: bool) -> Tensor:
-    if gated:
-        gate_NF, linear_NF = _wide(up).chunk(2, -1)
-        return (functional.silu(gate_NF) * linear_NF).to(up.dtype)
-    return functional.gelu(_wide(up)).to(up.dtype)
+def activate(up: Tensor, activation: Activation) -> Tensor:
+    return _activated(_wide(up), activation).to(up.dtype)
 
 
-def activate_backward(gradient_NF: Tensor, up: Tensor, gated: bool) -> tuple[Tensor, Tensor]:
+def _activated(up: Tensor, activation: Activation) -> Tensor:
+    if activation == "gelu":
+        return functional.gelu(up)
+    if activation == "relu2":
+        return functional.relu(up).square()
+    gate_NF, linear_NF = up.chunk(2, -1)
+    return (functional.silu if activation == "swiglu" else functional.gelu)(gate_NF) * linear_NF
+
+
+def activate_backward(
+    gradient_NF: Tensor, up: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         wide = _wide(up).detach().requires_grad_()
-        if gated:
-            gate_NF, linear_NF = wide.chunk(2, -1)
-            hidden_NF = functional.silu(gate_NF) * linear_NF
-        else:
-            hidden_NF = functional.gelu(wide)
+        hidden_NF = _activated(wide, activation)
         (into_up,) = torch.autograd.grad(hidden_NF, wide, _wide(gradient_NF))
     return into_up.to(up.dtype), hidden_NF.detach().to(up.dtype)
 
@@ -96,12 +101,13 @@ def adamw_(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float,
+    eps: float = ADAM_EPS,
 ) -> None:
     goes_on = stopped == 0
     gradient = gradient / grad_scale
     first = torch.lerp(gradient, first_moment, betas[0])
     second = torch.lerp(gradient * gradient, second_moment, betas[1])
-    spread = (second / (1 - betas[1] ** step)).sqrt() + ADAM_EPS
+    spread = (second / (1 - betas[1] ** step)).sqrt() + eps
     kept = parameter * (1 - lr * weight_decay)
     updated = kept - lr / (1 - betas[0] ** step) * first / spread
     for old, new in ((parameter, updated), (first_moment, first), (second_moment, second)):

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
-from trainer.backends.base import refuse_unknown_parts
 from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.versions import Trio, check_trio
 from trainer.spec import Config, Fp8Recipe
@@ -35,7 +34,8 @@ class MegatronBackend:
     def check(self, config: Config, device: torch.device) -> None:
         """Refuse what this backend cannot train here; imports nothing of Megatron.
 
-        :raises SpecError: a device without CUDA, or fp8 on shapes or devices that have none.
+        :raises SpecError: a device without CUDA, what Megatron-Core's layers cannot be told, or fp8
+            on shapes or devices that have none.
         :raises MachineryError: packages that are missing, or known not to go together.
         """
         if device.type != "cuda":
@@ -44,7 +44,7 @@ class MegatronBackend:
                 f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
                 f" {device}; choose {instead}"
             )
-        refuse_unknown_parts(config, self.name)
+        _check_parts(config)
         trio = Trio.installed()
         check_trio(trio)
         if config.precision == "fp8":
@@ -63,6 +63,21 @@ class MegatronBackend:
                 config, vocab_size, device, weights=self._weights, fp8=self._fp8
             )
         return model
+
+
+def _check_parts(config: Config) -> None:
+    """Its layers norm what enters a half of a block, and add what comes out of it as it is."""
+    if config.norm_place != "pre":
+        raise SpecError(
+            f"Megatron-Core's layers have no norms for norm_place {config.norm_place}; choose pre,"
+            " or backend torch"
+        )
+    if config.depth_factor != 1.0:
+        raise SpecError(
+            "Megatron-Core's layers cannot scale residual branches by mup_base_depth / n_layer"
+            f" = {config.mup_base_depth} / {config.n_layer}; leave mup_base_depth out, or choose"
+            " backend torch"
+        )
 
 
 def _check_fp8(config: Config, trio: Trio, capability: tuple[int, int]) -> None:

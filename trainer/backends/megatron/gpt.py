@@ -21,7 +21,8 @@ Shapes: B sequences, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from megatron.core import parallel_state, tensor_parallel
@@ -32,11 +33,10 @@ from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers "fake"
 
 from autoresearch.errors import MachineryError, SpecError
-from trainer.backends.blocks import ROTARY_BASE
 from trainer.backends.float8 import MULTIPLE
 from trainer.backends.linear_cross_entropy import exact_nll_of_logits
 from trainer.backends.megatron.backend import Weights
-from trainer.backends.megatron.optimizer import MegatronAdamW, mixed
+from trainer.backends.megatron.optimizer import MegatronAdamW, is_block_matrix, mixed
 from trainer.backends.megatron.recipe import layers, remove_norm_biases, transformer_config
 from trainer.backends.megatron.vocabulary import FilledUpGPT
 from trainer.backends.megatron.weights import load_from_torch
@@ -103,9 +103,11 @@ class MegatronGPT(nn.Module):
             max_sequence_length=config.seq_len,
             share_embeddings_and_output_weights=config.tie_embeddings,
             position_embedding_type="learned_absolute" if config.positions == "learned" else "rope",
-            rotary_base=int(ROTARY_BASE),
+            rotary_base=config.rope_base,
         ).to(device)
         remove_norm_biases(gpt)
+        if config.width_factor != 1.0:
+            gpt.decoder.final_layernorm.register_forward_hook(_scaled_by(config.width_factor))
         self.model: nn.Module = self._wrapped(options, gpt)
 
     def _wrapped(self, options: TransformerConfig, gpt: nn.Module) -> nn.Module:
@@ -117,6 +119,11 @@ class MegatronGPT(nn.Module):
     def gpt(self) -> nn.Module:
         """Megatron-Core's model."""
         return self.model
+
+    @property
+    def block_matrices(self) -> list[nn.Parameter]:
+        """See :attr:`trainer.backends.torch_gpt.TorchGPT.block_matrices`."""
+        return [p for n, p in self.gpt.named_parameters() if is_block_matrix(n, p)]
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.base.Backend.build`."""
@@ -195,6 +202,11 @@ class MixedMegatronGPT(MegatronGPT):
             fp32_output=False,
         )
         return output
+
+
+def _scaled_by(factor: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    """The maximal-update parametrisation's factor of the logits, taken of what the head reads."""
+    return lambda _module, _inputs, normed_TBD: normed_TBD * factor
 
 
 def join_one_rank(device: torch.device, seed: int) -> None:

@@ -16,13 +16,31 @@ import math
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import (
+    OptimizerConfig,
+    get_megatron_optimizer,
+    get_standard_config_overrides,
+)
+from megatron.core.optimizer.optimizer_config import ParamKey, ParamWithNamePredicate
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor, nn
 
 from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.optimizer import PLAIN, block_rates
 from trainer.spec import Config
+
+
+def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Whether it is one of those of the blocks, by Megatron-Core's names."""
+    return "decoder.layers." in name and parameter.dim() > 1
+
+
+_IN_BLOCKS = ParamKey(
+    with_name_predicate=ParamWithNamePredicate(
+        name="block_matrices", fn=lambda parameter, name: is_block_matrix(name, parameter)
+    )
+)
 
 
 def mixed(options: TransformerConfig, model: nn.Module) -> DistributedDataParallel:
@@ -54,7 +72,14 @@ class MegatronAdamW:
             bf16=True,
             params_dtype=torch.bfloat16,
         )
-        chained = get_megatron_optimizer(settings, [model], use_gloo_process_groups=False)
+        rates = block_rates(config)
+        overrides = get_standard_config_overrides(config=settings)
+        if rates != PLAIN:
+            # As Megatron-Core's own maximal-update parametrisation does from 0.17 on.
+            overrides[_IN_BLOCKS] = {"lr_mult": rates.lr, "eps": ADAM_EPS * rates.eps}
+        chained = get_megatron_optimizer(
+            settings, [model], config_overrides=overrides, use_gloo_process_groups=False
+        )
         # One for the dense parameters; those of experts would have another.
         (self._optimizer,) = chained.chained_optimizers
         self._model = model
@@ -73,7 +98,7 @@ class MegatronAdamW:
         self._stopped |= not (math.isfinite(grad_norm) and math.isfinite(loss.item()))
         if not self._stopped:
             for group in self._optimizer.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * group.get("lr_mult", 1.0)
             self._optimizer.step_with_ready_grads()
         self._model.zero_grad_buffer()
         return torch.tensor(grad_norm, device=loss.device)

@@ -13,6 +13,7 @@ import importlib.util
 from typing import Any
 
 import torch
+from megatron.core.activations import squared_relu
 from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
@@ -37,7 +38,6 @@ def transformer_config(
 ) -> TransformerConfig:
     """Megatron-Core's words for the recipe; ``dtype`` is that of the weights."""
     half = dtype is torch.bfloat16
-    swiglu = config.activation == "swiglu"
     options: dict[str, Any] = {}
     if config.precision == "fp8":
         options = {
@@ -53,8 +53,9 @@ def transformer_config(
         num_attention_heads=config.n_head,
         num_query_groups=config.kv_heads,
         ffn_hidden_size=config.d_ff,
-        gated_linear_unit=swiglu,
-        activation_func=functional.silu if swiglu else functional.gelu,
+        gated_linear_unit=config.gated,
+        activation_func=_ACTIVATIONS[config.activation],
+        qk_layernorm=config.qk_norm,
         normalization="RMSNorm" if config.norm == "rmsnorm" else "LayerNorm",
         layernorm_epsilon=NORM_EPS,
         add_bias_linear=False,
@@ -82,15 +83,35 @@ def layers(config: Config, *, engine: bool) -> TransformerBlockSubmodules:
     """The modules of every layer, and of the norm after the last: torch's own, since of all norms
     only TransformerEngine's stand-alone one insists on a bias to train."""
     if engine:
-        layer = get_gpt_layer_with_transformer_engine_spec()
+        layer = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=config.qk_norm)
     else:
-        layer = get_gpt_layer_local_spec()
+        layer = get_gpt_layer_local_spec(qk_layernorm=config.qk_norm)
         # Not Apex's, which Megatron-Core would take where it finds it.
         layer.submodules.input_layernorm = WrappedTorchNorm
         layer.submodules.pre_mlp_layernorm = WrappedTorchNorm
+    if config.qk_norm:
+        heads = layer.submodules.self_attention.submodules
+        heads.q_layernorm = heads.k_layernorm = HeadNorm
     return TransformerBlockSubmodules(
         layer_specs=[layer] * config.n_layer, layer_norm=WrappedTorchNorm
     )
+
+
+_ACTIVATIONS = {
+    "gelu": functional.gelu,
+    "swiglu": functional.silu,
+    "geglu": functional.gelu,
+    "relu2": squared_relu,
+}
+"""Of the first branch."""
+
+
+class HeadNorm:
+    """Makes torch's RMS norm of a head, whatever kind the other norms are: Megatron-Core's own
+    would be of that kind."""
+
+    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.RMSNorm:  # type: ignore[misc]
+        return nn.RMSNorm(hidden_size, eps, dtype=config.params_dtype)
 
 
 def _has_apex_gradients() -> bool:

@@ -76,6 +76,8 @@ _TABLES = {
 }
 _IN_BLOCK = {
     "qkv_RD": "self_attention.linear_qkv.weight",
+    "query_gain_K": "self_attention.q_layernorm.weight",
+    "key_gain_K": "self_attention.k_layernorm.weight",
     "out_DD": "self_attention.linear_proj.weight",
     # Both keep the gate's rows before the linear branch's.
     "up_FD": "mlp.linear_fc1.weight",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tests.support.kernels import Call, assert_same, calls
 from tests.support.places import ROOT
 from trainer.backends.kernels import operations, usable_on, written_out
 from trainer.backends.kernels.sizes import padded
+from trainer.spec import Activation
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton has no wheel for this machine"
@@ -96,18 +99,28 @@ def test_a_norms_gradients_are_autograds(rms: bool) -> None:
     assert torch.equal(normed_ND, operations.norm(sum_ND, gain_D, rms))
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_an_activations_gradient_is_autograds(gated: bool) -> None:
-    up, gradient_NF = normal(5, 22), normal(5, 11 if gated else 22)
-    if gated:
-        y_NF = functional.silu(up[:, :11]) * up[:, 11:]
-    else:
-        y_NF = 0.5 * up * (1 + torch.erf(up / 2**0.5))
+def gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.erf(x / 2**0.5))
+
+
+FORMULAS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": gelu,
+    "relu2": lambda up: torch.where(up > 0, up * up, 0.0),
+    "swiglu": lambda up: up[:, :11] / (1 + (-up[:, :11]).exp()) * up[:, 11:],
+    "geglu": lambda up: gelu(up[:, :11]) * up[:, 11:],
+}
+
+
+@pytest.mark.parametrize("activation", get_args(Activation))
+def test_an_activations_gradient_is_autograds(activation: Activation) -> None:
+    up = normal(5, 22)
+    y_NF = FORMULAS[activation](up)
+    gradient_NF = normal(*y_NF.shape)
     (wanted,) = torch.autograd.grad(y_NF, up, gradient_NF)
-    got, again_NF = operations.activate_backward(gradient_NF, up, gated)
+    got, again_NF = operations.activate_backward(gradient_NF, up, activation)
     torch.testing.assert_close(got, wanted)
     torch.testing.assert_close(again_NF, y_NF)
-    torch.testing.assert_close(operations.activate(up, gated), y_NF)
+    torch.testing.assert_close(operations.activate(up, activation), y_NF)
 
 
 def test_a_losss_gradient_is_autograds_and_0_behind_the_vocabulary() -> None:
