@@ -10,6 +10,7 @@ from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, PlainText, explain
 from funnel.target.shape import ParameterCount
+from trainer.spec import Activation
 
 COUNT_TOLERANCE = 0.03
 """How far the declared parameters may be off those of the shape."""
@@ -43,13 +44,17 @@ class TargetArchitecture(Frozen):
     head_dim: Extent
     ffn_ratio: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)]
     """d_ff / d_model."""
-    activation: Literal["gelu", "swiglu"]
+    activation: Activation
     norm: Literal["layernorm", "rmsnorm"]
     positions: Literal["learned", "rotary"]
     seq_len: Extent
     """Tokens a sequence in pretraining."""
     vocab_size: Extent
     tie_embeddings: bool
+    qk_norm: bool = False
+    norm_place: Literal["pre", "output", "sandwich"] = "pre"
+    rope_base: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
+    """These three as :class:`~trainer.spec.Config` has them."""
     token_budget: Total | None = None
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
 

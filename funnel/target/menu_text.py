@@ -19,6 +19,7 @@ from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.values import Scalar
 from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
 from funnel.target.sizes import size_text
+from trainer.spec import Config
 
 SHAPE_FIELDS = frozenset(
     "n_layer n_head n_kv_head d_model d_ff activation norm positions tie_embeddings".split()
@@ -44,6 +45,12 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
     constants |= {
         name: getattr(family.shape, name)
         for name in ("activation", "norm", "positions", "tie_embeddings")
+    }
+    # Said where they are not what a config takes them for anyway.
+    constants |= {
+        name: getattr(family.shape, name)
+        for name in ("qk_norm", "norm_place", "rope_base")
+        if getattr(family.shape, name) != Config.model_fields[name].default
     }
     if fp8:
         knobs.append(_precision_knob())

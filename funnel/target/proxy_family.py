@@ -66,6 +66,9 @@ class Proxy:
     norm: str
     positions: str
     tie_embeddings: bool
+    qk_norm: bool
+    norm_place: str
+    rope_base: float
     seq_len: int
 
     @classmethod
@@ -81,6 +84,9 @@ class Proxy:
             norm=shape.norm,
             positions=shape.positions,
             tie_embeddings=shape.tie_embeddings,
+            qk_norm=shape.qk_norm,
+            norm_place=shape.norm_place,
+            rope_base=shape.rope_base,
             seq_len=seq_len,
         )
 

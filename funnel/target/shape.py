@@ -11,13 +11,13 @@ from fractions import Fraction
 from typing import Protocol
 
 from autoresearch.words import scalar_text
-from trainer.machine.flops import DecoderShape, block_weights
+from trainer.machine.flops import NormedShape, block_gains, block_weights
 
 DEPTH_TOLERANCE = 0.10
 """How far n_layer / d_model may be off the target's: layers are whole."""
 
 
-class Architecture(DecoderShape, Protocol):
+class Architecture(NormedShape, Protocol):
     """A decoder-only transformer's shape with what its parameters depend on besides, as
     :class:`~trainer.spec.Config` and :class:`~funnel.target.architecture.TargetArchitecture` have
         it."""
@@ -28,6 +28,8 @@ class Architecture(DecoderShape, Protocol):
     def positions(self) -> str: ...
     @property
     def tie_embeddings(self) -> bool: ...
+    @property
+    def rope_base(self) -> float: ...
     @property
     def seq_len(self) -> int: ...
 
@@ -51,11 +53,8 @@ class ParameterCount:
         rows = vocab_size * (1 if shape.tie_embeddings else 2)
         if shape.positions == "learned":
             rows += shape.seq_len
-        gains = (2 * shape.n_layer + 1) * shape.d_model
-        return cls(
-            embeddings=rows * shape.d_model,
-            blocks=shape.n_layer * block_weights(shape) + gains,
-        )
+        in_blocks = shape.n_layer * (block_weights(shape) + block_gains(shape))
+        return cls(embeddings=rows * shape.d_model, blocks=in_blocks + shape.d_model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,9 @@ class Shape:
     norm: str
     positions: str
     tie_embeddings: bool
+    qk_norm: bool
+    norm_place: str
+    rope_base: float
 
     @classmethod
     def of(cls, architecture: Architecture) -> Shape:
@@ -85,6 +87,9 @@ class Shape:
             norm=architecture.norm,
             positions=architecture.positions,
             tie_embeddings=architecture.tie_embeddings,
+            qk_norm=architecture.qk_norm,
+            norm_place=architecture.norm_place,
+            rope_base=architecture.rope_base,
         )
 
     def departures(self, target: Shape) -> Iterator[str]:
@@ -97,6 +102,9 @@ class Shape:
             ("norm", self.norm, target.norm),
             ("positions", self.positions, target.positions),
             ("tie_embeddings", self.tie_embeddings, target.tie_embeddings),
+            ("qk_norm", self.qk_norm, target.qk_norm),
+            ("norm_place", self.norm_place, target.norm_place),
+            ("rope_base", self.rope_base, target.rope_base),
         ):
             if own != wanted:
                 yield f"{what} is {scalar_text(own)}, the target's {scalar_text(wanted)}"
