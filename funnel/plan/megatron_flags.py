@@ -2,7 +2,8 @@
 
 Every flag is in the argument parsers of the releases below (megatron/training/arguments.py). Where
 its defaults are not what the proxies trained with, the flag says what they did: no biases in linear
-layers, no dropout, rotary base 10,000, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam.
+layers, no dropout, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam. What it has no flag for is
+refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ MAX_LOGIT_STD = 0.5
 MAX_TIED_LOGIT_STD = 0.18
 """The proxies' initialisation (:mod:`trainer.backends.torch_gpt`, which a plan does not import for
 three numbers: it would import torch)."""
-ROTARY_BASE = 10_000
 EVAL_STEPS = 1000
 EVAL_BATCHES = 20
 DATA_SEED = 1234
@@ -95,7 +95,7 @@ def megatron_flags(
 
     :raises TargetError: for a recipe that Megatron-LM has no flags for.
     """
-    _refuse_unknown(projection.source)
+    _refuse_what_has_no_flag(projection)
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
         FlagGroup(name="INIT", flags=_init(projection)),
@@ -107,26 +107,28 @@ def megatron_flags(
     )
 
 
-_CARRIED: dict[str, tuple[object, ...]] = {
-    "activation": ("gelu", "swiglu"),
-    "qk_norm": (False,),
-    "norm_place": ("pre",),
-    "rope_base": (ROTARY_BASE,),
-    "init_scale": (1.0,),
-    "schedule": ("cosine",),
-    "mup_base_width": (None,),
-    "mup_base_depth": (None,),
-}
-"""Values of some of Config's fields that the flags below can say."""
+def _refuse_what_has_no_flag(projection: Projection) -> None:
+    """Megatron-LM's arguments choose among the layers that it has, and no others."""
+    source, target = projection.source, projection.target
+    if target.activation == "geglu":
+        raise _no_flag("activation geglu", "gates with the exact GELU (--quick-geglu does not)")
+    if target.norm_place != "pre":
+        raise _no_flag(f"norm_place {target.norm_place}", "norms what a block adds")
+    if target.qk_norm and target.norm == "layernorm":
+        raise _no_flag("qk_norm with norm layernorm", "norms heads otherwise than the stream")
+    if target.positions == "rotary" and target.rope_base != int(target.rope_base):
+        raise _no_flag(f"rope_base {target.rope_base:.10g}", "takes a base that is not whole")
+    if source.mup_base_depth not in (None, target.n_layer):
+        raise _no_flag(
+            f"mup_base_depth {source.mup_base_depth}",
+            f"scales residual branches, by {source.mup_base_depth} / {target.n_layer} here",
+        )
 
 
-def _refuse_unknown(config: Config) -> None:
-    for name, known in _CARRIED.items():
-        if getattr(config, name) not in known:
-            raise TargetError(
-                f"{name} {getattr(config, name)} has no flags in the launch plan; hand off a"
-                f" recipe with {name} {' or '.join(map(str, known))}"
-            )
+def _no_flag(what: str, flag: str) -> TargetError:
+    return TargetError(
+        f"{what} cannot be launched: Megatron-LM has no flag that {flag}; hand off a recipe without"
+    )
 
 
 def precision_flags(precision: Precision) -> tuple[Flag, ...]:
@@ -159,13 +161,16 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
         seq_length=target.seq_len,
         max_position_embeddings=target.seq_len,
         position_embedding_type="rope" if rotary else "learned_absolute",
-        rotary_base=ROTARY_BASE if rotary else None,
+        rotary_base=int(target.rope_base) if rotary else None,
         rotary_percent="1.0" if rotary else None,
         normalization="RMSNorm" if target.norm == "rmsnorm" else "LayerNorm",
         norm_epsilon="1e-5",
+        # Of the kind of the other norms, whose epsilon it has.
+        qk_layernorm=target.qk_norm,
         swiglu=target.activation == "swiglu",
-        # Megatron-Core refuses its fused GELU in a layer without biases.
-        no_bias_gelu_fusion=target.activation == "gelu",
+        squared_relu=target.activation == "relu2",
+        # Megatron-Core refuses its fused GELU in a layer without biases, and with another function.
+        no_bias_gelu_fusion=target.activation in {"gelu", "relu2"},
         disable_bias_linear=True,
         untie_embeddings_and_output_weights=not target.tie_embeddings,
         attention_dropout="0.0",
@@ -177,7 +182,7 @@ def _init(projection: Projection) -> tuple[Flag, ...]:
     """As the proxy started. What writes to the residual stream Megatron-LM divides by
     sqrt(2 × layers) itself, as the proxies do."""
     return _flags(
-        init_method_std=INIT_STD,
+        init_method_std=INIT_STD * projection.source.init_scale,
         embedding_init_method_std=table_std(projection.source),
     )
 
@@ -185,7 +190,7 @@ def _init(projection: Projection) -> tuple[Flag, ...]:
 def table_std(config: Config) -> float:
     """The standard deviation that the trainer's tables and head start with."""
     bound = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
-    return min(INIT_STD, bound / math.sqrt(config.d_model))
+    return min(INIT_STD, bound / math.sqrt(config.mup_base_width or config.d_model))
 
 
 def _width(projection: Projection) -> Iterator[FlagGroup]:
@@ -198,7 +203,7 @@ def _width(projection: Projection) -> Iterator[FlagGroup]:
             name="WIDTH",
             flags=_flags(
                 use_mup=True,
-                mup_base_hidden_size=projection.source.d_model,
+                mup_base_hidden_size=projection.source.mup_base_width or projection.source.d_model,
                 mup_base_head_dim=projection.source.d_model // projection.source.n_head,
             ),
         )
@@ -210,7 +215,8 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
         optimizer="adam",
         lr=projection.base_lr,
         min_lr=projection.base_lr * config.lr_min_ratio,
-        lr_decay_style="cosine",
+        lr_decay_style={"wsd": "WSD"}.get(projection.source.schedule, projection.source.schedule),
+        **_wsd(projection.source, schedule),
         lr_warmup_iters=schedule.warmup_steps,
         lr_decay_iters=schedule.steps,
         train_iters=schedule.steps,
@@ -221,6 +227,14 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
         clip_grad=config.grad_clip,
         seed=DATA_SEED,
     )
+
+
+def _wsd(config: Config, schedule: Schedule) -> dict[str, object]:
+    """Megatron-LM counts the fall back from the end, and would let it begin inside the warm-up."""
+    if config.schedule != "wsd":
+        return {}
+    fall = min(round(config.decay_share * schedule.steps), schedule.steps - schedule.warmup_steps)
+    return {"lr_wsd_decay_style": "linear", "lr_wsd_decay_iters": max(fall, 1)}
 
 
 def _batch(layout: Layout) -> tuple[Flag, ...]:

@@ -36,6 +36,9 @@ HYPERPARAMETERS = (
     ("beta1", "as it is"),
     ("beta2", "as it is"),
     ("precision", "as it is: to be proved on the target's own GPU"),
+    ("init_scale", "as it is"),
+    ("schedule", "as it is"),
+    ("decay_share", "as it is: a share of the schedule"),
 )
 """What no rule changes, and why."""
 
@@ -147,6 +150,9 @@ def _at_target(config: Config, target: TargetArchitecture, **carried: Any) -> Co
         norm=target.norm,
         positions=target.positions,
         tie_embeddings=target.tie_embeddings,
+        qk_norm=target.qk_norm,
+        norm_place=target.norm_place,
+        rope_base=target.rope_base,
         seq_len=target.seq_len,
         **carried,
         **{name: getattr(config, name) for name, _ in HYPERPARAMETERS},
@@ -161,9 +167,11 @@ def _rates(lr: float, d_proxy: int, d_target: int) -> dict[str, float]:
 def _carried(source: Config, projected: Config, rules: dict[str, str]) -> Iterator[CarriedValue]:
     for name, rule in rules.items():
         field = "kv_heads" if name == "n_kv_head" else name
-        yield CarriedValue(
-            name=name, proxy=getattr(source, field), target=getattr(projected, field), rule=rule
+        proxy, target = (
+            "none" if (value := getattr(config, field)) is None else value
+            for config in (source, projected)
         )
+        yield CarriedValue(name=name, proxy=proxy, target=target, rule=rule)
 
 
 def _lr_words(

@@ -15,7 +15,7 @@ from funnel.target.architecture import TargetArchitecture, load_target, shipped_
 from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
-from trainer.backends import blocks, torch_gpt
+from trainer.backends import torch_gpt
 from trainer.backends.kernels.sizes import ADAM_EPS
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
@@ -129,7 +129,6 @@ def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:
     assert megatron_flags.INIT_STD == torch_gpt.INIT_STD
     assert megatron_flags.MAX_LOGIT_STD == torch_gpt.MAX_LOGIT_STD
     assert megatron_flags.MAX_TIED_LOGIT_STD == torch_gpt.MAX_TIED_LOGIT_STD
-    assert megatron_flags.ROTARY_BASE == blocks.ROTARY_BASE
     tied = 0.18 / math.sqrt(128)
     for rule in ("mup", "sqrt_width"):
         words = words_of(load_target("llama-7b"), lr_rule=rule)

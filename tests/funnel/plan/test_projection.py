@@ -69,8 +69,10 @@ def test_every_value_says_what_carried_it() -> None:
     assert [each.name for each in projection.carried] == list(Config.model_fields)
     for each in projection.carried:
         field = "kv_heads" if each.name == "n_kv_head" else each.name
-        assert each.target == getattr(projection.config, field)
-        assert each.proxy == getattr(PROXY, field)
+        target = getattr(projection.config, field)
+        assert each.target == ("none" if target is None else target)
+        proxy = getattr(PROXY, field)
+        assert each.proxy == ("none" if proxy is None else proxy)
         assert each.rule
     said = rule(projection, "lr")
     assert "lr × 1024 / 4096 for the matrices in the blocks" in said
