@@ -21,6 +21,9 @@ from trainer.spec import Activation, Config
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
 
+HeadNorm: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""``(x_BTHK, gain_K) -> y_BTHK``: each head's row of unit scale, times the gain of all heads."""
+
 
 class Block(nn.Module):
     """Attention, then a feed-forward block, each added to the residual stream."""
@@ -63,14 +66,20 @@ class Block(nn.Module):
         qkv_NR = self._linear(x_ND, self.qkv_RD)
         return self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
 
-    def attend_heads(self, qkv_NR: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
-        """What attention reads out, ``[N, D]``, before it is projected."""
+    def attend_heads(
+        self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm | None = None
+    ) -> Tensor:
+        """What attention reads out, ``[N, D]``, before it is projected.
+
+        :param unit: what norms heads, where they are normed; None: torch's operators.
+        """
+        unit = unit or _unit
         heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
         # Split before they are transposed, so that backward their gradients are laid end to end.
         q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split_with_sizes(heads, 2)
         if self.query_gain_K is not None and self.key_gain_K is not None:
-            q_BTHK, k_BTGK = _unit(q_BTHK, self.query_gain_K), _unit(k_BTGK, self.key_gain_K)
+            q_BTHK, k_BTGK = unit(q_BTHK, self.query_gain_K), unit(k_BTGK, self.key_gain_K)
         q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTGK, v_BTGK))
         if rotary is not None:
             q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)

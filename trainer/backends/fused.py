@@ -21,6 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from trainer.backends.fused_functions import (
+    activation_linear,
+    linear,
+    norm_linear,
+    normed,
+    normed_heads,
+)
 from trainer.backends.kernels import operations
 from trainer.backends.kernels.sizes import padded
 from trainer.backends.weights import (
@@ -31,7 +38,6 @@ from trainer.backends.weights import (
     product_fp32,
 )
 from trainer.memory.chunks import chunk_tokens
-from trainer.spec import Activation
 
 if TYPE_CHECKING:
     from trainer.backends.blocks import Block, Norm, Rotary
@@ -59,7 +65,7 @@ class FusedBlock:
         """``x`` and ``delta``, the sum of which is the block's input; the same of its output."""
         block = self._block
         x_ND, qkv_NR = _entering(x_ND, delta_ND, block.attention_norm, self.qkv)
-        attended_ND = linear(block.attend_heads(qkv_NR, batch, rotary), self.out)
+        attended_ND = linear(block.attend_heads(qkv_NR, batch, rotary, normed_heads), self.out)
         attended_ND = self._branch(attended_ND, block.attention_output_norm)
         x_ND, up = _entering(x_ND, attended_ND, block.feed_forward_norm, self.up)
         fed_ND = activation_linear(up, self.down, block.activation)
@@ -120,153 +126,6 @@ def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]
         for weight in weights
         if isinstance(weight, RoundedWeight) and weight.storage is not None
     }
-
-
-# --- what autograd sees -------------------------------------------------------------------------
-
-
-def norm_linear(
-    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
-) -> tuple[Tensor, Tensor]:
-    """``x + delta``, and the product of its norm."""
-    both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
-        x_ND, delta_ND, norm.gain_D, weight.parameter, weight, norm.rms
-    )
-    return both
-
-
-def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
-    """The norm of ``x + delta``."""
-    y_ND: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
-        x_ND, delta_ND, norm.gain_D, norm.rms
-    )
-    return y_ND
-
-
-def normed(x_ND: Tensor, norm: Norm) -> Tensor:
-    """The norm of ``x``."""
-    y_ND: Tensor = _Norm.apply(x_ND, norm.gain_D, norm.rms)  # type: ignore[no-untyped-call]
-    return y_ND
-
-
-def linear(x_NI: Tensor, weight: Weight) -> Tensor:
-    """The product."""
-    y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
-    return y_NO
-
-
-def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
-    """The product of the activation of ``up``."""
-    y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
-        up, weight.parameter, weight, activation
-    )
-    return y_ND
-
-
-class _NormLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x_ND: Tensor,
-        delta_ND: Tensor | None,
-        gain_D: Tensor,
-        parameter: Tensor,
-        weight: Weight,
-        rms: bool,
-    ) -> tuple[Tensor, Tensor]:
-        if delta_ND is None:
-            sum_ND, normed_ND = x_ND, operations.norm(x_ND, gain_D, rms)
-        else:
-            sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
-        ctx.save_for_backward(sum_ND, gain_D)
-        ctx.weight, ctx.rms, ctx.added = weight, rms, delta_ND is not None
-        return sum_ND, weight.product(normed_ND)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, residual_ND: Tensor, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        sum_ND, gain_D = ctx.saved_tensors
-        weight: Weight = ctx.weight
-        incoming = weight.incoming(gradient_NO.contiguous())
-        normed_ND = operations.norm(sum_ND, gain_D, ctx.rms)
-        into_parameter = weight.into_weight(incoming, normed_ND)
-        del normed_ND
-        into_x_ND, into_gain_D = operations.norm_backward(
-            weight.into_input(incoming), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
-        )
-        into_delta_ND = into_x_ND if ctx.added else None
-        return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
-
-
-class _AddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
-        sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
-        ctx.save_for_backward(sum_ND, gain_D)
-        ctx.rms = rms
-        return normed_ND
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
-        sum_ND, gain_D = ctx.saved_tensors
-        into_x_ND, into_gain_D = operations.norm_backward(
-            gradient_ND.contiguous(), sum_ND, gain_D, None, ctx.rms
-        )
-        return into_x_ND, into_x_ND, into_gain_D, None
-
-
-class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
-        ctx.save_for_backward(x_ND, gain_D)
-        ctx.rms = rms
-        return operations.norm(x_ND, gain_D, rms)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
-        x_ND, gain_D = ctx.saved_tensors
-        into_x_ND, into_gain_D = operations.norm_backward(
-            gradient_ND.contiguous(), x_ND, gain_D, None, ctx.rms
-        )
-        return into_x_ND, into_gain_D, None
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: Weight) -> Tensor:
-        ctx.save_for_backward(x_NI)
-        ctx.weight = weight
-        return weight.product(x_NI)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        (x_NI,) = ctx.saved_tensors
-        incoming = ctx.weight.incoming(gradient_NO.contiguous())
-        return ctx.weight.into_input(incoming), ctx.weight.into_weight(incoming, x_NI), None
-
-
-class _ActivationLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, activation: Activation
-    ) -> Tensor:
-        ctx.save_for_backward(up)
-        ctx.weight, ctx.activation = weight, activation
-        return weight.product(operations.activate(up, activation))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
-        (up,) = ctx.saved_tensors
-        weight: Weight = ctx.weight
-        incoming = weight.incoming(gradient_ND.contiguous())
-        into_up, hidden_NF = operations.activate_backward(
-            weight.into_input(incoming), up, ctx.activation
-        )
-        return into_up, weight.into_weight(incoming, hidden_NF), None, None
 
 
 class _MeanLoss(torch.autograd.Function):

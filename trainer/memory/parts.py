@@ -16,8 +16,8 @@ in bf16 or two in fp8; of the head s V' D. A block keeps for each token
 
     the stream at both norms 2 s D · queries and attention's output 2 s D · keys, values
     2 s D G / H · the activation's input a s F · a number a head 4 H
-    (rotary, or a norm of queries and keys: s D (1 + G / H) more, and for the norm 4 (H + G);
-    norms at the outputs of both halves: 2 s D more)
+    (rotary, a norm of queries and keys, or both: s D (1 + G / H) more; norms at the outputs of
+    both halves: 2 s D more)
 
 and the moments, besides what is held always, are
 
@@ -128,8 +128,6 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
     block = size * (4 * width + 2 * keys + branches * config.d_ff) + 4 * config.n_head
     if config.positions == "rotary" or config.qk_norm:
         block += size * (width + keys)
-    if config.qk_norm:
-        block += 4 * (config.n_head + config.kv_heads)
     if config.norm_place != "pre":
         block += 2 * size * width
     feed_forward = (2 + branches) * size * config.d_ff

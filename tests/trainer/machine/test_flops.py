@@ -36,6 +36,14 @@ def test_shared_heads_of_keys_and_a_third_matrix_count() -> None:
     assert product_weights(shared, 10) == 2 * 64**2 + 2 * 64 * 16 + 3 * 64 * 128 + 10 * 64
 
 
+def test_a_gate_is_a_third_matrix_whatever_it_gates_with_and_norms_are_no_product() -> None:
+    one, other = (product_weights(config(activation=name), 10) for name in ("gelu", "relu2"))
+    assert one == other
+    gated = [product_weights(config(activation=name), 10) for name in ("swiglu", "geglu")]
+    assert gated == [one + 4 * 128 * 512] * 2
+    assert product_weights(config(qk_norm=True, norm_place="sandwich"), 10) == one
+
+
 def test_shared_heads_count_whole_weights() -> None:
     """Two elevenths of D² make no float exactly."""
     shared = config(n_layer=1, n_head=11, n_kv_head=1, d_model=880, d_ff=128)

@@ -6,15 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 import psutil
 import pytest
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
+from funnel.target.shape import ParameterCount
 from tests.support.configs import config
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
+from tests.support.recipes import PARTS
 from tests.support.stub_cuda import set_available
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.envelope.counted_step import count_step
@@ -34,6 +36,11 @@ COUNTED: tuple[dict[str, object], ...] = (
     {**WIDE, "n_layer": 6, "n_kv_head": 4, "tie_embeddings": False},
     {**WIDE, "n_layer": 2, "d_model": 2048, "d_ff": 8192, "batch_size": 2},
     {**WIDE, "n_layer": 4, "precision": "fp32", "batch_size": 4},
+    {**WIDE, "n_layer": 6, "activation": "geglu", "qk_norm": True, "n_kv_head": 4},
+    {**WIDE, "n_layer": 6, "qk_norm": True, "positions": "rotary", "norm": "rmsnorm"},
+    {**WIDE, "n_layer": 24, "batch_size": 16, "norm_place": "output", "activation": "relu2"},
+    {**WIDE, "n_layer": 6, "norm_place": "sandwich", "mup_base_depth": 2, "mup_base_width": 256},
+    {**WIDE, "n_layer": 6, "norm_place": "output", "precision": "fp32", "batch_size": 4},
 )
 """The loss, the last block, the first, the embedding: each is the peak of some of these."""
 
@@ -50,6 +57,14 @@ def test_the_parameters_are_those_of_the_model(activation: str, positions: str, 
     with torch.device("meta"):
         model = TorchGPT(shape, 300, torch.device("meta"))
     assert parameter_count(shape, 300) == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("changes", PARTS, ids=str)
+def test_gains_and_gates_are_counted(changes: dict[str, Any]) -> None:
+    shape = config(n_layer=2, d_model=32, **changes)
+    model = TorchGPT(shape, 300, torch.device("meta"))
+    count = sum(p.numel() for p in model.parameters())
+    assert parameter_count(shape, 300) == count == ParameterCount.of(shape, 300).total
 
 
 def test_the_published_model_has_the_published_size() -> None:
@@ -104,6 +119,10 @@ def test_a_large_step_is_bounded_by_its_activations_and_a_small_one_by_the_updat
         {"seq_len": 256},
         {"tie_embeddings": False},
         {"activation": "swiglu"},
+        {"activation": "geglu"},
+        {"norm_place": "output"},
+        {"norm_place": "sandwich"},
+        {"qk_norm": True},
         {"precision": "fp32"},
     ],
     ids=str,

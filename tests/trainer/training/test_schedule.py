@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import warnings
 
 import pytest
+import torch
 
 from tests.support.configs import config
+from tests.support.megatron_on_cpu import needs_megatron
 from trainer.spec import Budget
 from trainer.training.schedule import Schedule
 
@@ -67,3 +71,75 @@ def test_a_budget_in_seconds_that_is_its_own_horizon_decays_by_the_clock() -> No
     assert plan.lr(50, 11.0) == pytest.approx(1e-4)
     assert plan.lr(5, 9.0) == pytest.approx(5e-3 / 11)
     assert schedule(10, "seconds").lr(50, 9.0) == schedule(60).lr(50, 0)
+
+
+# --- the other forms -----------------------------------------------------------------------------
+
+
+def test_a_line_falls_as_much_with_every_step() -> None:
+    plan = schedule(110, horizon=None, schedule="linear")
+    rates = [plan.lr(step, 0) for step in range(11, 112)]
+    assert rates[0] == 1e-3
+    assert rates[-1] == pytest.approx(1e-4)
+    falls = [before - after for before, after in itertools.pairwise(rates)]
+    assert falls == pytest.approx([9e-6] * 100)
+    assert plan.lr(500, 0) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_wsd_stays_and_then_falls_in_the_last_share_of_the_horizon(share: float) -> None:
+    plan = schedule(1000, schedule="wsd", decay_share=share)
+    begin = round(1000 * (1 - share))
+    assert {plan.lr(step, 0) for step in range(11, begin + 2)} == {1e-3}
+    for done in (begin + 1, begin + 50, 999, 1000):
+        by_hand = 1e-3 - 9e-4 * (done - begin) / (1000 - begin)
+        assert plan.lr(done + 1, 0) == pytest.approx(by_hand)
+    assert plan.lr(1001, 0) == plan.lr(5000, 0) == pytest.approx(1e-4)
+
+
+def test_wsd_does_not_fall_before_it_has_risen() -> None:
+    plan = schedule(100, horizon=None, schedule="wsd", decay_share=1.0, lr_warmup=40)
+    line = schedule(100, horizon=None, schedule="linear", lr_warmup=40)
+    assert [plan.lr(s, 0) for s in range(1, 120)] == [line.lr(s, 0) for s in range(1, 120)]
+    assert schedule(horizon=5, schedule="wsd").lr(11, 0) == pytest.approx(1e-4)
+
+
+def test_wsd_by_the_clock() -> None:
+    plan = schedule(10, "seconds", horizon=None, schedule="wsd", decay_share=0.4)
+    assert plan.lr(50, 5.9) == 1e-3
+    assert plan.lr(50, 8.0) == pytest.approx(1e-3 * 0.55)
+    assert plan.lr(50, 11.0) == pytest.approx(1e-4)
+    straight = schedule(10, "seconds", horizon=None, schedule="linear")
+    assert straight.lr(50, 5.0) == pytest.approx(1e-3 * 0.55)
+
+
+@needs_megatron
+@pytest.mark.parametrize("form", ["cosine", "linear", "wsd"])
+def test_after_the_warm_up_rates_are_those_of_megatron_s_scheduler(form: str) -> None:
+    """Which the launch plan's flags name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    plan = schedule(400, horizon=None, schedule=form, decay_share=0.25, lr_warmup=40)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    theirs = OptimizerParamScheduler(
+        torch.optim.SGD([parameter], lr=1e-3),
+        init_lr=0.0,
+        max_lr=1e-3,
+        min_lr=1e-4,
+        lr_warmup_steps=40,
+        lr_decay_steps=400,
+        lr_decay_style={"wsd": "WSD"}.get(form, form),
+        start_wd=0.1,
+        end_wd=0.1,
+        wd_incr_steps=400,
+        wd_incr_style="constant",
+        wsd_decay_steps=100,
+        lr_wsd_decay_style="linear",
+    )
+    theirs.step(40)
+    for done in range(41, 420):
+        theirs.step(1)
+        (group,) = theirs.optimizer.param_groups
+        assert plan.lr(done + 1, 0) == pytest.approx(group["lr"], rel=1e-9)

@@ -24,11 +24,12 @@ from tests.support import megatron_on_cpu
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.megatron_on_cpu import Measured, measure, needs_megatron, stand_in
+from tests.support.recipes import PARTS
 from tests.support.trials import trial_spec
 from trainer.backends import Backend, choose_backend
 from trainer.backends.megatron.backend import MegatronBackend, Weights, _check_fp8
 from trainer.backends.megatron.weights import as_megatron, filled_up, load_from_torch
-from trainer.backends.optimizer import AdamW, optimizer_of
+from trainer.backends.optimizer import AdamW, Rates, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.backends.versions import Trio, check_trio
 from trainer.executors.local import LocalExecutor
@@ -65,6 +66,10 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         distributed.destroy_process_group()
     parallel_state = sys.modules["megatron.core.parallel_state"]
     parallel_state.destroy_model_parallel()
+
+
+def _told(changes: dict[str, Any]) -> bool:
+    return not {"norm_place", "mup_base_depth"} & changes.keys()
 
 
 def small(**changes: Any) -> Config:
@@ -122,6 +127,15 @@ def test_grouped_queries_are_the_same_in_both(n_kv_head: int, positions: str) ->
     agree(small(n_kv_head=n_kv_head, positions=positions))
 
 
+@needs_megatron
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("changes", [c for c in PARTS if _told(c)], ids=str)
+def test_parts_that_megatron_s_layers_can_be_told_are_the_same_in_both(
+    changes: dict[str, Any],
+) -> None:
+    agree(small(**changes))
+
+
 def agree(recipe: Config) -> None:
     """To 2e-5 of the largest logit and 1e-4 of each gradient's largest entry, in fp32."""
     source, model = stirred(recipe), build(recipe)
@@ -129,7 +143,7 @@ def agree(recipe: Config) -> None:
     tokens_BT, targets_BT = batch()
 
     ours, theirs = source.logits(tokens_BT), model.logits(tokens_BT)
-    assert ours.std() > 0.3
+    assert ours.std() > 0.3 * recipe.width_factor
     assert (ours - theirs).abs().max() < 2e-5 * ours.abs().max()
 
     loss, expected_loss = model(tokens_BT, targets_BT), source(tokens_BT, targets_BT)
@@ -371,6 +385,37 @@ def test_megatron_s_optimizer_takes_the_steps_of_ours() -> None:
 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
+def test_megatron_s_optimizer_has_the_rates_of_a_parametrisation_too() -> None:
+    """Blocks' matrices at a quarter of the rate and the epsilon, on gradients where both tell."""
+    recipe = small(precision="bf16", weight_decay=0.3, mup_base_width=8, tie_embeddings=False)
+    model = build(recipe)
+    optimizer = optimizer_of(model, recipe)
+    named = dict(model.gpt.named_parameters())
+    copies = {name: nn.Parameter(p.detach().float()) for name, p in named.items()}
+    ours = AdamW(
+        copies.values(),
+        betas=(recipe.beta1, recipe.beta2),
+        weight_decay=0.3,
+        grad_clip=1.0,
+        own_rates={
+            p: Rates(0.25, 0.25) for name, p in copies.items() if ".layers." in name and p.dim() > 1
+        },
+    )
+    generator = torch.Generator().manual_seed(6)
+    for _ in range(3):
+        for name, parameter in named.items():
+            copies[name].grad = 2e-8 * torch.randn(parameter.shape, generator=generator)
+            parameter.main_grad.copy_(copies[name].grad)
+        optimizer.step(torch.zeros(()), 1e-2)
+        ours.step(torch.zeros(()), 1e-2)
+    for name, parameter in named.items():
+        torch.testing.assert_close(
+            parameter.main_param, copies[name], rtol=2e-6, atol=1e-7, msg=name
+        )
+
+
+@needs_megatron
+@pytest.mark.usefixtures("on_cpu")
 def test_steps_below_bf16_s_grid_add_up() -> None:
     recipe = small(precision="bf16")
     model = build(recipe)
@@ -541,6 +586,21 @@ def test_a_cpu_is_refused_with_what_to_choose() -> None:
         SpecError, match="not in fp8 on cpu; choose bf16 or fp32 with backend torch"
     ):
         backend.check(small(precision="fp8"), CPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"norm_place": "output"}, "no norms for norm_place output; choose pre, or backend torch"),
+        ({"norm_place": "sandwich"}, "no norms for norm_place sandwich; choose pre"),
+        ({"mup_base_depth": 1}, "mup_base_depth / n_layer = 1 / 2; leave mup_base_depth out"),
+    ],
+)
+def test_what_megatron_s_layers_cannot_be_told_is_refused(
+    changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(SpecError, match=told):
+        MegatronBackend().check(small(**changes), torch.device("cuda"))
 
 
 HOPPER = (9, 0)

@@ -1,0 +1,192 @@
+"""What autograd sees of :mod:`trainer.backends.fused`: products with what comes before them, each
+keeping the least for its backward pass.
+
+Shapes as in :mod:`trainer.backends.torch_gpt`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trainer.backends.kernels import operations
+from trainer.backends.weights import Weight
+from trainer.spec import Activation
+
+if TYPE_CHECKING:
+    from trainer.backends.blocks import Norm
+
+
+def norm_linear(
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
+) -> tuple[Tensor, Tensor]:
+    """``x + delta``, and the product of its norm."""
+    both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
+        x_ND, delta_ND, norm.gain_D, weight.parameter, weight, norm.rms
+    )
+    return both
+
+
+def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
+    """The norm of ``x + delta``."""
+    y_ND: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
+        x_ND, delta_ND, norm.gain_D, norm.rms
+    )
+    return y_ND
+
+
+def normed(x_ND: Tensor, norm: Norm) -> Tensor:
+    """The norm of ``x``."""
+    y_ND: Tensor = _Norm.apply(x_ND, norm.gain_D, norm.rms)  # type: ignore[no-untyped-call]
+    return y_ND
+
+
+def normed_heads(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+    """The RMS norm of each head, laid end to end."""
+    y_BTHK: Tensor = _HeadNorm.apply(x_BTHK, gain_K)  # type: ignore[no-untyped-call]
+    return y_BTHK
+
+
+def linear(x_NI: Tensor, weight: Weight) -> Tensor:
+    """The product."""
+    y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
+    return y_NO
+
+
+def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
+    """The product of the activation of ``up``."""
+    y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
+        up, weight.parameter, weight, activation
+    )
+    return y_ND
+
+
+class _NormLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_ND: Tensor,
+        delta_ND: Tensor | None,
+        gain_D: Tensor,
+        parameter: Tensor,
+        weight: Weight,
+        rms: bool,
+    ) -> tuple[Tensor, Tensor]:
+        if delta_ND is None:
+            sum_ND, normed_ND = x_ND, operations.norm(x_ND, gain_D, rms)
+        else:
+            sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
+        ctx.save_for_backward(sum_ND, gain_D)
+        ctx.weight, ctx.rms, ctx.added = weight, rms, delta_ND is not None
+        return sum_ND, weight.product(normed_ND)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, residual_ND: Tensor, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        sum_ND, gain_D = ctx.saved_tensors
+        weight: Weight = ctx.weight
+        incoming = weight.incoming(gradient_NO.contiguous())
+        normed_ND = operations.norm(sum_ND, gain_D, ctx.rms)
+        into_parameter = weight.into_weight(incoming, normed_ND)
+        del normed_ND
+        into_x_ND, into_gain_D = operations.norm_backward(
+            weight.into_input(incoming), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
+        )
+        into_delta_ND = into_x_ND if ctx.added else None
+        return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
+        sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
+        ctx.save_for_backward(sum_ND, gain_D)
+        ctx.rms = rms
+        return normed_ND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        sum_ND, gain_D = ctx.saved_tensors
+        into_x_ND, into_gain_D = operations.norm_backward(
+            gradient_ND.contiguous(), sum_ND, gain_D, None, ctx.rms
+        )
+        return into_x_ND, into_x_ND, into_gain_D, None
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
+        ctx.save_for_backward(x_ND, gain_D)
+        ctx.rms = rms
+        return operations.norm(x_ND, gain_D, rms)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        x_ND, gain_D = ctx.saved_tensors
+        into_x_ND, into_gain_D = operations.norm_backward(
+            gradient_ND.contiguous(), x_ND, gain_D, None, ctx.rms
+        )
+        return into_x_ND, into_gain_D, None
+
+
+class _HeadNorm(torch.autograd.Function):
+    """Keeps no copy of its input, a part of each token's row that the values' part keeps anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BTHK, gain_K)
+        return operations.norm(_rows(x_BTHK), gain_K, True).view(x_BTHK.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_BTHK: Tensor) -> tuple[Tensor | None, ...]:
+        x_BTHK, gain_K = ctx.saved_tensors
+        into_x, into_gain_K = operations.norm_backward(
+            _rows(gradient_BTHK), _rows(x_BTHK), gain_K, None, True
+        )
+        return into_x.view(x_BTHK.shape), into_gain_K
+
+
+def _rows(x_BTHK: Tensor) -> Tensor:
+    return x_BTHK.reshape(-1, x_BTHK.shape[-1])
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: Weight) -> Tensor:
+        ctx.save_for_backward(x_NI)
+        ctx.weight = weight
+        return weight.product(x_NI)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        (x_NI,) = ctx.saved_tensors
+        incoming = ctx.weight.incoming(gradient_NO.contiguous())
+        return ctx.weight.into_input(incoming), ctx.weight.into_weight(incoming, x_NI), None
+
+
+class _ActivationLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, activation: Activation
+    ) -> Tensor:
+        ctx.save_for_backward(up)
+        ctx.weight, ctx.activation = weight, activation
+        return weight.product(operations.activate(up, activation))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        (up,) = ctx.saved_tensors
+        weight: Weight = ctx.weight
+        incoming = weight.incoming(gradient_ND.contiguous())
+        into_up, hidden_NF = operations.activate_backward(
+            weight.into_input(incoming), up, ctx.activation
+        )
+        return into_up, weight.into_weight(incoming, hidden_NF), None, None
