@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autoresearch.errors import TargetError
 from funnel.plan import megatron_flags
 from funnel.plan.booking import Checkpoints, make_schedule
 from funnel.plan.layout import Layout
@@ -168,3 +169,79 @@ def test_fp32_proxies_stand_for_a_bf16_run() -> None:
         config(precision="fp32"), load_target("llama-7b"), horizon_steps=1000
     )
     assert launch_precision(projection) == "bf16"
+
+
+# --- what a winner may have besides --------------------------------------------------------------
+
+
+def changed(target: TargetArchitecture, **changes: Any) -> TargetArchitecture:
+    return target.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("form", ["cosine", "linear", "wsd"])
+def test_the_schedule_s_form_is_in_the_flags(form: str) -> None:
+    words = words_of(load_target("llama-7b"), schedule=form, decay_share=0.25)
+    style = value(words, "--lr-decay-style")
+    known = known_options()
+    assert style in known["--lr-decay-style"][1]
+    steps = int(value(words, "--train-iters"))
+    if form == "wsd":
+        assert style == "WSD"
+        assert value(words, "--lr-wsd-decay-style") == "linear"
+        assert value(words, "--lr-wsd-decay-iters") == str(round(0.25 * steps))
+    else:
+        assert style == form
+        assert "--lr-wsd-decay-iters" not in words
+
+
+def test_a_fall_never_begins_inside_the_warm_up() -> None:
+    words = words_of(load_target("llama-7b"), schedule="wsd", decay_share=1.0, lr_warmup=100)
+    steps, warmup, fall = (
+        int(value(words, name))
+        for name in ("--train-iters", "--lr-warmup-iters", "--lr-wsd-decay-iters")
+    )
+    assert fall == steps - warmup < steps
+
+
+def test_parts_of_the_target_are_in_the_flags() -> None:
+    llama = load_target("llama-7b")
+    normed = words_of(changed(llama, qk_norm=True, rope_base=500_000.0))
+    assert "--qk-layernorm" in normed
+    assert value(normed, "--rotary-base") == "500000"
+    squared = words_of(changed(llama, activation="relu2", ffn_ratio=5.25))
+    assert {"--squared-relu", "--no-bias-gelu-fusion"} <= set(squared)
+    assert "--swiglu" not in squared
+    for words in (normed, squared):
+        assert {name for name, _ in options(words)} <= known_options().keys()
+    half = words_of(llama, init_scale=0.5)
+    assert float(value(half, "--init-method-std")) == 0.01
+    assert not {"--qk-layernorm", "--squared-relu"} & set(words_of(llama))
+
+
+def test_a_base_is_the_winner_s_own_where_it_had_one() -> None:
+    words = words_of(load_target("llama-7b"), mup_base_width=64)
+    assert value(words, "--mup-base-hidden-size") == "64"
+    assert float(value(words, "--embedding-init-method-std")) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    ("of_target", "of_winner", "told"),
+    [
+        ({"activation": "geglu"}, {}, "activation geglu cannot be launched"),
+        ({"norm_place": "output"}, {}, "norm_place output cannot be launched"),
+        ({"norm_place": "sandwich"}, {}, "norm_place sandwich cannot be launched"),
+        ({"qk_norm": True, "norm": "layernorm"}, {}, "qk_norm with norm layernorm"),
+        ({"rope_base": 12345.5}, {}, r"rope_base 12345\.5 cannot"),
+        ({}, {"mup_base_depth": 4}, "scales residual branches, by 4 / 32 here"),
+    ],
+    ids=str,
+)
+def test_what_megatron_lm_has_no_flag_for_is_refused(
+    of_target: dict[str, Any], of_winner: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(TargetError, match=told):
+        words_of(changed(load_target("llama-7b"), **of_target), **of_winner)
+
+
+def test_branches_that_are_not_scaled_at_the_target_need_no_flag() -> None:
+    words_of(load_target("llama-7b"), mup_base_depth=32)

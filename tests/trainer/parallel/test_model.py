@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.support.configs import config
+from tests.support.recipes import PARTS
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.parallel.job import SINGLE, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
@@ -55,6 +56,9 @@ def reference_with(weights: ParallelGPT, of: Config) -> TorchGPT:
         up = (mine.up.weight,) if mine.gate is None else (mine.gate.weight, mine.up.weight)
         theirs["up"].copy_(torch.cat(up))
         theirs["down"].copy_(mine.down.weight)
+        if of.qk_norm:
+            theirs["query"].copy_(mine.query_norm.weight)
+            theirs["key"].copy_(mine.key_norm.weight)
     return model
 
 
@@ -103,10 +107,17 @@ def test_the_same_weights_give_the_same_loss_and_gradient(
     torch.testing.assert_close(grad, wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_a_single_process_trains_as_a_trial_does() -> None:
-    of = small(
-        activation="swiglu", positions="rotary", lr=3e-3, grad_clip=0.5, tie_embeddings=False
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"activation": "swiglu", "positions": "rotary", "tie_embeddings": False},
+        # Written out for every head, grouped keys would train apart.
+        *({**changes, "n_kv_head": None} for changes in PARTS),
+    ],
+    ids=str,
+)
+def test_a_single_process_trains_as_a_trial_does(changes: dict[str, Any]) -> None:
+    of = small(lr=3e-3, grad_clip=0.5, **changes)
     job = ParallelJob(
         config=of, vocab_size=VOCAB, seed=3, steps=5, device="cpu", layouts=(SINGLE,), deadline_s=60
     )
