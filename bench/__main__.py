@@ -23,6 +23,7 @@ from bench import (
     judge_honesty,
     judge_rules,
     loop_overhead,
+    lr_transfer,
     memory_model,
     report_scale,
     search_quality,
@@ -51,6 +52,7 @@ def main(
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "rules": judge_rules.run,
         "memory": memory_model.run,
+        "transfer": lr_transfer.run,
         "report": report_scale.run,
         "startup": startup.run,
     }

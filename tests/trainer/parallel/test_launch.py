@@ -58,6 +58,24 @@ def to_first_worker() -> Iterator[Callable[[signal.Signals], None]]:
 
 
 @pytest.mark.slow
+def test_every_part_of_a_recipe_trains_the_same_on_two_ranks() -> None:
+    """Gains that all heads share, norms at outputs, scaled branches, rates of the blocks' own."""
+    of = config(
+        n_layer=2, d_model=32, d_ff=64, seq_len=32, batch_size=4, precision="fp32", qk_norm=True,
+        norm="rmsnorm", norm_place="sandwich", positions="rotary", activation="geglu",
+        mup_base_width=16, mup_base_depth=1, lr_warmup=0, lr=3e-3,
+    )  # fmt: skip
+    ranks = Launcher(of, vocab_size=64, seed=0, steps=5, device="cpu", timeout_s=300)
+    (alone,) = ranks.run((SINGLE,))
+    assert isinstance(alone, LayoutLosses)
+    layouts = (Layout(name="tensor", tensor=2), Layout(name="pipeline", pipeline=2), FSDP, DDP)
+    for came in ranks.run(layouts):
+        assert isinstance(came, LayoutLosses), came
+        assert came.losses == pytest.approx(alone.losses, rel=1e-5), came.name
+        assert came.grad_norms == pytest.approx(alone.grad_norms, rel=1e-4), came.name
+
+
+@pytest.mark.slow
 def test_a_killed_rank_fails_its_layout_and_the_next_still_runs(
     to_first_worker: Callable[[signal.Signals], None],
 ) -> None:
