@@ -1,0 +1,69 @@
+"""How many tokens a step should have, and what its rate makes of another number of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+from funnel.transfer.source import Rule, Seen
+
+BatchRule: TypeAlias = Literal["step_law", "power_lines", "kept"]
+
+POWER_LINES_SEQUENCE = 2048
+"""Tokens in one of the sequences that its laws count."""
+
+BATCH_RULES: dict[BatchRule, Rule] = {
+    "step_law": Rule(
+        name="Step Law, batch",
+        paper="Li et al. 2025, arXiv 2503.04715, equation 1 and its published fit",
+        formula="B = 0.58 D^0.571 tokens",
+        seen=(Seen(what="tokens", low=2e9, high=1e11),),
+    ),
+    "power_lines": Rule(
+        name="Power Lines, optimal batch",
+        paper="Bergsma et al. 2025, arXiv 2505.13738",
+        formula="B = 0.0306 D^0.383 sequences of 2,048 tokens",
+    ),
+    "kept": Rule(
+        name="batch as it is",
+        paper="none: nothing says that a small run's batch is right for a long one",
+        formula="B = B_base",
+    ),
+}
+SQRT_BATCH = Rule(
+    name="square root of the batch",
+    paper="Malladi et al. 2022, arXiv 2205.10287, for Adam; kept by arXiv 2512.22382",
+    formula="lr × sqrt(B / B_base), below the critical batch",
+)
+CRITICAL = Rule(
+    name="critical batch",
+    paper="Bergsma et al. 2025, arXiv 2505.13738",
+    formula="B = 0.0471 D^0.462 sequences of 2,048 tokens: beyond it, more is wasted",
+)
+
+
+def step_law_batch(tokens: float) -> float:
+    """Tokens a step for a run of so many."""
+    return 0.58 * tokens**0.571
+
+
+def power_lines_batch(tokens: float) -> float:
+    """Tokens a step with which a run of so many ends lowest."""
+    return POWER_LINES_SEQUENCE * 0.0306 * tokens**0.383
+
+
+def critical_batch(tokens: float) -> float:
+    """Tokens a step beyond which a run of so many hardly gets shorter in steps."""
+    return POWER_LINES_SEQUENCE * 0.0471 * tokens**0.462
+
+
+def tokens_a_step(rule: BatchRule, *, kept: int, tokens: int) -> float:
+    """How many the rule asks for; ``kept`` is the small run's."""
+    if rule == "kept":
+        return kept
+    return step_law_batch(tokens) if rule == "step_law" else power_lines_batch(tokens)
+
+
+def batch_factor(tokens_per_step: float, base: float) -> float:
+    """What every rate is multiplied by (:data:`SQRT_BATCH`)."""
+    return math.sqrt(tokens_per_step / base)

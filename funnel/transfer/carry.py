@@ -1,0 +1,249 @@
+"""One recipe, tuned small and short, carried to a size and a length: every rule together.
+
+    lr of the blocks' matrices × width × depth × horizon × sqrt(B / B_base)
+
+and of everything else, under the maximal-update rule, the same without width and depth. The batch
+is set by a law of the tokens, not by the small run's: a search of so many steps learns nothing of
+the best batch for so many tokens. The decay of weights goes by AdamW's time scale, and the warm-up
+keeps its share of the steps. Rates move with the batch: another batch re-derives them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from autoresearch.errors import TargetError
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
+from funnel.target.shape import Architecture
+from funnel.transfer.batch import BATCH_RULES, BatchRule, tokens_a_step
+from funnel.transfer.depth import DEPTH_RULES, DepthRule
+from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
+from funnel.transfer.leap import Leap
+from funnel.transfer.reasons import beyond_range, reasons
+from funnel.transfer.support import LadderSupport, Verdict
+from funnel.transfer.warmup import WARMUP_RULES, WarmupRule
+from funnel.transfer.weight_decay import DECAY_RULES, DecayRule
+from funnel.transfer.width import WIDTH_RULES, WidthRule
+from trainer.spec import Config
+
+STRUCTURE = ("activation", "norm", "positions", "tie_embeddings", "seq_len")
+OPTIONAL_STRUCTURE = ("qk_norm", "norm_place", "rope_base", "init_scale")
+"""Parts that a shape may say; where it does not they are the source's."""
+
+
+class RuleChoice(Frozen):
+    """Which of the rules to take, where they disagree."""
+
+    width: WidthRule = "mup"
+    depth: DepthRule = "complete_p"
+    horizon: HorizonRule = "delphi"
+    batch: BatchRule = "step_law"
+    weight_decay: DecayRule = "power_lines"
+    warmup: WarmupRule = "fraction"
+    in_config: bool = False
+    """Whether the carried config says its parametrisation itself (``mup_base_width`` and
+    ``mup_base_depth``), as our own trainer reads it; its ``lr`` is the base's then."""
+
+
+DEFAULT_RULES = RuleChoice()
+
+
+class CarriedValue(Frozen):
+    """One value on its way from the proxy to the target."""
+
+    name: str
+    """A field of Config."""
+    proxy: Scalar
+    target: Scalar
+    rule: str
+    """In plain words, what carried it."""
+
+
+class Disagreement(Frozen):
+    """What each of several rules says of one value, all else as it was taken."""
+
+    what: str
+    taken: str
+    """The rule, a key of ``values``."""
+    why: str
+    values: dict[str, NonNegative]
+    """By rule."""
+
+    @property
+    def spread(self) -> float:
+        """The largest over the smallest; infinite where that is 0."""
+        low = min(self.values.values())
+        return max(self.values.values()) / low if low else math.inf
+
+
+class Carried(Frozen):
+    """A recipe of some shape for so many tokens, and where each of its values is from."""
+
+    config: Config
+    """Of the shape. ``lr`` is that of the matrices in the blocks, which hold most of the
+    parameters; where the config says ``mup_base_width``, that of its base."""
+    block_lr: Positive
+    """The rate of the matrices in the blocks."""
+    base_lr: Positive
+    """What a launcher is given that divides by the width itself, under ``mup``; else block_lr."""
+    base_width: PositiveInt
+    """The width at which the two are one."""
+    steps: PositiveInt
+    """The schedule's horizon."""
+    tokens_per_step: PositiveInt
+    warmup_fraction: NonNegative
+    """Of the schedule."""
+    rules: RuleChoice
+    """In force: a ladder may have chosen others than were asked for."""
+    values: tuple[CarriedValue, ...]
+    """Every field of the config, in its order."""
+    disagreements: tuple[Disagreement, ...]
+    notes: tuple[str, ...]
+    """In words, where a rule is used beyond what it was seen over."""
+
+
+def carry(
+    source: Config,
+    *,
+    horizon_steps: int,
+    shape: Architecture,
+    tokens: int,
+    tokens_per_step: int | None = None,
+    rules: RuleChoice = DEFAULT_RULES,
+    support: LadderSupport | None = None,
+) -> Carried:
+    """The recipe of ``shape`` trained on ``tokens`` and fully annealed, by one of a small run.
+
+    :param source: tuned where it was trained for ``horizon_steps``, its rate decayed over them.
+    :param tokens_per_step: that are wanted, taken to whole sequences; None: by the batch's rule.
+    :param support: a ladder's best rates; where it tells the rules of width and horizon from those
+        of ``rules``, its own are taken.
+    :raises TargetError: where the source's warm-up fills its whole schedule.
+    """
+    if source.lr_warmup >= horizon_steps:
+        raise TargetError(
+            f"a warm-up of {source.lr_warmup} steps in a schedule of {horizon_steps} cannot be "
+            "carried as a fraction; give the horizon that the proxy was trained with"
+        )
+    wanted = tokens_per_step or tokens_a_step(
+        rules.batch, kept=source.tokens_per_step, tokens=tokens
+    )
+    leap = Leap(
+        source=source,
+        horizon_steps=horizon_steps,
+        shape=shape,
+        tokens=tokens,
+        batch_size=max(1, math.floor(wanted / shape.seq_len + 0.5)),
+    )
+    verdict = (support or LadderSupport(best_rates=())).choose(rules.width, rules.horizon)
+    rules = rules.model_copy(update={"width": verdict.width, "horizon": verdict.horizon})
+    block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
+    base_lr = source.lr * leap.everywhere(rules.horizon) if rules.width == "mup" else block_lr
+    config = _config(leap, rules, block_lr, base_lr)
+    why = reasons(leap, rules, config, asked=tokens_per_step)
+    return Carried(
+        config=config,
+        block_lr=block_lr,
+        base_lr=base_lr,
+        base_width=leap.base_width,
+        steps=leap.steps,
+        tokens_per_step=leap.tokens_per_step,
+        warmup_fraction=leap.warmup_fraction,
+        rules=rules,
+        values=tuple(_values(source, config, why)),
+        disagreements=tuple(_disagreements(leap, rules, block_lr, verdict, tokens_per_step)),
+        notes=tuple(beyond_range(leap, rules)),
+    )
+
+
+def _config(leap: Leap, rules: RuleChoice, block_lr: float, base_lr: float) -> Config:
+    source, shape = leap.source, leap.shape
+    says_mup = rules.in_config and rules.width == "mup"
+    says_depth = rules.in_config and rules.depth == "complete_p"
+    optional = {name: getattr(shape, name, getattr(source, name)) for name in OPTIONAL_STRUCTURE}
+    return source.model_copy(
+        update={
+            "n_layer": shape.n_layer,
+            "n_head": shape.n_head,
+            "n_kv_head": None if shape.kv_heads == shape.n_head else shape.kv_heads,
+            "d_model": shape.d_model,
+            "d_ff": shape.d_ff,
+            **{name: getattr(shape, name) for name in STRUCTURE},
+            **optional,
+            "lr": base_lr if says_mup else block_lr,
+            "lr_warmup": leap.warmup(rules.warmup),
+            "weight_decay": leap.weight_decay(rules.weight_decay, block_lr),
+            "batch_size": leap.batch_size,
+            "mup_base_width": leap.base_width if says_mup else None,
+            "mup_base_depth": (source.mup_base_depth or source.n_layer) if says_depth else None,
+        }
+    )
+
+
+def _values(source: Config, config: Config, why: dict[str, str]) -> Iterator[CarriedValue]:
+    for name in Config.model_fields:
+        field = "kv_heads" if name == "n_kv_head" else name
+        yield CarriedValue(
+            name=name,
+            proxy=_scalar(getattr(source, field)),
+            target=_scalar(getattr(config, field)),
+            rule=why[name],
+        )
+
+
+def _scalar(value: Scalar | None) -> Scalar:
+    return "none" if value is None else value
+
+
+def _disagreements(
+    leap: Leap, rules: RuleChoice, block_lr: float, verdict: Verdict, asked: int | None
+) -> Iterator[Disagreement]:
+    """Each value on which the rules differ."""
+    default = "the default: no ladder tests it"
+    width, depth, horizon = rules.width, rules.depth, rules.horizon
+    batches: dict[str, float] = {
+        rule: tokens_a_step(rule, kept=leap.source.tokens_per_step, tokens=leap.tokens)
+        for rule in BATCH_RULES
+    }
+    if asked:
+        batches["asked for"] = leap.tokens_per_step
+    found = (
+        Disagreement(
+            what="lr, by width",
+            taken=width,
+            why=verdict.words,
+            values={rule: leap.block_lr(rule, depth, horizon) for rule in WIDTH_RULES},
+        ),
+        Disagreement(
+            what="lr, by depth",
+            taken=depth,
+            why=default,
+            values={rule: leap.block_lr(width, rule, horizon) for rule in DEPTH_RULES},
+        ),
+        Disagreement(
+            what="lr, by length",
+            taken=horizon,
+            why=verdict.words,
+            values={rule: leap.block_lr(width, depth, rule) for rule in HORIZON_RULES},
+        ),
+        Disagreement(
+            what="tokens a step",
+            taken="asked for" if asked else rules.batch,
+            why="as asked" if asked else default,
+            values=batches,
+        ),
+        Disagreement(
+            what="weight_decay",
+            taken=rules.weight_decay,
+            why=default,
+            values={rule: leap.weight_decay(rule, block_lr) for rule in DECAY_RULES},
+        ),
+        Disagreement(
+            what="lr_warmup",
+            taken=rules.warmup,
+            why=default,
+            values={rule: leap.warmup(rule) for rule in WARMUP_RULES},
+        ),
+    )
+    yield from (each for each in found if len(set(each.values.values())) > 1)

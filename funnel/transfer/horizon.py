@@ -1,0 +1,58 @@
+"""The learning rate as a run grows longer, its batch kept."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from funnel.transfer.source import Rule, Seen
+
+HorizonRule: TypeAlias = Literal["delphi", "microsoft", "complete_d", "step_law", "none"]
+
+EXPONENTS: dict[HorizonRule, float] = {
+    "delphi": -0.3,
+    "microsoft": -0.32,
+    "complete_d": -0.5,
+    "step_law": 0.307 - 0.571 / 2,
+    "none": 0.0,
+}
+"""Of the tokens, where the batch stays as it is. Step Law's 0.307 is that of a batch which grows as
+D^0.571 meanwhile; what the square-root rule of the batch makes of that growth is taken off."""
+
+HORIZON_RULES: dict[HorizonRule, Rule] = {
+    "delphi": Rule(
+        name="Delphi",
+        paper="Marin's Delphi recipe, openathena.ai/blog/delphi and the models' cards",
+        formula="lr × (T / T_base)^-0.3 at one batch, with lr × sqrt(B / B_base)",
+        seen=(Seen(what="tokens", low=2.3e9, high=6e11),),
+    ),
+    "microsoft": Rule(
+        name="token horizon",
+        paper="Bjorck et al. 2024, arXiv 2409.19913",
+        formula="lr × (D / D_base)^-0.32 at one batch; jointly N^-0.23 D^-0.32",
+        seen=(Seen(what="tokens", low=2.5e10, high=8e11),),
+    ),
+    "complete_d": Rule(
+        name="Complete(d)P, duration",
+        paper="Mlodozeniec et al. 2025, arXiv 2512.22382: a stochastic differential equation kept",
+        formula="lr × sqrt((B / B_base) × (D_base / D))",
+    ),
+    "step_law": Rule(
+        name="Step Law, tokens",
+        paper="Li et al. 2025, arXiv 2503.04715, equation 1 and its published fit",
+        formula="lr × (D / D_base)^0.307 with the batch at D^0.571: D^0.0215 at one batch",
+        seen=(Seen(what="tokens", low=2e9, high=1e11),),
+    ),
+    "none": Rule(
+        name="no horizon",
+        paper="what is done where only the width is carried",
+        formula="lr as it is",
+    ),
+}
+
+
+def horizon_factor(rule: HorizonRule, *, tokens_ratio: float) -> float:
+    """What every rate is multiplied by.
+
+    :param tokens_ratio: the long run's tokens over the short one's.
+    """
+    return float(tokens_ratio ** EXPONENTS[rule])

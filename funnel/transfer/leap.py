@@ -1,0 +1,107 @@
+"""From one size and length to another: what each rule makes of a recipe, without the words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from funnel.target.shape import Architecture, ParameterCount
+from funnel.transfer.batch import batch_factor
+from funnel.transfer.depth import DepthRule, depth_factor
+from funnel.transfer.horizon import HorizonRule, horizon_factor
+from funnel.transfer.warmup import WarmupRule, warmup_steps
+from funnel.transfer.weight_decay import DecayRule, carried_timescale, timescale
+from funnel.transfer.width import WidthRule, width_factor
+from trainer.spec import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """A recipe trained small and short, and the run that it is for."""
+
+    source: Config
+    horizon_steps: int
+    """Over how many steps the source's rate decays."""
+    shape: Architecture
+    tokens: int
+    """Of the run."""
+    batch_size: int
+    """Of the run, in its sequences."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.shape.seq_len
+
+    @property
+    def steps(self) -> int:
+        return -(-self.tokens // self.tokens_per_step)
+
+    @property
+    def source_tokens(self) -> int:
+        return self.horizon_steps * self.source.tokens_per_step
+
+    @property
+    def source_params(self) -> int:
+        """Without embeddings, like :attr:`params`."""
+        return ParameterCount.of(self.source, 1).blocks
+
+    @property
+    def params(self) -> int:
+        return ParameterCount.of(self.shape, 1).blocks
+
+    @property
+    def base_width(self) -> int:
+        """The width at which the source's tables and blocks have one rate."""
+        return self.source.mup_base_width or self.source.d_model
+
+    @property
+    def source_block_lr(self) -> float:
+        """The source's rate for the matrices in its blocks."""
+        return self.source.lr * self.base_width / self.source.d_model
+
+    @property
+    def warmup_fraction(self) -> float:
+        return self.source.lr_warmup / self.horizon_steps
+
+    def everywhere(self, horizon: HorizonRule) -> float:
+        """What every rate is multiplied by: for the tokens and for the batch."""
+        return horizon_factor(
+            horizon, tokens_ratio=self.tokens / self.source_tokens
+        ) * batch_factor(self.tokens_per_step, self.source.tokens_per_step)
+
+    def width(self, rule: WidthRule) -> float:
+        return width_factor(
+            rule,
+            d_base=self.source.d_model,
+            d_model=self.shape.d_model,
+            size_ratio=self.params / self.source_params,
+        )
+
+    def depth(self, rule: DepthRule) -> float:
+        return depth_factor(rule, base=self.source.n_layer, n_layer=self.shape.n_layer)
+
+    def block_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
+        """The run's rate for the matrices in its blocks."""
+        factor = self.width(width) * self.depth(depth) * self.everywhere(horizon)
+        return self.source_block_lr * factor
+
+    @property
+    def source_timescale(self) -> float:
+        """Of the source's decay, as a share of its run."""
+        return timescale(self.source_block_lr, self.source.weight_decay, self.horizon_steps)
+
+    def weight_decay(self, rule: DecayRule, block_lr: float) -> float:
+        if rule == "kept":
+            return self.source.weight_decay
+        tau = carried_timescale(
+            rule,
+            base=self.source_timescale,
+            tpp_base=self.source_tokens / self.source_params,
+            tpp=self.tokens / self.params,
+        )
+        return 0.0 if math.isinf(tau) else 1 / (block_lr * tau * self.steps)
+
+    def warmup(self, rule: WarmupRule) -> int:
+        return warmup_steps(
+            rule, fraction=self.warmup_fraction, steps=self.steps, beta2=self.source.beta2
+        )

@@ -1,0 +1,158 @@
+"""In plain words, what carried each value, and where a rule is used beyond what it was seen at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from autoresearch.words import scalar_text
+from funnel.transfer.batch import (
+    BATCH_RULES,
+    CRITICAL,
+    BatchRule,
+    critical_batch,
+)
+from funnel.transfer.depth import DEPTH_RULES, DepthRule
+from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
+from funnel.transfer.leap import Leap
+from funnel.transfer.warmup import WarmupRule
+from funnel.transfer.weight_decay import DECAY_RULES, FELT, DecayRule, timescale
+from funnel.transfer.width import WIDTH_RULES, WidthRule
+from trainer.spec import Config
+
+KEPT = {
+    "lr_min_ratio": "as it is: a fraction of the rate",
+    "grad_clip": "as it is: a norm over all parameters",
+    "beta1": "as it is",
+    "beta2": "as it is: published runs of all sizes and batches have 0.95",
+    "precision": "as it is: to be proved on the target's own GPU",
+    "schedule": "as it is: the form",
+    "decay_share": "as it is: a share of the schedule",
+}
+"""What no rule changes, and why."""
+
+
+class Rules(Protocol):
+    """The rules in force."""
+
+    @property
+    def width(self) -> WidthRule: ...
+    @property
+    def depth(self) -> DepthRule: ...
+    @property
+    def horizon(self) -> HorizonRule: ...
+    @property
+    def batch(self) -> BatchRule: ...
+    @property
+    def weight_decay(self) -> DecayRule: ...
+    @property
+    def warmup(self) -> WarmupRule: ...
+    @property
+    def in_config(self) -> bool: ...
+
+
+def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> dict[str, str]:
+    """By field of Config.
+
+    :param asked: tokens a step that were asked for, if they were.
+    """
+    return {
+        **dict.fromkeys(Config.model_fields, "the target's architecture"),
+        **KEPT,
+        "lr": _lr(leap, rules),
+        "lr_warmup": _warmup(leap, rules, config),
+        "weight_decay": _decay(leap, rules, config),
+        "batch_size": _batch(leap, rules, asked),
+        "mup_base_width": _parametrised(rules, "the maximal-update rule", "width"),
+        "mup_base_depth": _parametrised(rules, "CompleteP", "depth"),
+    }
+
+
+def _parametrised(rules: Rules, what: str, name: str) -> str:
+    if rules.in_config:
+        return f"the {name} that {what} is relative to"
+    return f"not in the config: {what} is in its lr, and the launcher's to carry out"
+
+
+def _lr(leap: Leap, rules: Rules) -> str:
+    tokens = leap.tokens / leap.source_tokens
+    parts = [
+        f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
+        f"{leap.shape.d_model})",
+        f"depth {scalar_text(leap.depth(rules.depth))} ({rules.depth}: {leap.source.n_layer} to "
+        f"{leap.shape.n_layer} layers)",
+        f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
+        f"{tokens:.3g} times the tokens; square root of {_ratio(leap):.3g} times the batch)",
+    ]
+    rest = (
+        "; tables, head and norms have length and batch alone, and the logits are multiplied by "
+        f"{leap.base_width} / {leap.shape.d_model}"
+        if rules.width == "mup"
+        else "; for everything"
+    )
+    return "lr × " + " × ".join(parts) + " for the matrices in the blocks" + rest
+
+
+def _ratio(leap: Leap) -> float:
+    return leap.tokens_per_step / leap.source.tokens_per_step
+
+
+def _warmup(leap: Leap, rules: Rules, config: Config) -> str:
+    if rules.warmup == "untuned":
+        return f"2 / (1 - beta2) = {config.lr_warmup} steps of {leap.steps:,} (arXiv 1910.04209)"
+    return (
+        f"{leap.warmup_fraction:.3%} of the schedule: {leap.source.lr_warmup} of "
+        f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}"
+    )
+
+
+def _decay(leap: Leap, rules: Rules, config: Config) -> str:
+    if rules.weight_decay == "kept":
+        return "as it is"
+    block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
+    own = timescale(block_lr, config.weight_decay, leap.steps)
+    small = leap.source_timescale
+    if rules.weight_decay == "power_lines" and small > FELT:
+        return (
+            "the proxy's decay is not felt within its run, so that nothing is known of it: AdamW's "
+            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({_papers(rules)})"
+        )
+    return (
+        f"AdamW's time scale, {small:.3g} of the proxy's run and {own:.3g} of the target's "
+        f"({_papers(rules)})"
+    )
+
+
+def _papers(rules: Rules) -> str:
+    return DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
+
+
+def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
+    sizes = f"{leap.tokens_per_step:,} tokens a step in sequences of {leap.shape.seq_len:,}"
+    if asked:
+        return f"{sizes}, as asked; the rates and the steps follow"
+    if rules.batch == "kept":
+        return f"{sizes}: the proxy's {leap.source.tokens_per_step:,} to whole sequences"
+    rule = BATCH_RULES[rules.batch]
+    return f"{sizes}: {rule.formula} ({rule.paper}); the proxy had {leap.source.tokens_per_step:,}"
+
+
+def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
+    """Each rule in force that is used where it was not seen to hold."""
+    seen_at = {
+        "tokens": float(leap.tokens),
+        "parameters": float(leap.params),
+        "layers": float(leap.shape.n_layer),
+    }
+    for rule in (
+        WIDTH_RULES[rules.width],
+        DEPTH_RULES[rules.depth],
+        HORIZON_RULES[rules.horizon],
+        BATCH_RULES[rules.batch],
+    ):
+        yield from rule.beyond(**seen_at)
+    if leap.tokens_per_step > critical_batch(leap.tokens):
+        yield (
+            f"{leap.tokens_per_step:,} tokens a step are more than the critical batch of "
+            f"{critical_batch(leap.tokens):,.0f} ({CRITICAL.paper}): the square root's rule ends there"
+        )

@@ -1,0 +1,66 @@
+"""Weight decay by AdamW's time scale.
+
+AdamW's weights are a moving average of its updates over 1 / (lr × weight_decay) steps. As a share
+of a run of S steps that is its time scale (Wang and Aitchison 2024, arXiv 2405.13698, for runs of
+one epoch; Bergsma et al. 2025, arXiv 2505.13738):
+
+    tau = 1 / (lr × weight_decay × S) = B / (lr × weight_decay × D)
+
+with the peak rate of the matrices that decay. A copied weight_decay changes it with the rate and
+with the length of the run.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from funnel.transfer.source import Rule
+
+DecayRule: TypeAlias = Literal["power_lines", "timescale", "kept"]
+
+FELT = 1.0
+"""The longest time scale, as a share of its run, of a decay that the run can have felt."""
+
+DECAY_RULES: dict[DecayRule, Rule] = {
+    "power_lines": Rule(
+        name="Power Lines, time scale",
+        paper="Bergsma et al. 2025, arXiv 2505.13738",
+        formula=(
+            "tau × (TPP / TPP_base)^-0.527, TPP the tokens a parameter; where the small run cannot "
+            "have felt its decay (none, or tau above 1), tau = 1.084 TPP^-0.527"
+        ),
+    ),
+    "timescale": Rule(
+        name="time scale kept",
+        paper="Wang and Aitchison 2024, arXiv 2405.13698",
+        formula="tau as it is",
+    ),
+    "kept": Rule(
+        name="weight decay as it is",
+        paper="none: what is done where nothing is carried",
+        formula="weight_decay as it is",
+    ),
+}
+
+
+def timescale(lr: float, weight_decay: float, steps: float) -> float:
+    """As a share of the run; infinite without decay."""
+    shrunk = lr * weight_decay * steps
+    return 1 / shrunk if shrunk else float("inf")
+
+
+def best_timescale(tokens_per_param: float) -> float:
+    """Power Lines' optimum, as a share of the run."""
+    return 1.084 * tokens_per_param**-0.527
+
+
+def carried_timescale(rule: DecayRule, *, base: float, tpp_base: float, tpp: float) -> float:
+    """The long run's, by that of the small one; of the rules that carry one.
+
+    :param tpp: tokens a parameter.
+    """
+    if rule == "timescale":
+        return base
+    if base > FELT:
+        return best_timescale(tpp)
+    return float(base * (tpp / tpp_base) ** -0.527)
