@@ -17,10 +17,13 @@ from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.projection import LrRule
-from funnel.plan.recipe import Recipe, make_recipes
+from funnel.plan.recipe import Carrying, Recipe, make_recipes
 from funnel.plan.risks import risks
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
+from funnel.transfer.batch import BatchRule
+from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
+from funnel.transfer.horizon import HorizonRule
 
 
 class Money(Frozen):
@@ -47,9 +50,16 @@ class Wishes(Frozen):
     hourly_usd: float | None
     """None: by the rates."""
     batch: int | None
-    """Sequences a step; None: as many tokens as the proxy's."""
+    """Sequences a step; None: by ``batch_rule``."""
     bytes_per_token: float | None
     """Mean bytes in a token of the cloud's tokenizer, where they are known."""
+    length_rule: HorizonRule = DEFAULT_RULES.horizon
+    batch_rule: BatchRule = DEFAULT_RULES.batch
+
+    @property
+    def carrying(self) -> Carrying:
+        rules = RuleChoice(width=self.lr_rule, horizon=self.length_rule, batch=self.batch_rule)
+        return Carrying(rules=rules, batch=self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,7 @@ def make_handoff(
         mfu=wishes.mfu,
         gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
     )
-    recipes = make_recipes(case.candidates, booking, lr_rule=wishes.lr_rule, batch=wishes.batch)
+    recipes = make_recipes(case.candidates, booking, wishes.carrying)
     forecast = _forecast(case, recipes[0], booking, wishes)
     return Handoff(
         case=case,

@@ -22,6 +22,8 @@ from trainer.spec import Config, Fp8Recipe
 CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),
     "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
+    # One rate for everything, by the same flags.
+    "step_law": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
 }
 """The releases whose parsers have all the flags of such a plan, and that carry it out."""
 MUP_SINCE = (0, 19)
@@ -203,7 +205,7 @@ def _width(projection: Projection) -> Iterator[FlagGroup]:
             name="WIDTH",
             flags=_flags(
                 use_mup=True,
-                mup_base_hidden_size=projection.source.mup_base_width or projection.source.d_model,
+                mup_base_hidden_size=projection.base_width,
                 mup_base_head_dim=projection.source.d_model // projection.source.n_head,
             ),
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive
+from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import scalar_text
 from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
 from funnel.plan.case import Candidate
@@ -27,8 +27,10 @@ from funnel.plan.megatron_flags import (
     precision_flags,
     save_flags,
 )
-from funnel.plan.projection import LrRule, Projection, project
+from funnel.plan.projection import Projection, project
 from funnel.target.architecture import TargetArchitecture
+from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
+from funnel.transfer.support import LadderSupport
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
 RESTART_LR = 0.5
@@ -55,9 +57,6 @@ class Recipe(Frozen):
     schedule: Schedule
     checkpoints: Checkpoints
     precision: Literal["bf16", "fp8"]
-    sqrt_batch_lr: NonNegative
-    """What the square-root rule would make of the launch script's ``--lr`` for the changed batch
-    (Malladi et al. 2022, arXiv 2205.10287); the script keeps the projected one."""
     groups: tuple[FlagGroup, ...]
     """Flags of pretrain_gpt.py, but for data, tokenizer and places."""
     lr_factor: Positive = 1.0
@@ -99,17 +98,25 @@ class Recipe(Frozen):
         return f"{self.name}.json"
 
 
+class Carrying(Frozen):
+    """How recipes are carried to the target."""
+
+    rules: RuleChoice = DEFAULT_RULES
+    batch: PositiveInt | None = None
+    """Sequences a step; None: by the batch's rule."""
+    support: LadderSupport | None = None
+    """What a ladder measured of the rates."""
+
+
 def make_recipes(
-    candidates: Sequence[Candidate], booking: Booking, *, lr_rule: LrRule, batch: int | None
+    candidates: Sequence[Candidate], booking: Booking, carrying: Carrying
 ) -> tuple[Recipe, ...]:
     """The winner first.
 
-    :param batch: sequences a step; None: as many tokens as the proxy's.
     :raises HandoffError: where no layout fits.
     """
     recipes = []
     for place, candidate in enumerate(candidates):
-        projection = carry(candidate, booking.target, lr_rule)
         role: RecipeRole = ("winner", "runner-up")[place] if place < 2 else "restart"
         name = {"winner": "recipe", "runner-up": "recipe-runner-up"}.get(role)
         recipes.append(
@@ -118,40 +125,45 @@ def make_recipes(
                 role,
                 f"finalist {place + 1} of {len(candidates)} by its long runs",
                 candidate,
-                projection,
                 booking,
-                batch,
+                carrying,
             )
         )
-    recipes.append(_halved(candidates[0], booking, lr_rule, batch))
-    return tuple(recipes)
+    return (*recipes, _halved(recipes[0]))
 
 
-def carry(candidate: Candidate, target: TargetArchitecture, lr_rule: LrRule) -> Projection:
-    """The candidate's recipe at the target's scale."""
-    return project(candidate.config, target, horizon_steps=candidate.horizon_steps, lr_rule=lr_rule)
+def carry(
+    candidate: Candidate,
+    target: TargetArchitecture,
+    carrying: Carrying,
+    batch_size: int | None = None,
+) -> Projection:
+    """The candidate's recipe at the target's scale.
 
-
-def _halved(winner: Candidate, booking: Booking, lr_rule: LrRule, batch: int | None) -> Recipe:
-    gentler = winner.config.model_copy(update={"lr": winner.config.lr * RESTART_LR})
-    recipe = _recipe(
-        "recipe-restart-half-lr",
-        "restart",
-        "the winner with half its learning rate, to go on with from the last checkpoint before a "
-        "spike that does not recover; not stress-tested",
-        winner.model_copy(update={"config": gentler}),
-        carry(winner.model_copy(update={"config": gentler}), booking.target, lr_rule),
-        booking,
-        batch,
+    :param batch_size: sequences a step that a layout takes; None: what is wished.
+    """
+    return project(
+        candidate.config,
+        target,
+        horizon_steps=candidate.horizon_steps,
+        rules=carrying.rules,
+        batch_size=batch_size or carrying.batch,
+        support=carrying.support,
     )
-    return recipe.model_copy(
+
+
+def _halved(winner: Recipe) -> Recipe:
+    gentler = winner.projection.slowed(RESTART_LR)
+    return winner.model_copy(
         update={
-            "proxy_hash": gentler.config_hash,
+            "name": "recipe-restart-half-lr",
+            "role": "restart",
+            "why": "the winner with half its learning rate, to go on with from the last checkpoint "
+            "before a spike that does not recover; not stress-tested",
+            "proxy_hash": gentler.source.config_hash,
             "proxy_bpb": None,
             "proxy_runs": 0,
-            "groups": megatron_flags(
-                carry(winner, booking.target, lr_rule), recipe.layout, recipe.schedule
-            ),
+            "projection": gentler,
             "lr_factor": RESTART_LR,
         }
     )
@@ -162,14 +174,17 @@ def _recipe(
     role: RecipeRole,
     why: str,
     candidate: Candidate,
-    projection: Projection,
     booking: Booking,
-    batch: int | None,
+    carrying: Carrying,
 ) -> Recipe:
-    wanted = batch or projection.config.batch_size
+    projection = carry(candidate, booking.target, carrying)
+    wanted = projection.config.batch_size
     fp8 = projection.config.precision == "fp8"
     uses = layouts(booking.target, booking.cluster, wanted, fp8=fp8)
     memory = suggest(uses, booking.target, booking.cluster)
+    if memory.layout.global_batch != wanted:
+        # Rates and steps are those of the batch that the layout takes.
+        projection = carry(candidate, booking.target, carrying, memory.layout.global_batch)
     schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
     checkpoints = plan_checkpoints(booking, schedule)
     precision = launch_precision(projection)
@@ -186,8 +201,6 @@ def _recipe(
         schedule=schedule,
         checkpoints=checkpoints,
         precision=precision,
-        sqrt_batch_lr=projection.base_lr
-        * (schedule.tokens_per_step / candidate.config.tokens_per_step) ** 0.5,
         groups=megatron_flags(projection, memory.layout, schedule),
         precision_flags=precision_flags(precision),
         save_flags=save_flags(checkpoints),
@@ -209,7 +222,6 @@ def batch_words(recipe: Recipe) -> str | None:
     return (
         f"a step has {schedule.tokens_per_step:,} tokens, "
         f"{schedule.tokens_per_step / proxy_tokens:,.4g} times the proxy's {proxy_tokens:,} "
-        f"({schedule.batch:,} sequences{adjusted}); the launch's --lr is left at "
-        f"{scalar_text(recipe.projection.base_lr)}, the square-root rule would say "
-        f"{scalar_text(recipe.sqrt_batch_lr)}"
+        f"({schedule.batch:,} sequences{adjusted}); the rates are carried with it, by its square "
+        f"root: the launch's --lr is {scalar_text(recipe.projection.base_lr)}"
     )

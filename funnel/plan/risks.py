@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoresearch.words import scalar_text
 from funnel.forecast.band import Forecast
 from funnel.forecast.band_width import stalled_bpb, telling_point
 from funnel.forecast.departures import TOLERANCE
@@ -19,6 +18,8 @@ from funnel.target.sizes import size_text
 USUAL_WARMUP = 0.01
 """The usual warmup, as a share of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165,
 appendix B); Llama 2: 2000 steps of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
+WIDE_APART = 2.0
+"""How many times apart rules may be before it is a risk which of them is taken."""
 MOST_SAVING = 0.01
 """The largest share of the time that saving checkpoints should take."""
 
@@ -53,10 +54,16 @@ def _carried_over(projection: Projection) -> Iterator[str]:
     """What the rate's rule and the length of sequences rest on."""
     yield (
         f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
-        f"{projection.target.d_model / projection.source.d_model:.3g}; of the matrices in the "
-        "blocks the rules say "
-        + ", ".join(f"{rule} {scalar_text(lr)}" for rule, lr in projection.lr_by_rule.items())
+        f"{projection.target.d_model / projection.source.d_model:.3g}"
     )
+    for disagreement in projection.disagreements:
+        if disagreement.spread > WIDE_APART:
+            yield (
+                f"the rules are {disagreement.spread:.3g} times apart on {disagreement.what}: "
+                + ", ".join(f"{rule} {value:.4g}" for rule, value in disagreement.values.items())
+                + f"; taken is {disagreement.taken} ({disagreement.why})"
+            )
+    yield from projection.notes
     if projection.source.seq_len < projection.target.seq_len:
         yield (
             f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "

@@ -44,17 +44,17 @@ CRITICAL = Rule(
 
 def step_law_batch(tokens: float) -> float:
     """Tokens a step for a run of so many."""
-    return 0.58 * tokens**0.571
+    return float(0.58 * tokens**0.571)
 
 
 def power_lines_batch(tokens: float) -> float:
     """Tokens a step with which a run of so many ends lowest."""
-    return POWER_LINES_SEQUENCE * 0.0306 * tokens**0.383
+    return float(POWER_LINES_SEQUENCE * 0.0306 * tokens**0.383)
 
 
 def critical_batch(tokens: float) -> float:
     """Tokens a step beyond which a run of so many hardly gets shorter in steps."""
-    return POWER_LINES_SEQUENCE * 0.0471 * tokens**0.462
+    return float(POWER_LINES_SEQUENCE * 0.0471 * tokens**0.462)
 
 
 def tokens_a_step(rule: BatchRule, *, kept: int, tokens: int) -> float:

@@ -207,7 +207,7 @@ def _disagreements(
         for rule in BATCH_RULES
     }
     if asked:
-        batches["asked for"] = leap.tokens_per_step
+        batches["given"] = leap.tokens_per_step
     found = (
         Disagreement(
             what="lr, by width",
@@ -229,8 +229,8 @@ def _disagreements(
         ),
         Disagreement(
             what="tokens a step",
-            taken="asked for" if asked else rules.batch,
-            why="as asked" if asked else default,
+            taken="given" if asked else rules.batch,
+            why="as given" if asked else default,
             values=batches,
         ),
         Disagreement(

@@ -8,7 +8,6 @@ from typing import Protocol
 from autoresearch.words import scalar_text
 from funnel.transfer.batch import (
     BATCH_RULES,
-    CRITICAL,
     BatchRule,
     critical_batch,
 )
@@ -130,7 +129,7 @@ def _papers(rules: Rules) -> str:
 def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
     sizes = f"{leap.tokens_per_step:,} tokens a step in sequences of {leap.shape.seq_len:,}"
     if asked:
-        return f"{sizes}, as asked; the rates and the steps follow"
+        return f"{sizes}, as given; the rates and the steps follow"
     if rules.batch == "kept":
         return f"{sizes}: the proxy's {leap.source.tokens_per_step:,} to whole sequences"
     rule = BATCH_RULES[rules.batch]
@@ -153,6 +152,6 @@ def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
         yield from rule.beyond(**seen_at)
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (
-            f"{leap.tokens_per_step:,} tokens a step are more than the critical batch of "
-            f"{critical_batch(leap.tokens):,.0f} ({CRITICAL.paper}): the square root's rule ends there"
+            f"{leap.tokens_per_step:,} tokens a step pass the critical batch of "
+            f"{critical_batch(leap.tokens):,.0f} (arXiv 2505.13738), where its square root is no rule"
         )

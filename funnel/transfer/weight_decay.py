@@ -51,7 +51,7 @@ def timescale(lr: float, weight_decay: float, steps: float) -> float:
 
 def best_timescale(tokens_per_param: float) -> float:
     """Power Lines' optimum, as a share of the run."""
-    return 1.084 * tokens_per_param**-0.527
+    return float(1.084 * tokens_per_param**-0.527)
 
 
 def carried_timescale(rule: DecayRule, *, base: float, tpp_base: float, tpp: float) -> float:

@@ -40,6 +40,6 @@ def width_factor(rule: WidthRule, *, d_base: int, d_model: int, size_ratio: floa
     :param size_ratio: parameters without embeddings, the large model's over the small one's.
     """
     if rule == "step_law":
-        return size_ratio**STEP_LAW_SIZE_EXPONENT
+        return float(size_ratio**STEP_LAW_SIZE_EXPONENT)
     ratio = d_base / d_model
     return ratio if rule == "mup" else math.sqrt(ratio)

@@ -39,11 +39,18 @@ class Asked(Frozen):
         le=1.0,
         description="Share of the GPUs' peak that training should get.",
     )
-    lr_rule: Literal["mup", "sqrt_width"] = Field(
-        "mup", description="How the learning rate is carried."
+    lr_rule: Literal["mup", "sqrt_width", "step_law"] = Field(
+        "mup", description="How the learning rate goes with the model's width."
+    )
+    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] = Field(
+        "delphi", description="How it goes with the tokens."
+    )
+    batch_rule: Literal["step_law", "power_lines", "kept"] = Field(
+        "step_law", description="How many tokens a step has."
     )
     global_batch: PositiveInt | None = Field(
-        None, description="Sequences a step. Default: as many tokens as the proxy's."
+        None,
+        description="Sequences a step; rates, steps and decay follow. Default: by --batch-rule.",
     )
     hourly_usd: Annotated[float, Field(ge=0)] | None = Field(
         None, description="One GPU for an hour. Default: H100_HOURLY_USD, H200_HOURLY_USD."
@@ -78,6 +85,8 @@ def handoff(
         hourly_usd=asked.hourly_usd,
         batch=asked.global_batch,
         bytes_per_token=asked.bytes_per_token,
+        length_rule=asked.length_rule,
+        batch_rule=asked.batch_rule,
     )
     case = read_case(existing_campaign(campaign, menu))
     plan = make_handoff(case, architecture, cluster, wishes, read_rates())
