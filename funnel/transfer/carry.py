@@ -2,16 +2,19 @@
 
     lr of the blocks' matrices × width × depth × horizon × sqrt(B / B_base)
 
-and of everything else, under the maximal-update rule, the same without width and depth. The batch
-is set by a law of the tokens, not by the small run's: a search of so many steps learns nothing of
-the best batch for so many tokens. The decay of weights goes by AdamW's time scale, and the warm-up
-keeps its share of the steps. Rates move with the batch: another batch re-derives them all.
+and of everything else, under the maximal-update rule, the same without the width. The batch is set
+by a law of the tokens, not by the small run's: a search of so many steps learns nothing of the best
+batch for so many tokens. The decay of weights goes by AdamW's time scale, and the warm-up keeps its
+share of the steps. Rates move with the batch: another batch re-derives them all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
+
+from pydantic import model_validator
 
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
@@ -36,7 +39,8 @@ class RuleChoice(Frozen):
     """Which of the rules to take, where they disagree."""
 
     width: WidthRule = "mup"
-    depth: DepthRule = "complete_p"
+    depth: DepthRule = "depth_mup"
+    """By default what can be carried out: ``complete_p`` where ``in_config``, else this."""
     horizon: HorizonRule = "delphi"
     batch: BatchRule = "step_law"
     weight_decay: DecayRule = "power_lines"
@@ -44,6 +48,14 @@ class RuleChoice(Frozen):
     in_config: bool = False
     """Whether the carried config says its parametrisation itself (``mup_base_width`` and
     ``mup_base_depth``), as our own trainer reads it; its ``lr`` is the base's then."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _depth_that_can_be_had(cls, given: Any) -> Any:
+        """A launcher has no multipliers on its residual branches; our own trainer has."""
+        if isinstance(given, dict) and given.get("in_config") and "depth" not in given:
+            return {**given, "depth": "complete_p"}
+        return given
 
 
 DEFAULT_RULES = RuleChoice()
@@ -139,7 +151,10 @@ def carry(
     verdict = (support or LadderSupport(best_rates=())).choose(rules.width, rules.horizon)
     rules = rules.model_copy(update={"width": verdict.width, "horizon": verdict.horizon})
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
-    base_lr = source.lr * leap.everywhere(rules.horizon) if rules.width == "mup" else block_lr
+    base_lr = block_lr
+    if rules.width == "mup":
+        # Tables have the depth's part too: no launcher has a rate for the blocks' depth alone.
+        base_lr = source.lr * leap.depth(rules.depth) * leap.everywhere(rules.horizon)
     config = _config(leap, rules, block_lr, base_lr)
     why = reasons(leap, rules, config, asked=tokens_per_step)
     return Carried(

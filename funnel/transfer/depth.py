@@ -6,10 +6,11 @@ for Adam's epsilon × l besides, and that the decay of a step, lr × weight_deca
 with the width's part of the rate. Its own code says the same (EleutherAI/nanoGPT-mup, branch
 completep). Mlodozeniec et al. 2025 (arXiv 2512.22382) keep it and add batch and duration.
 
-A launcher without multipliers on its branches cannot carry CompleteP out. What is known there is
-alpha = 1/2 (Depth-muP, Yang et al. 2023, arXiv 2310.02244): sqrt(l) for the rates, as the branches'
-sum grows with the square root of their number by itself; 2505.01618, figure 2, sees its best rates
-drift with depth. Published families keep neither multiplier nor factor (see docs/transfer.md).
+A launcher without multipliers on its branches cannot carry CompleteP out. Without them a stack's
+branches add up, at the start, to the square root of their number: alpha = 1/2 (Depth-muP, Yang et
+al. 2023, arXiv 2310.02244), which asks for sqrt(l) on the rates. It does not keep the best rate
+where it was, says 2505.01618; it is the nearest that one --lr can come (docs/transfer.md has what
+published runs say of it).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DEPTH_RULES: dict[DepthRule, Rule] = {
     "depth_mup": Rule(
         name="Depth-muP",
         paper="Yang et al. 2023, arXiv 2310.02244; alpha = 1/2 of arXiv 2505.01618, table 1",
-        formula="lr × sqrt(L_base / L), and the residual branches likewise",
+        formula="lr × sqrt(L_base / L), the residual branches likewise, or left to add up",
         seen=(Seen(what="layers", low=2, high=128),),
     ),
 }

@@ -84,7 +84,7 @@ def _lr(leap: Leap, rules: Rules) -> str:
         f"{tokens:.3g} times the tokens; square root of {_ratio(leap):.3g} times the batch)",
     ]
     rest = (
-        "; tables, head and norms have length and batch alone, and the logits are multiplied by "
+        "; tables, head and norms have all but the width's part, and the logits are multiplied by "
         f"{leap.base_width} / {leap.shape.d_model}"
         if rules.width == "mup"
         else "; for everything"
@@ -152,6 +152,6 @@ def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
         yield from rule.beyond(**seen_at)
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (
-            f"{leap.tokens_per_step:,} tokens a step pass the critical batch of "
-            f"{critical_batch(leap.tokens):,.0f} (arXiv 2505.13738), where its square root is no rule"
+            f"{leap.tokens_per_step:,} tokens a step pass the critical batch, "
+            f"{critical_batch(leap.tokens):,.0f} (arXiv 2505.13738): its root is no rule there"
         )
