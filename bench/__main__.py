@@ -29,6 +29,7 @@ from bench import (
     search_quality,
     startup,
     trainer_speed,
+    transfer,
     trial_overhead,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
@@ -55,6 +56,7 @@ def main(
         "transfer": lr_transfer.run,
         "report": report_scale.run,
         "startup": startup.run,
+        "transfer": transfer.run,
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

@@ -17,12 +17,13 @@ BATCH_RULES: dict[BatchRule, Rule] = {
         name="Step Law, batch",
         paper="Li et al. 2025, arXiv 2503.04715, equation 1 and its published fit",
         formula="B = 0.58 D^0.571 tokens",
-        seen=(Seen(what="tokens", low=2e9, high=1e11),),
+        seen=(Seen(what="tokens", low=4e9, high=1e11),),
     ),
     "power_lines": Rule(
         name="Power Lines, optimal batch",
         paper="Bergsma et al. 2025, arXiv 2505.13738",
         formula="B = 0.0306 D^0.383 sequences of 2,048 tokens",
+        seen=(Seen(what="parameters", low=1.11e8, high=3.3e9),),
     ),
     "kept": Rule(
         name="batch as it is",
@@ -40,6 +41,8 @@ CRITICAL = Rule(
     paper="Bergsma et al. 2025, arXiv 2505.13738",
     formula="B = 0.0471 D^0.462 sequences of 2,048 tokens: beyond it, more is wasted",
 )
+"""Its exponent was checked; its factor is from memory, and could not be. No value of a plan comes
+from it: it only says where the square root's rule ends."""
 
 
 def step_law_batch(tokens: float) -> float:

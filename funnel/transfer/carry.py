@@ -24,6 +24,7 @@ from funnel.transfer.depth import DEPTH_RULES, DepthRule
 from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
 from funnel.transfer.leap import Leap
 from funnel.transfer.reasons import beyond_range, reasons
+from funnel.transfer.step_law import step_law_lr
 from funnel.transfer.support import LadderSupport, Verdict
 from funnel.transfer.warmup import WARMUP_RULES, WarmupRule
 from funnel.transfer.weight_decay import DECAY_RULES, DecayRule
@@ -241,6 +242,12 @@ def _disagreements(
             taken=horizon,
             why=verdict.words,
             values={rule: leap.block_lr(width, depth, rule) for rule in HORIZON_RULES},
+        ),
+        Disagreement(
+            what="lr, with a proxy and without",
+            taken="carried",
+            why="a rate that was searched for is known better than one that was not",
+            values={"carried": block_lr, "step_law": step_law_lr(leap.params, leap.tokens)},
         ),
         Disagreement(
             what="tokens a step",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias
 
-from funnel.transfer.source import Rule, Seen
+from funnel.transfer.source import Rule
 
 DepthRule: TypeAlias = Literal["complete_p", "depth_mup"]
 
@@ -27,13 +27,11 @@ DEPTH_RULES: dict[DepthRule, Rule] = {
         name="CompleteP",
         paper="Dey et al. 2025, arXiv 2505.01618, table 1, alpha = 1; kept by arXiv 2512.22382",
         formula="lr as it is; residual branches and Adam's epsilon × L_base / L",
-        seen=(Seen(what="layers", low=2, high=128),),
     ),
     "depth_mup": Rule(
         name="Depth-muP",
         paper="Yang et al. 2023, arXiv 2310.02244; alpha = 1/2 of arXiv 2505.01618, table 1",
         formula="lr × sqrt(L_base / L), the residual branches likewise, or left to add up",
-        seen=(Seen(what="layers", low=2, high=128),),
     ),
 }
 

@@ -18,6 +18,12 @@ EXPONENTS: dict[HorizonRule, float] = {
 """Of the tokens, where the batch stays as it is. Step Law's 0.307 is that of a batch which grows as
 D^0.571 meanwhile; what the square-root rule of the batch makes of that growth is taken off."""
 
+STEEP_AT = {5.0e7: -0.7029, 1.25e8: -0.6531, 3.5e8: -0.3799, 7.6e8: -0.3155, 1.3e9: -0.3171}
+"""Bjorck et al.'s exponents of the tokens by model size (arXiv 2409.19913v3, table 5, batches of
+0.5 M tokens): steeper for the smallest. Their -0.32 is of 760 M parameters and more."""
+SMALL = 3.5e8
+"""Parameters below which the exponents are steeper."""
+
 HORIZON_RULES: dict[HorizonRule, Rule] = {
     "delphi": Rule(
         name="Delphi",
@@ -40,7 +46,7 @@ HORIZON_RULES: dict[HorizonRule, Rule] = {
         name="Step Law, tokens",
         paper="Li et al. 2025, arXiv 2503.04715, equation 1 and its published fit",
         formula="lr × (D / D_base)^0.307 with the batch at D^0.571: D^0.0215 at one batch",
-        seen=(Seen(what="tokens", low=2e9, high=1e11),),
+        seen=(Seen(what="tokens", low=4e9, high=1e11),),
     ),
     "none": Rule(
         name="no horizon",

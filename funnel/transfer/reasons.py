@@ -12,7 +12,7 @@ from funnel.transfer.batch import (
     critical_batch,
 )
 from funnel.transfer.depth import DEPTH_RULES, DepthRule
-from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
+from funnel.transfer.horizon import EXPONENTS, HORIZON_RULES, SMALL, STEEP_AT, HorizonRule
 from funnel.transfer.leap import Leap
 from funnel.transfer.warmup import WarmupRule
 from funnel.transfer.weight_decay import DECAY_RULES, FELT, DecayRule, timescale
@@ -141,15 +141,23 @@ def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
     seen_at = {
         "tokens": float(leap.tokens),
         "parameters": float(leap.params),
-        "layers": float(leap.shape.n_layer),
+        "tokens a parameter": leap.tokens / leap.params,
     }
     for rule in (
         WIDTH_RULES[rules.width],
         DEPTH_RULES[rules.depth],
         HORIZON_RULES[rules.horizon],
         BATCH_RULES[rules.batch],
+        DECAY_RULES[rules.weight_decay],
     ):
         yield from rule.beyond(**seen_at)
+    if rules.horizon != "none" and leap.source_params < SMALL and leap.tokens > leap.source_tokens:
+        steeper = (leap.tokens / leap.source_tokens) ** (STEEP_AT[5.0e7] - EXPONENTS[rules.horizon])
+        yield (
+            "small models' best rates were seen to fall faster with length (D^-0.70 at 50 M "
+            f"parameters, arXiv 2409.19913, table 5): by that this proxy's would be {steeper:.2g} "
+            "times the one taken"
+        )
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (
             f"{leap.tokens_per_step:,} tokens a step pass the critical batch, "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from funnel.transfer.source import Rule
+from funnel.transfer.source import Rule, Seen
 
 DecayRule: TypeAlias = Literal["power_lines", "timescale", "kept"]
 
@@ -29,6 +29,7 @@ DECAY_RULES: dict[DecayRule, Rule] = {
             "tau × (TPP / TPP_base)^-0.527, TPP the tokens a parameter; where the small run cannot "
             "have felt its decay (none, or tau above 1), tau = 1.084 TPP^-0.527"
         ),
+        seen=(Seen(what="tokens a parameter", low=20, high=1280),),
     ),
     "timescale": Rule(
         name="time scale kept",

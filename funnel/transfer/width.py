@@ -29,7 +29,7 @@ WIDTH_RULES: dict[WidthRule, Rule] = {
         name="Step Law, size",
         paper="Li et al. 2025, arXiv 2503.04715, equation 1 and its published fit",
         formula="lr × (N / N_base)^-0.713, for everything; N without embeddings",
-        seen=(Seen(what="parameters", low=5.9e7, high=1.1e9),),
+        seen=(Seen(what="parameters", low=6e7, high=1.1e9),),
     ),
 }
 

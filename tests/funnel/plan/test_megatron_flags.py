@@ -108,18 +108,23 @@ def test_a_llama_is_told_apart_from_a_gpt() -> None:
     assert value(llama, "--num-query-groups") == "8"
 
 
-@pytest.mark.parametrize(("lr_rule", "lr"), [("mup", 2e-3), ("sqrt_width", 2e-3 / 32**0.5)])
-def test_the_recipe_is_in_the_flags(lr_rule: LrRule, lr: float) -> None:
-    words = words_of(
-        load_target("llama-7b"), lr_rule=lr_rule, lr=2e-3, lr_min_ratio=0.25, beta1=0.91,
-        beta2=0.97, grad_clip=0.5, weight_decay=0.2, lr_warmup=20,
-    )  # fmt: skip
+@pytest.mark.parametrize(("lr_rule", "of_the_blocks"), [("mup", 32), ("sqrt_width", 1)])
+def test_the_recipe_is_in_the_flags(lr_rule: LrRule, of_the_blocks: float) -> None:
+    recipe: dict[str, Any] = {
+        "lr": 2e-3, "lr_min_ratio": 0.25, "beta1": 0.91, "beta2": 0.97, "grad_clip": 0.5,
+        "weight_decay": 0.2, "lr_warmup": 20,
+    }  # fmt: skip
+    words = words_of(load_target("llama-7b"), lr_rule=lr_rule, **recipe)
+    carried = project(
+        config(**recipe), load_target("llama-7b"), horizon_steps=1000, lr_rule=lr_rule
+    ).config
+    lr = of_the_blocks * carried.lr
     assert float(value(words, "--lr")) == pytest.approx(lr)
     assert float(value(words, "--min-lr")) == pytest.approx(0.25 * lr)
     assert float(value(words, "--adam-beta1")) == 0.91
     assert float(value(words, "--adam-beta2")) == 0.97
     assert float(value(words, "--clip-grad")) == 0.5
-    assert float(value(words, "--weight-decay")) == 0.2
+    assert float(value(words, "--weight-decay")) == pytest.approx(carried.weight_decay)
     steps = int(value(words, "--train-iters"))
     assert value(words, "--lr-decay-iters") == str(steps)
     assert int(value(words, "--lr-warmup-iters")) == round(0.02 * steps)

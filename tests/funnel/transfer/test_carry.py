@@ -1,0 +1,180 @@
+"""All rules together: what must hold whatever they say."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoresearch.errors import TargetError
+from funnel.target.architecture import load_target
+from funnel.transfer.batch import BatchRule
+from funnel.transfer.carry import Carried, RuleChoice, carry
+from funnel.transfer.depth import DepthRule
+from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.support import BestRate, LadderSupport
+from funnel.transfer.weight_decay import DecayRule, best_timescale, timescale
+from funnel.transfer.width import WidthRule
+from tests.support.configs import config
+from trainer.spec import Config
+
+TARGET = load_target("llama-7b")
+SMALL = config(lr=2e-3, weight_decay=2.0, lr_warmup=20, batch_size=16)
+"""Its decay is felt: a time scale of a quarter of 1,000 steps."""
+WIDE = SMALL.model_copy(update={"d_model": 512, "n_head": 16, "d_ff": 2048, "n_layer": 16})
+
+RULES = st.builds(
+    RuleChoice,
+    width=st.sampled_from(get_args(WidthRule)),
+    depth=st.sampled_from(get_args(DepthRule)),
+    horizon=st.sampled_from(get_args(HorizonRule)),
+    batch=st.sampled_from(get_args(BatchRule)),
+    weight_decay=st.sampled_from(get_args(DecayRule)),
+)
+
+
+def at(source: Config, shape: Config, steps: int = 1000, **changed: object) -> Carried:
+    keywords = {"tokens": steps * SMALL.tokens_per_step, "tokens_per_step": SMALL.tokens_per_step}
+    return carry(source, horizon_steps=1000, shape=shape, **(keywords | changed))  # type: ignore[arg-type]
+
+
+@given(rules=RULES)
+def test_a_recipe_at_its_own_size_and_length_is_itself(rules: RuleChoice) -> None:
+    again = at(SMALL, SMALL, rules=rules)
+
+    assert again.config.model_copy(update={"lr": SMALL.lr}) == SMALL.model_copy(
+        update={"weight_decay": again.config.weight_decay}
+    )
+    assert again.config.lr == pytest.approx(SMALL.lr)
+    assert again.config.weight_decay == pytest.approx(SMALL.weight_decay)
+    assert again.steps == 1000
+
+
+@given(rules=RULES, steps=st.integers(1001, 10**6))
+def test_two_leaps_are_one(rules: RuleChoice, steps: int) -> None:
+    """The rates; of a decay it holds where it was felt all along."""
+    middle = at(SMALL, WIDE.model_copy(update={"d_model": 256, "n_head": 8}), 4000, rules=rules)
+    twice = carry(
+        middle.config,
+        horizon_steps=middle.steps,
+        shape=WIDE,
+        tokens=steps * SMALL.tokens_per_step,
+        tokens_per_step=SMALL.tokens_per_step,
+        rules=rules,
+    )
+    once = at(SMALL, WIDE, steps, rules=rules)
+
+    assert twice.block_lr == pytest.approx(once.block_lr, rel=1e-9)
+    assert twice.config.weight_decay == pytest.approx(once.config.weight_decay, rel=1e-6)
+
+
+@given(rules=RULES, factor=st.integers(2, 64))
+def test_another_batch_re_derives_the_rest(rules: RuleChoice, factor: int) -> None:
+    tokens = 10**10
+    one = at(SMALL, WIDE, tokens=tokens, rules=rules)
+    other = at(
+        SMALL, WIDE, tokens=tokens, rules=rules, tokens_per_step=factor * SMALL.tokens_per_step
+    )
+
+    assert other.config.batch_size == factor * one.config.batch_size
+    assert other.steps == pytest.approx(one.steps / factor, rel=1e-3)
+    assert other.block_lr == pytest.approx(one.block_lr * factor**0.5)
+    assert other.config.lr_warmup / other.steps == pytest.approx(0.02, rel=0.01)
+    if rules.weight_decay != "kept":
+        scales = [
+            timescale(each.block_lr, each.config.weight_decay, each.steps) for each in (one, other)
+        ]
+        assert scales[0] == pytest.approx(scales[1])
+
+
+def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
+    """Where the config says the parametrisation, its rate times base / width is the blocks'."""
+    said = at(SMALL, WIDE, 10**5, rules=RuleChoice(in_config=True))
+    unsaid = at(SMALL, WIDE, 10**5, rules=RuleChoice(depth="complete_p"))
+
+    assert (said.config.mup_base_width, said.config.mup_base_depth) == (128, 4)
+    assert said.config.lr * 128 / 512 == pytest.approx(unsaid.config.lr)
+    assert said.block_lr == unsaid.block_lr == unsaid.config.lr
+    assert (unsaid.config.mup_base_width, unsaid.config.mup_base_depth) == (None, None)
+    # And on from there, the base stays.
+    on = carry(said.config, horizon_steps=said.steps, shape=WIDE, tokens=10**9,
+               tokens_per_step=SMALL.tokens_per_step, rules=RuleChoice(in_config=True))  # fmt: skip
+    assert (on.config.mup_base_width, on.config.mup_base_depth) == (128, 4)
+    assert on.config.lr < said.config.lr
+
+
+def test_a_launcher_has_no_multipliers_on_its_branches() -> None:
+    assert RuleChoice().depth == "depth_mup"
+    assert RuleChoice(in_config=True).depth == "complete_p"
+    assert RuleChoice(in_config=True, depth="depth_mup").depth == "depth_mup"
+
+
+def test_the_launchers_rate_is_the_blocks_at_the_base() -> None:
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
+
+    assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(carried.block_lr)
+    assert carried.config.lr == carried.block_lr
+
+
+def test_a_7b_on_161b_tokens_has_what_fits_of_published_runs_say() -> None:
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
+
+    assert carried.tokens_per_step == pytest.approx(1.45e6, rel=0.01)
+    assert carried.steps == pytest.approx(110_800, rel=0.01)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-4])
+def test_a_decay_that_the_proxy_cannot_have_felt_is_not_carried(weight_decay: float) -> None:
+    source = SMALL.model_copy(update={"weight_decay": weight_decay})
+    carried = carry(source, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
+
+    tau = timescale(carried.block_lr, carried.config.weight_decay, carried.steps)
+    assert tau == pytest.approx(best_timescale(23.0), rel=0.01)
+    (value,) = [each for each in carried.values if each.name == "weight_decay"]
+    assert "is not felt within its run" in value.rule
+
+
+def test_every_value_says_what_carried_it_and_what_else_could_have() -> None:
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
+
+    assert [each.name for each in carried.values] == list(Config.model_fields)
+    assert all(each.rule for each in carried.values)
+    by_name = {each.what: each for each in carried.disagreements}
+    assert set(by_name) >= {"lr, by width", "lr, by depth", "lr, by length", "tokens a step"}
+    for what, each in by_name.items():
+        assert each.taken in each.values and each.why and each.spread > 1
+        if what.startswith("lr, "):
+            assert each.values[each.taken] == pytest.approx(carried.block_lr)
+    assert by_name["tokens a step"].taken == "step_law"
+    assert any("small models' best rates" in note for note in carried.notes)
+    assert Carried.model_validate_json(carried.model_dump_json()) == carried
+
+
+def test_a_ladder_that_contradicts_the_default_changes_the_plan() -> None:
+    """Best rates at one width and batch that do not move with the tokens."""
+    one = BestRate(d_model=128, params=1e6, tokens=1e6, tokens_per_step=2048, lr=2e-3, log_sd=0.1)
+    support = LadderSupport(
+        best_rates=tuple(one.model_copy(update={"tokens": t}) for t in (1e6, 1e7, 1e8))
+    )
+    default = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, support=support)
+
+    assert carried.rules.horizon == "none"
+    assert carried.block_lr > 5 * default.block_lr
+    (length,) = [each for each in carried.disagreements if each.what == "lr, by length"]
+    assert length.taken == "none" and "the ladder supports" in length.why
+
+
+@pytest.mark.parametrize("horizon", [1, 20])
+def test_a_warmup_that_fills_the_schedule_is_refused(horizon: int) -> None:
+    with pytest.raises(TargetError, match=f"warm-up of 20 steps in a schedule of {horizon} "):
+        carry(SMALL, horizon_steps=horizon, shape=WIDE, tokens=10**9)
+
+
+def test_a_batch_below_one_sequence_becomes_one() -> None:
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=10**6)
+
+    assert (carried.config.batch_size, carried.tokens_per_step) == (1, 8192)
+    assert carried.steps == 123
