@@ -24,6 +24,7 @@ from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.support import LadderSupport
 
 
 class Money(Frozen):
@@ -82,10 +83,17 @@ class Handoff:
 
 
 def make_handoff(
-    case: LaunchCase, target: TargetArchitecture, cluster: Cluster, wishes: Wishes, rates: Rates
+    case: LaunchCase,
+    target: TargetArchitecture,
+    cluster: Cluster,
+    wishes: Wishes,
+    rates: Rates,
+    *,
+    support: LadderSupport | None = None,
 ) -> Handoff:
     """The launch plan of a campaign's finalists.
 
+    :param support: a ladder's best rates, which may choose among the rules that carry them.
     :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
     :raises TargetError: where a finalist cannot be carried to the target.
     """
@@ -95,7 +103,8 @@ def make_handoff(
         mfu=wishes.mfu,
         gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
     )
-    recipes = make_recipes(case.candidates, booking, wishes.carrying)
+    carrying = wishes.carrying.model_copy(update={"support": support})
+    recipes = make_recipes(case.candidates, booking, carrying)
     forecast = _forecast(case, recipes[0], booking, wishes)
     return Handoff(
         case=case,

@@ -111,14 +111,21 @@ def _decay(leap: Leap, rules: Rules, config: Config) -> str:
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
     own = timescale(block_lr, config.weight_decay, leap.steps)
     small = leap.source_timescale
+    wider = leap.shape.d_model / leap.base_width
+    tables = ""
+    if rules.width == "mup" and wider > 1:
+        tables = (
+            f"; it is the blocks': tables, at {wider:.3g} times their rate, decay as many times as "
+            "fast"
+        )
     if rules.weight_decay == "power_lines" and small > FELT:
         return (
             "the proxy's decay is not felt within its run, so that nothing is known of it: AdamW's "
-            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({_papers(rules)})"
+            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({_papers(rules)}){tables}"
         )
     return (
         f"AdamW's time scale, {small:.3g} of the proxy's run and {own:.3g} of the target's "
-        f"({_papers(rules)})"
+        f"({_papers(rules)}){tables}"
     )
 
 

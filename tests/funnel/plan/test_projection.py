@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch.errors import TargetError
-from funnel.plan.projection import LrRule, Projection, project
+from funnel.plan.projection import Projection, project
 from funnel.target.architecture import TargetArchitecture, load_target
 from tests.support.configs import config
 from trainer.spec import Config

@@ -71,13 +71,12 @@ def test_rules_that_it_cannot_tell_apart_stay() -> None:
 
 
 def test_chance_rarely_overturns_a_rule_that_holds() -> None:
-    """Of 200 ladders that the rules in force made. Fifteen pairs stand against one, so that it is
-    more than the 5 % of a single rival."""
+    """Of 200 ladders that the rules in force made: one in twenty, and allowed is one in ten."""
     overturned = sum(
         ladder("mup", "delphi", log_sd=0.2, noise=0.2, seed=seed).choose("mup", "delphi").decisive
         for seed in range(200)
     )
-    assert overturned <= 30
+    assert overturned <= 20
 
 
 def test_it_says_where_nothing_fits() -> None:
