@@ -21,7 +21,7 @@ from funnel.transfer.depth import DEPTH_RULES
 from funnel.transfer.horizon import HORIZON_RULES
 from funnel.transfer.step_law import step_law_lr
 from funnel.transfer.weight_decay import best_timescale, timescale
-from funnel.transfer.width import WIDTH_RULES
+from funnel.transfer.width import COVER_DEPTH, WIDTH_RULES
 from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
 from trainer.spec import Config
 
@@ -156,6 +156,8 @@ def _timescales() -> Iterator[Figure]:
 def _alternatives() -> Iterator[Figure]:
     """How many of the runs' rates each choice of rules has within the factor."""
     for width, depth, horizon in product(WIDTH_RULES, DEPTH_RULES, HORIZON_RULES):
+        if width in COVER_DEPTH and depth != DEFAULT_RULES.depth:
+            continue
         rules = RuleChoice(width=width, depth=depth, horizon=horizon)
         medians = [median(rates(one, rules)) for one in RUNS]
         yield Figure(

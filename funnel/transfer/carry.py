@@ -25,7 +25,7 @@ from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
 from funnel.transfer.leap import Leap
 from funnel.transfer.reasons import beyond_range, reasons
 from funnel.transfer.step_law import step_law_lr
-from funnel.transfer.support import LadderSupport, Verdict
+from funnel.transfer.support import LadderSupport, RateRules, Verdict
 from funnel.transfer.warmup import WARMUP_RULES, WarmupRule
 from funnel.transfer.weight_decay import DECAY_RULES, DecayRule
 from funnel.transfer.width import WIDTH_RULES, WidthRule
@@ -130,8 +130,8 @@ def carry(
 
     :param source: tuned where it was trained for ``horizon_steps``, its rate decayed over them.
     :param tokens_per_step: that are wanted, taken to whole sequences; None: by the batch's rule.
-    :param support: a ladder's best rates; where it tells the rules of width and horizon from those
-        of ``rules``, its own are taken.
+    :param support: a ladder's best rates; where it tells the rules of width, depth and length from
+        those of ``rules``, its own are taken.
     :raises TargetError: where the source's warm-up fills its whole schedule.
     """
     if source.lr_warmup >= horizon_steps:
@@ -149,13 +149,14 @@ def carry(
         tokens=tokens,
         batch_size=max(1, math.floor(wanted / shape.seq_len + 0.5)),
     )
-    verdict = (support or LadderSupport(best_rates=())).choose(rules.width, rules.horizon)
-    rules = rules.model_copy(update={"width": verdict.width, "horizon": verdict.horizon})
+    in_force = RateRules(width=rules.width, depth=rules.depth, horizon=rules.horizon)
+    verdict = (support or LadderSupport(best_rates=())).choose(in_force)
+    rules = rules.model_copy(update=verdict.rules.model_dump())
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
     base_lr = block_lr
     if rules.width == "mup":
         # Tables have the depth's part too: no launcher has a rate for the blocks' depth alone.
-        base_lr = source.lr * leap.depth(rules.depth) * leap.everywhere(rules.horizon)
+        base_lr = source.lr * leap.depth(rules.depth, rules.width) * leap.everywhere(rules.horizon)
     config = _config(leap, rules, block_lr, base_lr)
     why = reasons(leap, rules, config, asked=tokens_per_step)
     return Carried(
@@ -234,7 +235,7 @@ def _disagreements(
         Disagreement(
             what="lr, by depth",
             taken=depth,
-            why=default,
+            why=verdict.words,
             values={rule: leap.block_lr(width, rule, horizon) for rule in DEPTH_RULES},
         ),
         Disagreement(

@@ -11,7 +11,7 @@ from funnel.transfer.depth import DepthRule, depth_factor
 from funnel.transfer.horizon import HorizonRule, horizon_factor
 from funnel.transfer.warmup import WarmupRule, warmup_steps
 from funnel.transfer.weight_decay import DecayRule, carried_timescale, timescale
-from funnel.transfer.width import WidthRule, width_factor
+from funnel.transfer.width import COVER_DEPTH, WidthRule, width_factor
 from trainer.spec import Config
 
 
@@ -77,12 +77,14 @@ class Leap:
             size_ratio=self.params / self.source_params,
         )
 
-    def depth(self, rule: DepthRule) -> float:
+    def depth(self, rule: DepthRule, width: WidthRule) -> float:
+        if width in COVER_DEPTH:
+            return 1.0
         return depth_factor(rule, base=self.source.n_layer, n_layer=self.shape.n_layer)
 
     def block_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
         """The run's rate for the matrices in its blocks."""
-        factor = self.width(width) * self.depth(depth) * self.everywhere(horizon)
+        factor = self.width(width) * self.depth(depth, width) * self.everywhere(horizon)
         return self.source_block_lr * factor
 
     @property

@@ -78,7 +78,8 @@ def _lr(leap: Leap, rules: Rules) -> str:
     parts = [
         f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
         f"{leap.shape.d_model})",
-        f"depth {scalar_text(leap.depth(rules.depth))} ({rules.depth}: {leap.source.n_layer} to "
+        f"depth {scalar_text(leap.depth(rules.depth, rules.width))} ({rules.depth}: "
+        f"{leap.source.n_layer} to "
         f"{leap.shape.n_layer} layers)",
         f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
         f"{tokens:.3g} times the tokens; square root of {_ratio(leap):.3g} times the batch)",

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 from autoresearch.values import Frozen, Positive, PositiveInt
-from funnel.transfer.horizon import EXPONENTS, HorizonRule, horizon_factor
-from funnel.transfer.width import WIDTH_RULES, WidthRule, width_factor
+from funnel.transfer.batch import batch_factor
+from funnel.transfer.depth import DEPTH_RULES, DepthRule, depth_factor
+from funnel.transfer.horizon import HORIZON_RULES, HorizonRule, horizon_factor
+from funnel.transfer.width import COVER_DEPTH, WIDTH_RULES, WidthRule, width_factor
 
 DECISIVE = 4.0
 FITS = 3.0
@@ -25,6 +28,8 @@ class BestRate(Frozen):
     """The best learning rate found at one size and length."""
 
     d_model: PositiveInt
+    n_layer: PositiveInt | None = None
+    """None where depth is not to be tested: every rate of a ladder must say it, or none is."""
     params: Positive
     """Without embeddings."""
     tokens: Positive
@@ -36,11 +41,21 @@ class BestRate(Frozen):
     its rates double."""
 
 
-class Verdict(Frozen):
-    """The rules of width and horizon that a ladder supports."""
+class RateRules(Frozen):
+    """The rules that a ladder can test."""
 
     width: WidthRule
+    depth: DepthRule
     horizon: HorizonRule
+
+    def __str__(self) -> str:
+        return f"{self.width}, {self.depth} and {self.horizon}"
+
+
+class Verdict(Frozen):
+    """The rules that a ladder supports."""
+
+    rules: RateRules
     decisive: bool
     """Whether the ladder tells them from the ones in force, and these are others."""
     words: str
@@ -51,57 +66,67 @@ class LadderSupport(Frozen):
 
     best_rates: tuple[BestRate, ...]
 
-    def misfit(self, width: WidthRule, horizon: HorizonRule) -> float:
-        """Chi-squared of the rates under two rules, their common level fitted."""
-        first = self.best_rates[0]
-        logs, weights = [], []
-        for rate in self.best_rates:
-            factor = (
-                width_factor(
-                    width,
-                    d_base=first.d_model,
-                    d_model=rate.d_model,
-                    size_ratio=rate.params / first.params,
-                )
-                * horizon_factor(horizon, tokens_ratio=rate.tokens / first.tokens)
-                * math.sqrt(rate.tokens_per_step / first.tokens_per_step)
-            )
-            logs.append(math.log(rate.lr / factor))
-            weights.append(rate.log_sd**-2)
+    def misfit(self, rules: RateRules) -> float:
+        """Chi-squared of the rates under these rules, their common level fitted."""
+        logs = [math.log(rate.lr / self._factor(rules, rate)) for rate in self.best_rates]
+        weights = [rate.log_sd**-2 for rate in self.best_rates]
         level = sum(w * y for w, y in zip(weights, logs, strict=True)) / sum(weights)
         return sum(w * (y - level) ** 2 for w, y in zip(weights, logs, strict=True))
 
-    def choose(self, width: WidthRule, horizon: HorizonRule) -> Verdict:
-        """The rules to take where these two are in force."""
+    def choose(self, in_force: RateRules) -> Verdict:
+        """The rules to take where these are in force."""
         if len(self.best_rates) < 2:
-            return Verdict(
-                width=width, horizon=horizon, decisive=False, words="no ladder has tested it"
-            )
-        misfits = {pair: self.misfit(*pair) for pair in itertools.product(WIDTH_RULES, EXPONENTS)}
-        best = min(misfits, key=lambda pair: (misfits[pair], pair != (width, horizon)))
-        gain = misfits[width, horizon] - misfits[best]
+            return Verdict(rules=in_force, decisive=False, words="no ladder has tested it")
+        misfits = {rules: self.misfit(rules) for rules in self._candidates(in_force)}
+        best = min(misfits, key=lambda rules: (misfits[rules], rules != in_force))
+        gain = misfits[in_force] - misfits[best]
         decisive = gain > DECISIVE
-        taken = best if decisive else (width, horizon)
+        taken = best if decisive else in_force
         free = len(self.best_rates) - 1
         return Verdict(
-            width=taken[0],
-            horizon=taken[1],
+            rules=taken,
             decisive=decisive,
             words=_words(taken, best, gain, misfits[taken] / free, decisive),
         )
 
+    def _candidates(self, in_force: RateRules) -> Iterator[RateRules]:
+        """The rules in force first, then all others that would say something else here."""
+        yield in_force
+        for width, depth, horizon in itertools.product(WIDTH_RULES, DEPTH_RULES, HORIZON_RULES):
+            tested = self._tests_depth and width not in COVER_DEPTH
+            if tested or depth == in_force.depth:
+                yield RateRules(width=width, depth=depth, horizon=horizon)
 
-def _words(
-    taken: tuple[str, str], best: tuple[str, str], gain: float, misfit: float, decisive: bool
-) -> str:
-    pair = " with ".join(taken)
+    @property
+    def _tests_depth(self) -> bool:
+        return all(rate.n_layer is not None for rate in self.best_rates)
+
+    def _factor(self, rules: RateRules, rate: BestRate) -> float:
+        """What the rules make of the first rate, at the size and length of another."""
+        first = self.best_rates[0]
+        factor = width_factor(
+            rules.width,
+            d_base=first.d_model,
+            d_model=rate.d_model,
+            size_ratio=rate.params / first.params,
+        )
+        if first.n_layer and rate.n_layer and self._tests_depth and rules.width not in COVER_DEPTH:
+            factor *= depth_factor(rules.depth, base=first.n_layer, n_layer=rate.n_layer)
+        return (
+            factor
+            * horizon_factor(rules.horizon, tokens_ratio=rate.tokens / first.tokens)
+            * batch_factor(rate.tokens_per_step, first.tokens_per_step)
+        )
+
+
+def _words(taken: RateRules, best: RateRules, gain: float, misfit: float, decisive: bool) -> str:
     if decisive:
-        said = f"the ladder supports {pair} (chi-squared lower by {gain:.1f})"
+        said = f"the ladder supports {taken} (chi-squared lower by {gain:.1f})"
     elif taken == best:
-        said = f"the ladder supports {pair}"
+        said = f"the ladder supports {taken}"
     else:
         said = (
-            f"the ladder cannot tell {pair} from {' with '.join(best)} "
+            f"the ladder cannot tell {taken} from {best} "
             f"(chi-squared {gain:.1f} apart, {DECISIVE:.0f} asked)"
         )
     poor = "" if misfit <= FITS else f"; no rule fits it well (chi-squared {misfit:.1f} a degree)"

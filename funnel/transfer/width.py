@@ -32,6 +32,8 @@ WIDTH_RULES: dict[WidthRule, Rule] = {
         seen=(Seen(what="parameters", low=6e7, high=1.1e9),),
     ),
 }
+COVER_DEPTH: frozenset[WidthRule] = frozenset({"step_law"})
+"""Rules of the whole size: they leave nothing for a rule of depth."""
 
 
 def width_factor(rule: WidthRule, *, d_base: int, d_model: int, size_ratio: float) -> float:

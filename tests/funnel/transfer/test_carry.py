@@ -178,3 +178,11 @@ def test_a_batch_below_one_sequence_becomes_one() -> None:
 
     assert (carried.config.batch_size, carried.tokens_per_step) == (1, 8192)
     assert carried.steps == 123
+
+
+def test_a_rule_of_the_whole_size_leaves_nothing_for_depth() -> None:
+    rules = RuleChoice(width="step_law")
+    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, rules=rules)
+
+    assert "lr, by depth" not in {each.what for each in carried.disagreements}
+    assert carried.base_lr == carried.block_lr

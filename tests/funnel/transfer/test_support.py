@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from funnel.transfer.horizon import HorizonRule, horizon_factor
-from funnel.transfer.support import BestRate, LadderSupport
-from funnel.transfer.width import WIDTH_RULES, WidthRule, width_factor
+from funnel.transfer.depth import DEPTH_RULES, depth_factor
+from funnel.transfer.horizon import horizon_factor
+from funnel.transfer.support import BestRate, LadderSupport, RateRules
+from funnel.transfer.width import WIDTH_RULES, width_factor
 
-SIZES = ((64, 5e4, 1e6), (96, 1.7e5, 4e6), (128, 4e5, 8e6), (192, 1.3e6, 4e7), (256, 3e6, 3e8))
+SIZES = ((64, 2, 1e6), (96, 3, 4e6), (128, 4, 8e6), (192, 6, 4e7), (256, 8, 3e8))
+"""Width, depth, tokens."""
+DEFAULT = RateRules(width="mup", depth="depth_mup", horizon="delphi")
 
 
-def ladder(
-    width: WidthRule, horizon: HorizonRule, *, log_sd: float, noise: float = 0.0, seed: int = 0
-) -> LadderSupport:
-    """Best rates that two rules make, with errors of ``noise``."""
+def params(d_model: int, n_layer: int) -> float:
+    return 12.0 * d_model**2 * n_layer
+
+
+def ladder(rules: RateRules, *, log_sd: float, noise: float = 0.0, seed: int = 0) -> LadderSupport:
+    """Best rates that some rules make, with errors of ``noise``."""
     rng = np.random.default_rng(seed)
-    d_base, n_base, t_base = SIZES[0]
+    d_base, l_base, t_base = SIZES[0]
     rates = []
-    for d_model, params, tokens in SIZES:
+    for d_model, n_layer, tokens in SIZES:
         step = 4096 * math.sqrt(tokens / t_base)
+        size_ratio = params(d_model, n_layer) / params(d_base, l_base)
         lr = (
             0.01
-            * width_factor(width, d_base=d_base, d_model=d_model, size_ratio=params / n_base)
-            * horizon_factor(horizon, tokens_ratio=tokens / t_base)
+            * width_factor(rules.width, d_base=d_base, d_model=d_model, size_ratio=size_ratio)
+            * horizon_factor(rules.horizon, tokens_ratio=tokens / t_base)
             * math.sqrt(step / 4096)
             * math.exp(noise * rng.standard_normal())
         )
+        if rules.width != "step_law":
+            lr *= depth_factor(rules.depth, base=l_base, n_layer=n_layer)
         rates.append(
             BestRate(
                 d_model=d_model,
-                params=params,
+                n_layer=n_layer,
+                params=params(d_model, n_layer),
                 tokens=tokens,
                 tokens_per_step=step,
                 lr=lr,
@@ -43,54 +53,75 @@ def ladder(
     return LadderSupport(best_rates=tuple(rates))
 
 
-@pytest.mark.parametrize("width", WIDTH_RULES)
-@pytest.mark.parametrize("horizon", ["delphi", "complete_d", "step_law", "none"])
-def test_the_rules_that_made_the_rates_fit_them(width: WidthRule, horizon: HorizonRule) -> None:
-    made = ladder(width, horizon, log_sd=0.02)
+def overturned(ladders: int) -> int:
+    """How many of so many ladders that the default rules made say that they do not hold."""
+    return sum(
+        ladder(DEFAULT, log_sd=0.2, noise=0.2, seed=seed).choose(DEFAULT).decisive
+        for seed in range(ladders)
+    )
 
-    assert made.misfit(width, horizon) == pytest.approx(0, abs=1e-9)
-    verdict = made.choose("mup", "delphi")
-    assert made.misfit(verdict.width, verdict.horizon) <= 4
-    assert verdict.decisive == (made.misfit("mup", "delphi") > 4)
+
+@pytest.mark.parametrize(
+    ("width", "depth", "horizon"),
+    list(itertools.product(WIDTH_RULES, DEPTH_RULES, ["delphi", "complete_d", "step_law", "none"])),
+)
+def test_the_rules_that_made_the_rates_fit_them(width: str, depth: str, horizon: str) -> None:
+    rules = RateRules.model_validate({"width": width, "depth": depth, "horizon": horizon})
+    made = ladder(rules, log_sd=0.02)
+
+    assert made.misfit(rules) == pytest.approx(0, abs=1e-9)
+    verdict = made.choose(DEFAULT)
+    assert made.misfit(verdict.rules) <= 4
+    assert verdict.decisive == (made.misfit(DEFAULT) > 4)
 
 
 def test_rules_that_the_ladder_contradicts_give_way() -> None:
-    verdict = ladder("mup", "none", log_sd=0.1, noise=0.1).choose("mup", "complete_d")
+    truth = DEFAULT.model_copy(update={"horizon": "none"})
+    in_force = DEFAULT.model_copy(update={"horizon": "complete_d"})
+    verdict = ladder(truth, log_sd=0.1, noise=0.1).choose(in_force)
 
     assert verdict.decisive
-    assert verdict.horizon in {"none", "step_law"}
-    assert "the ladder supports mup with " in verdict.words
+    assert verdict.rules.horizon in {"none", "step_law"}
+    assert verdict.words.startswith(f"the ladder supports {verdict.rules} (chi-squared lower by ")
 
 
 def test_rules_that_it_cannot_tell_apart_stay() -> None:
     """A grid whose rates double says no more of a rate than half an octave."""
-    verdict = ladder("mup", "microsoft", log_sd=0.35).choose("mup", "delphi")
+    made = ladder(DEFAULT.model_copy(update={"horizon": "microsoft"}), log_sd=0.35)
+    verdict = made.choose(DEFAULT)
 
-    assert (verdict.width, verdict.horizon, verdict.decisive) == ("mup", "delphi", False)
-    assert "cannot tell mup with delphi from" in verdict.words
+    assert (verdict.rules, verdict.decisive) == (DEFAULT, False)
+    assert "cannot tell mup, depth_mup and delphi from" in verdict.words
 
 
-def test_chance_rarely_overturns_a_rule_that_holds() -> None:
-    """Of 200 ladders that the rules in force made: one in twenty, and allowed is one in ten."""
-    overturned = sum(
-        ladder("mup", "delphi", log_sd=0.2, noise=0.2, seed=seed).choose("mup", "delphi").decisive
-        for seed in range(200)
+def test_chance_rarely_overturns_rules_that_hold() -> None:
+    """Of 200 ladders: about one in twenty, and allowed is one in ten."""
+    assert overturned(200) <= 20
+
+
+def test_rates_without_depth_leave_its_rule_alone() -> None:
+    made = ladder(DEFAULT.model_copy(update={"depth": "complete_p"}), log_sd=0.05)
+    flat = LadderSupport(
+        best_rates=tuple(rate.model_copy(update={"n_layer": None}) for rate in made.best_rates)
     )
-    assert overturned <= 20
+
+    assert made.choose(DEFAULT).rules.depth == "complete_p"
+    assert flat.choose(DEFAULT).rules.depth == "depth_mup"
 
 
 def test_it_says_where_nothing_fits() -> None:
-    rates = list(ladder("mup", "delphi", log_sd=0.05).best_rates)
+    rates = list(ladder(DEFAULT, log_sd=0.05).best_rates)
     rates[2] = rates[2].model_copy(update={"lr": 10 * rates[2].lr})
-    verdict = LadderSupport(best_rates=tuple(rates)).choose("mup", "delphi")
+    verdict = LadderSupport(best_rates=tuple(rates)).choose(DEFAULT)
 
     assert "no rule fits it well" in verdict.words
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_without_a_ladder_nothing_changes(count: int) -> None:
-    alone = LadderSupport(best_rates=ladder("mup", "none", log_sd=0.1).best_rates[:count])
+    alone = LadderSupport(best_rates=ladder(DEFAULT, log_sd=0.1).best_rates[:count])
+    other = RateRules(width="sqrt_width", depth="complete_p", horizon="none")
 
-    verdict = alone.choose("sqrt_width", "none")
-    assert (verdict.width, verdict.horizon, verdict.decisive) == ("sqrt_width", "none", False)
+    verdict = alone.choose(other)
+    assert (verdict.rules, verdict.decisive) == (other, False)
     assert verdict.words == "no ladder has tested it"
