@@ -57,7 +57,7 @@ def _carried_over(projection: Projection) -> Iterator[str]:
         f"{projection.target.d_model / projection.source.d_model:.3g}"
     )
     for disagreement in projection.disagreements:
-        if disagreement.spread > WIDE_APART:
+        if disagreement.spread > WIDE_APART and disagreement.what != "lr_warmup":
             yield (
                 f"the rules are {disagreement.spread:.3g} times apart on {disagreement.what}: "
                 + ", ".join(f"{rule} {value:.4g}" for rule, value in disagreement.values.items())

@@ -73,6 +73,10 @@ class CarriedValue(Frozen):
     """In plain words, what carried it."""
 
 
+NO_RULE = frozenset({"kept", "none"})
+"""What is done where nothing is carried: shown beside the rules, and no party to them."""
+
+
 class Disagreement(Frozen):
     """What each of several rules says of one value, all else as it was taken."""
 
@@ -85,9 +89,9 @@ class Disagreement(Frozen):
 
     @property
     def spread(self) -> float:
-        """The largest over the smallest; infinite where that is 0."""
-        low = min(self.values.values())
-        return max(self.values.values()) / low if low else math.inf
+        """The largest over the smallest that any rule says; infinite where that is 0."""
+        said = [value for rule, value in self.values.items() if rule not in NO_RULE]
+        return max(said) / min(said) if min(said) else math.inf
 
 
 class Carried(Frozen):
@@ -218,12 +222,13 @@ def _disagreements(
 ) -> Iterator[Disagreement]:
     """Each value on which the rules differ."""
     default = "the default: no ladder tests it"
+    given = asked is not None and not leap.is_near(rules.batch)
     width, depth, horizon = rules.width, rules.depth, rules.horizon
     batches: dict[str, float] = {
         rule: tokens_a_step(rule, kept=leap.source.tokens_per_step, tokens=leap.tokens)
         for rule in BATCH_RULES
     }
-    if asked:
+    if given:
         batches["given"] = leap.tokens_per_step
     found = (
         Disagreement(
@@ -252,8 +257,8 @@ def _disagreements(
         ),
         Disagreement(
             what="tokens a step",
-            taken="given" if asked else rules.batch,
-            why="as given" if asked else default,
+            taken="given" if given else rules.batch,
+            why="as given" if given else default,
             values=batches,
         ),
         Disagreement(

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 
 from funnel.target.shape import Architecture, ParameterCount
-from funnel.transfer.batch import batch_factor
+from funnel.transfer.batch import BatchRule, batch_factor, tokens_a_step
 from funnel.transfer.depth import DepthRule, depth_factor
 from funnel.transfer.horizon import HorizonRule, horizon_factor
 from funnel.transfer.warmup import WarmupRule, warmup_steps
 from funnel.transfer.weight_decay import DecayRule, carried_timescale, timescale
 from funnel.transfer.width import COVER_DEPTH, WidthRule, width_factor
 from trainer.spec import Config
+
+NEAR = 0.1
+"""How far, as a share, a batch may be off a rule's and still be called by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class Leap:
     @property
     def tokens_per_step(self) -> int:
         return self.batch_size * self.shape.seq_len
+
+    def is_near(self, rule: BatchRule) -> bool:
+        """Whether the batch is the rule's, to what sequences and GPUs divide."""
+        own = tokens_a_step(rule, kept=self.source.tokens_per_step, tokens=self.tokens)
+        return abs(self.tokens_per_step / own - 1) < NEAR
 
     @property
     def steps(self) -> int:

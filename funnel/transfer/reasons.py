@@ -30,6 +30,9 @@ KEPT = {
 }
 """What no rule changes, and why."""
 
+MUCH_WIDER = 8.0
+"""How many times the blocks' rate the tables' may be before it is said that they share a decay."""
+
 
 class Rules(Protocol):
     """The rules in force."""
@@ -62,15 +65,15 @@ def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> d
         "lr_warmup": _warmup(leap, rules, config),
         "weight_decay": _decay(leap, rules, config),
         "batch_size": _batch(leap, rules, asked),
-        "mup_base_width": _parametrised(rules, "the maximal-update rule", "width"),
-        "mup_base_depth": _parametrised(rules, "CompleteP", "depth"),
+        "mup_base_width": _parametrised(rules, "width"),
+        "mup_base_depth": _parametrised(rules, "depth"),
     }
 
 
-def _parametrised(rules: Rules, what: str, name: str) -> str:
+def _parametrised(rules: Rules, what: str) -> str:
     if rules.in_config:
-        return f"the {name} that {what} is relative to"
-    return f"not in the config: {what} is in its lr, and the launcher's to carry out"
+        return f"the {what} from which the trainer carries lr itself"
+    return f"not in the config: what is made of {what} is in its lr"
 
 
 def _lr(leap: Leap, rules: Rules) -> str:
@@ -112,13 +115,8 @@ def _decay(leap: Leap, rules: Rules, config: Config) -> str:
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
     own = timescale(block_lr, config.weight_decay, leap.steps)
     small = leap.source_timescale
-    wider = leap.shape.d_model / leap.base_width
-    tables = ""
-    if rules.width == "mup" and wider > 1:
-        tables = (
-            f"; it is the blocks': tables, at {wider:.3g} times their rate, decay as many times as "
-            "fast"
-        )
+    wider = _wider(leap, rules)
+    tables = f"; that is the blocks', the tables' {own / wider:.2g}" if wider > 1 else ""
     if rules.weight_decay == "power_lines" and small > FELT:
         return (
             "the proxy's decay is not felt within its run, so that nothing is known of it: AdamW's "
@@ -130,13 +128,18 @@ def _decay(leap: Leap, rules: Rules, config: Config) -> str:
     )
 
 
+def _wider(leap: Leap, rules: Rules) -> float:
+    """The tables' rate over the blocks'."""
+    return leap.shape.d_model / leap.base_width if rules.width == "mup" else 1.0
+
+
 def _papers(rules: Rules) -> str:
     return DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
 
 
 def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
     sizes = f"{leap.tokens_per_step:,} tokens a step in sequences of {leap.shape.seq_len:,}"
-    if asked:
+    if asked and not leap.is_near(rules.batch):
         return f"{sizes}, as given; the rates and the steps follow"
     if rules.batch == "kept":
         return f"{sizes}: the proxy's {leap.source.tokens_per_step:,} to whole sequences"
@@ -163,8 +166,13 @@ def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
         steeper = (leap.tokens / leap.source_tokens) ** (STEEP_AT[5.0e7] - EXPONENTS[rules.horizon])
         yield (
             "small models' best rates were seen to fall faster with length (D^-0.70 at 50 M "
-            f"parameters, arXiv 2409.19913, table 5): by that this proxy's would be {steeper:.2g} "
-            "times the one taken"
+            "parameters, from 25 B tokens on, arXiv 2409.19913, table 5): by that this proxy's "
+            f"would be {steeper:.2g} times the one taken"
+        )
+    if _wider(leap, rules) > MUCH_WIDER:
+        yield (
+            "one weight_decay serves blocks and tables, whose rate is "
+            f"{_wider(leap, rules):.3g} times as high: so much faster they decay"
         )
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (
