@@ -53,7 +53,7 @@ def main(
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "rules": judge_rules.run,
         "memory": memory_model.run,
-        "transfer": lr_transfer.run,
+        "width": lr_transfer.run,
         "report": report_scale.run,
         "startup": startup.run,
         "transfer": transfer.run,
