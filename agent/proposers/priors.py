@@ -191,7 +191,7 @@ def _own(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None
     mean = baseline.mean if baseline is not None and baseline.n else None
     entries = [
         _Entry(
-            values=ranked.config.canonical(),
+            values=ranked.config.said,
             difference=None if mean is None else ranked.posterior_bpb - mean,
             n=ranked.n,
             action=ranked.action,
@@ -199,7 +199,7 @@ def _own(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None
         )
         for ranked in ranking.top(evidence, len(evidence.configs))
     ]
-    values = baseline.config.canonical() if baseline is not None and mean is not None else None
+    values = baseline.config.said if baseline is not None and mean is not None else None
     return entries, values, noise.sigma if noise else None
 
 

@@ -138,6 +138,11 @@ class Config(Frozen):
         return self.model_dump(exclude_defaults=True)
 
     @property
+    def said(self) -> dict[str, Scalar]:
+        """Every field that has a value, defaults written out: what two configs are compared by."""
+        return self.model_dump(exclude_none=True)
+
+    @property
     def config_hash(self) -> str:
         """SHA-256 of the canonical JSON: sorted keys, no spaces, shortest round-trip floats."""
         text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
@@ -157,5 +162,7 @@ def make_config(values: dict[str, Any]) -> Config:
 
 def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
     """The fields of a config that are not the baseline's."""
-    base = baseline.canonical() if baseline else {}
-    return {name: value for name, value in config.canonical().items() if value != base.get(name)}
+    if baseline is None:
+        return config.canonical()
+    base = baseline.said
+    return {name: value for name, value in config.said.items() if value != base.get(name)}

@@ -161,7 +161,7 @@ def top(
     with board.lock:
         evidence = watched.follower.evidence
         baseline = evidence.configs.get(evidence.baseline_hash or "")
-        before = baseline.config.canonical() if baseline else None
+        before = baseline.config.said if baseline else None
         return [_standing(entry, before) for entry in watched.follower.top(k)]
 
 
@@ -228,7 +228,7 @@ def _summary(watched: Watched) -> CampaignSummary:
 
 
 def _standing(entry: Ranked, before: Mapping[str, Scalar] | None) -> Standing:
-    after = {} if before is None else entry.config.canonical()
+    after = {} if before is None else entry.config.said
     found = {name: value for name, value in after.items() if value != (before or {}).get(name)}
     return Standing.model_validate({**dict(entry), "difference": found})
 

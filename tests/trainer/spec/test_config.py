@@ -8,6 +8,7 @@ import pytest
 
 from autoresearch.errors import SpecError
 from tests.support.configs import config
+from trainer.spec import difference
 
 LATER: dict[str, Any] = {
     "qk_norm": True,
@@ -61,3 +62,13 @@ def test_a_later_field_is_said_only_where_it_is_set(name: str) -> None:
 def test_no_other_value_is_taken(name: str, value: object) -> None:
     with pytest.raises(SpecError, match=name):
         config(**{name: value})
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_going_back_to_a_default_is_a_difference_too(name: str) -> None:
+    changed = config(**{name: LATER[name]})
+    assert difference(changed, config()) == {name: LATER[name]}
+    default = getattr(config(), name)
+    assert difference(config(), changed) == ({} if default is None else {name: default})
+    assert difference(changed, changed) == {}
+    assert difference(config(), None) == config().canonical()

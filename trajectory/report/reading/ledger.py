@@ -102,7 +102,7 @@ class Ledger:
         number = row.iter if isinstance(row, IterationRow) else 0
         self.reigns.append(Reign(number, incumbent))
         if self.campaign.reference == "incumbent" or len(self.reigns) == 1:
-            self._reference = self.evidence.configs[incumbent].config.canonical()
+            self._reference = self.evidence.configs[incumbent].config.said
 
     def _baseline(self, row: BaselineRow) -> None:
         self._count(row.trial)

@@ -130,8 +130,8 @@ def _best(entry: Ranked, ledger: Ledger) -> Best:
 
 
 def _difference(config: Config, baseline: Config | None) -> dict[str, tuple[Scalar | None, Scalar]]:
-    base = baseline.canonical() if baseline else {}
-    own = config.canonical()
+    base = baseline.said if baseline else {}
+    own = config.said if baseline else config.canonical()
     return {name: (base.get(name), value) for name, value in own.items() if value != base.get(name)}
 
 

@@ -146,7 +146,7 @@ def details_of(row: IterationRow, reference: Mapping[str, Scalar]) -> Details:
 def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ...]:
     """The config's difference from its reference; of a refused proposal, what it asked for."""
     asked: Mapping[str, Scalar] = row.proposal.changes if row.proposal else {}
-    after = row.config.canonical() if row.config else {**before, **asked}
+    after = row.config.said if row.config else {**before, **asked}
     names = [*asked, *(name for name in after if name not in asked)]
     return tuple(
         Change(shown(name), cell(before.get(name)), cell(after.get(name)))
