@@ -5,6 +5,7 @@
                 < <= > >= == !=        chained as in Python; == and != also on strings and truths
                 in, not in             a tuple of literals: precision in ("bf16", "fp8")
                 and, or, not           on truths; "a implies b" is written: not a or b
+    a if condition else b  of one kind, both
 
 Python's own parser reads the text and this module walks the tree: nothing is ever executed as
 Python. Every node outside the list above is refused when the menu is loaded, and so are unknown
@@ -192,9 +193,14 @@ class _Reader:
             case ast.Compare():
                 self._compare(node, depth + 1)
                 return "truth"
+            case ast.IfExp(test=test, body=body, orelse=other):
+                self.expect("truth", test, depth + 1)
+                kind = self.kind(body, depth + 1)
+                self.expect(kind, other, depth + 1)
+                return kind
         raise ExpressionError(
             f"'{_text(node)}' is not part of the constraint language; use names, literals, "
-            "arithmetic, comparisons, and, or, not"
+            "arithmetic, comparisons, and, or, not, if … else"
         )
 
     def _name(self, name: str) -> Kind:
@@ -260,6 +266,8 @@ def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR091
             return all(_value(operand, values) for operand in operands)
         case ast.BoolOp(values=operands):
             return any(_value(operand, values) for operand in operands)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _value(body if _value(test, values) else other, values)
         case ast.Tuple(elts=elements):
             return tuple(_value(element, values) for element in elements)
         case ast.Compare(left=first, ops=ops, comparators=rest):
@@ -275,19 +283,22 @@ def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR091
 
 def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:
     symbol, function = _ARITHMETIC[op]
-    said = f"{json_text(left)} {symbol} {json_text(right)}"
+
+    def said(problem: str) -> ExpressionError:
+        return ExpressionError(f"{json_text(left)} {symbol} {json_text(right)} {problem}")
+
     if op is ast.Pow and abs(right) > MAX_EXPONENT:
-        raise ExpressionError(f"{said} has an exponent beyond ±{MAX_EXPONENT}")
+        raise said(f"has an exponent beyond ±{MAX_EXPONENT}")
     try:
         result = function(left, right)
     except ZeroDivisionError as error:
-        raise ExpressionError(f"{said} divides by zero") from error
+        raise said("divides by zero") from error
     except OverflowError as error:
-        raise ExpressionError(f"{said} is too large") from error
+        raise said("is too large") from error
     if isinstance(result, complex):
-        raise ExpressionError(f"{said} is not a real number")
+        raise said("is not a real number")
     if not -MAX_MAGNITUDE <= result <= MAX_MAGNITUDE:
-        raise ExpressionError(f"{said} is beyond ±{MAX_MAGNITUDE:g}")
+        raise said(f"is beyond ±{MAX_MAGNITUDE:g}")
     return result
 
 

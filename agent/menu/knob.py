@@ -1,4 +1,7 @@
-"""One knob of a ProxyMenu: a field of Config that proposals may set, its domain and its default."""
+"""One knob of a ProxyMenu: what proposals may set, its domain and its default.
+
+A knob is a field of Config, or a ratio that fields are tied to, such as the width of a head. A
+ratio is no field, so its table says under ``reads`` how a config is asked for it."""
 
 from __future__ import annotations
 
@@ -26,22 +29,26 @@ MenuScalar = Annotated[Scalar, BeforeValidator(_scalar)]
 _BOUNDS = {"low": None, "high": None, "step": 1, "scale": "linear"}
 _UNSAID: Mapping[str, Any] = {**_BOUNDS, "choices": []}
 """What a knob's JSON says under these keys where the domain says nothing else."""
+_BESIDE_THE_DOMAIN = ("default", "reads", "doc")
 
 
 class Knob(Frozen):
-    """A field of Config that proposals may set, and which values it may take."""
+    """What proposals may set, and which values it may take."""
 
     model_config = ConfigDict(strict=True)
 
     name: str
     domain: InstanceOf[Domain]
     default: MenuScalar
+    reads: PlainText | None = None
+    """Of a knob that is no field of Config: the formula, over a config's fields, of what it is
+    there; see :mod:`agent.menu.readings`."""
     doc: PlainText = ""
 
     @classmethod
     def keys(cls) -> list[str]:
         """The keys that a knob's table in a menu may have."""
-        return [*domain_keys(), "default", "doc"]
+        return [*domain_keys(), *_BESIDE_THE_DOMAIN]
 
     @classmethod
     def read(cls, name: str, table: Mapping[str, Any]) -> Self:
@@ -50,9 +57,9 @@ class Knob(Frozen):
         :raises ValueError: one clause that names the key, the value seen and the mend; pydantic's
             own error for a default or a doc that is missing or of the wrong type.
         """
-        given = {key: table[key] for key in ("default", "doc") if key in table}
+        given = {key: table[key] for key in _BESIDE_THE_DOMAIN if key in table}
         described = {key: value for key, value in table.items() if key not in given}
-        for key in (key for key in table if key not in {"type", "doc"}):
+        for key in (key for key in table if key not in {"type", "doc", "reads"}):
             _check_scalars(key, table[key])
         domain = read_domain(described)
         if type(given.get("default")) is int:
@@ -68,7 +75,8 @@ class Knob(Frozen):
     @model_serializer
     def _as_one_table(self) -> dict[str, Any]:
         described = {"type": "", **_UNSAID, **self.domain.table()}
-        return {"name": self.name, **described, "default": self.default, "doc": self.doc}
+        reads = {} if self.reads is None else {"reads": self.reads}
+        return {"name": self.name, **described, "default": self.default, **reads, "doc": self.doc}
 
     @property
     def kind(self) -> Kind:

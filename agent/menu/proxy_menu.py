@@ -12,15 +12,17 @@ from functools import cached_property
 from random import Random
 from typing import Any, Self
 
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, model_validator
 
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
 from agent.menu.knob import Knob, MenuScalar
+from agent.menu.promises import check_names, check_readings, check_values
+from agent.menu.readings import Reading
 from agent.menu.ties import Tie
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
-from autoresearch.words import did_you_mean, json_text
+from autoresearch.words import json_text
 from trainer.spec import Budget, Config, make_config
 
 BUDGET_STEPS = "budget_steps"
@@ -71,9 +73,11 @@ class ProxyMenu(Frozen):
 
     @model_validator(mode="after")
     def _keeps_its_promises(self) -> Self:
-        _check_names(self)
+        check_names(self.knobs, self.tied, self.constants)
         try:
-            _check_values(self)
+            complete = self._fields({**self.constants, **self.defaults})
+            check_values(self.knobs, self.constants, complete)
+            check_readings(self.knobs, self.readings, self.baseline)
             broken = self.why_broken(self.baseline, self.campaign.budget)
         except SpecError as error:
             raise ValueError(f"its defaults do not go together: {error}; change one") from error
@@ -104,26 +108,50 @@ class ProxyMenu(Frozen):
     @cached_property
     def ties(self) -> Mapping[str, Tie]:
         """The tied fields by name, in the file's order."""
-        ties = {}
+        ties: dict[str, Tie] = {}
         for name, formula in self.tied.items():
             try:
-                ties[name] = Tie.parse(name, formula, self._names, self.knobs)
+                ties[name] = Tie.parse(name, formula, self._names, self.knobs, ties)
             except ExpressionError as error:
                 raise ValueError(f"tied {name} = {json_text(formula)}: {error}") from error
         return ties
 
+    @cached_property
+    def readings(self) -> Mapping[str, Reading]:
+        """How a config is asked for the knobs that are none of its fields, by their names."""
+        return {
+            name: Reading.of(knob) for name, knob in self.knobs.items() if knob.reads is not None
+        }
+
+    def knob_value(self, config: Config, name: str) -> Scalar:
+        """The config's value of one knob of this menu."""
+        if name in self.readings:
+            return self.readings[name].value(config)
+        return self.domains[name].normal(getattr(config, name))
+
     def knob_values(self, config: Config) -> dict[str, Scalar]:
         """The config's values of this menu's knobs, in the menu's order."""
-        return {name: domain.normal(getattr(config, name)) for name, domain in self.domains.items()}
+        return {name: self.knob_value(config, name) for name in self.knobs}
 
     def apply(self, reference: Config, changes: Mapping[str, Scalar]) -> Config:
         """The reference with these knobs, all of them this menu's, set to other values, and what
         is tied to them with them.
 
-        :raises SpecError: where the trainer could not run it.
+        :raises SpecError: where the trainer could not run it, or where a ratio cannot be had: the
+            fields that follow are whole, and the nearest whole ones belong to another of its
+            values.
         """
         normal = {name: self.domains[name].normal(value) for name, value in changes.items()}
-        return self._config({**reference.model_dump(), **normal})
+        ratios = {name: reading.value(reference) for name, reading in self.readings.items()}
+        config = self._config({**reference.model_dump(), **ratios, **normal})
+        for name, ratio in ratios.items():
+            wanted, found = normal.get(name, ratio), self.knob_value(config, name)
+            if wanted != found:
+                raise SpecError(
+                    f"{name} = {json_text(wanted)} cannot be had there: the nearest whole shape "
+                    f"has {json_text(found)}"
+                )
+        return config
 
     def broken_constraint(self, config: Config, budget: Budget) -> Constraint | None:
         """The first constraint that does not hold, or has no value, for a config."""
@@ -167,15 +195,20 @@ class ProxyMenu(Frozen):
 
     def _config(self, values: Mapping[str, Scalar | None]) -> Config:
         """These values of knobs and constants, with what is tied to them."""
-        known = {name: value for name, value in values.items() if value is not None}
-        tied = {name: tie.value(known) for name, tie in self.ties.items()}
         try:
-            return make_config({**values, **tied})
+            return make_config(self._fields(values))
         except SpecError as error:
             said = [str(tie) for tie in self.ties.values() if _mentions(str(error), tie.name)]
             if not said:
                 raise
             raise SpecError(f"{error} (tied: {', '.join(said)})") from error
+
+    def _fields(self, values: Mapping[str, Scalar | None]) -> dict[str, Any]:
+        """The fields of Config, without what is None: those among the values, and the tied."""
+        known = {name: value for name, value in values.items() if value is not None}
+        for name, tie in self.ties.items():
+            known[name] = tie.value(known)
+        return {name: value for name, value in known.items() if name not in self.readings}
 
     @cached_property
     def _names(self) -> Mapping[str, Name]:
@@ -241,57 +274,3 @@ def _mentions(sentence: str, name: str) -> bool:
 
 def _texts(knob: Knob) -> tuple[str, ...]:
     return tuple(value for value in knob.domain.ends if isinstance(value, str))
-
-
-# --- what a menu must be, against the trainer's Config ----------------------------------------
-
-
-def _check_names(menu: ProxyMenu) -> None:
-    fields = Config.model_fields
-    said: dict[str, str] = {}
-    for what, names in (
-        ("a knob", menu.knobs),
-        ("tied", menu.tied),
-        ("a constant", menu.constants),
-    ):
-        for name in names:
-            if name not in fields:
-                raise ValueError(
-                    f"{what.removeprefix('a ')} {name} is no field of a config"
-                    f"{did_you_mean(name, fields)}"
-                )
-            if name in said:
-                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
-            said[name] = what
-    for name, field in fields.items():
-        if field.is_required() and name not in said:
-            raise ValueError(
-                f"nothing says what {name} is; add a [knobs.{name}] table or a constant {name}"
-            )
-
-
-def _check_values(menu: ProxyMenu) -> None:
-    """Every constant, and the ends of every knob, must be values the trainer takes as they are."""
-    given: dict[str, Scalar] = {**menu.constants, **menu.defaults}
-    complete = {**given, **{name: tie.value(given) for name, tie in menu.ties.items()}}
-    for name, value in menu.constants.items():
-        if problem := _field_problem(complete, name, value):
-            raise ValueError(f"constant {name} = {json_text(value)} cannot be trained: {problem}")
-    for name, knob in menu.knobs.items():
-        for value in knob.domain.ends:
-            if problem := _field_problem(complete, name, value):
-                raise ValueError(
-                    f"knob {name} reaches {json_text(value)}, which cannot be trained: {problem}"
-                )
-
-
-def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | None:
-    try:
-        trained = getattr(Config.model_validate({**complete, name: value}), name)
-    except ValidationError as error:
-        problems = [item for item in error.errors(include_url=False) if item["loc"] == (name,)]
-        # What fields say of each other is for the constraints, not for this knob alone.
-        return problems[0]["msg"] if problems else None
-    if trained != value or isinstance(trained, bool) != isinstance(value, bool):
-        return f"the trainer would take it as {json_text(trained)}; write that"
-    return None

@@ -2,8 +2,8 @@
 
 ``[tied]`` in a menu holds a formula for each, over knobs and constants, in the language of
 :mod:`agent.menu.expressions`: ``n_head = "d_model / 128"`` makes every head 128 wide whatever the
-width is. A proposal cannot set a tied field, so the shape that the formulas describe is kept by
-every config of the menu."""
+width is. A formula may also use the fields tied before it. A proposal cannot set a tied field, so
+the shape that the formulas describe is kept by every config of the menu."""
 
 from __future__ import annotations
 
@@ -26,11 +26,20 @@ class Tie:
     name: str
     expression: Expression
     knobs: tuple[str, ...]
-    """The knobs the formula reads, in the menu's order: turning one of them moves the field."""
+    """The knobs the formula reads, itself or through an earlier tie, in the menu's order: turning
+    one of them moves the field."""
 
     @classmethod
-    def parse(cls, name: str, source: str, names: Mapping[str, Name], knobs: Iterable[str]) -> Tie:
-        """Read the formula of the field ``name`` over ``names``, of which some are knobs.
+    def parse(
+        cls,
+        name: str,
+        source: str,
+        names: Mapping[str, Name],
+        knobs: Iterable[str],
+        earlier: Mapping[str, Tie],
+    ) -> Tie:
+        """Read the formula of the field ``name`` over ``names``, of which some are knobs, and over
+        the fields that were tied ``earlier``.
 
         :raises ExpressionError: where it cannot be read, or follows no knob.
         """
@@ -39,8 +48,11 @@ class Tie:
                 f"{name} is not a number, and only numbers follow from others; make it a knob or "
                 "a constant"
             )
-        expression = Expression.parse(source, names, "number")
-        followed = tuple(knob for knob in knobs if knob in expression.names)
+        known = {**names, **dict.fromkeys(earlier, Name("number"))}
+        expression = Expression.parse(source, known, "number")
+        read = set(expression.names)
+        read.update(*(earlier[used].knobs for used in expression.names if used in earlier))
+        followed = tuple(knob for knob in knobs if knob in read)
         if not followed:
             raise ExpressionError("it follows no knob; make it a constant")
         return cls(name, expression, followed)
@@ -50,7 +62,7 @@ class Tie:
         return f"{self.name} = {' '.join(self.expression.source.split())}"
 
     def value(self, values: Mapping[str, Scalar]) -> Scalar:
-        """What the field is where knobs and constants have these values.
+        """What the field is where knobs, constants and earlier ties have these values.
 
         :raises SpecError: where the formula has no value, or one that is not whole for a field
             that is counted.

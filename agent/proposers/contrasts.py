@@ -88,14 +88,14 @@ def effects(
     alike: dict[tuple[str, tuple[Scalar, ...]], list[ConfigEvidence]] = defaultdict(list)
     names = list(menu.knobs)
     for entry in entries:
-        values = tuple(getattr(entry.config, name) for name in names)
+        values = tuple(menu.knob_values(entry.config).values())
         for place, name in enumerate(names):
             alike[name, values[:place] + values[place + 1 :]].append(entry)
     seen: dict[str, dict[tuple[Scalar, Scalar], list[Contrast]]] = defaultdict(dict)
     for (name, _), group in alike.items():
         if len(group) < 2:
             continue
-        for before, after, measured in _steps(name, group, noise):
+        for before, after, measured in _steps(menu, name, group, noise):
             known = seen[name]
             if (after, before) in known:
                 flipped = Contrast(-measured.delta, measured.stderr, measured.pairs)
@@ -113,7 +113,7 @@ def effects(
 
 
 def _steps(
-    name: str, group: Sequence[ConfigEvidence], noise: Noise | None
+    menu: ProxyMenu, name: str, group: Sequence[ConfigEvidence], noise: Noise | None
 ) -> Iterable[tuple[Scalar, Scalar, Contrast]]:
     """Each of a group against the one that was measured most."""
     anchor = max(group, key=lambda entry: entry.n)
@@ -122,7 +122,8 @@ def _steps(
             continue
         measured = contrast(entry, anchor, noise)
         if measured is not None and measured.pairs:
-            yield getattr(anchor.config, name), getattr(entry.config, name), measured
+            before, after = (menu.knob_value(e.config, name) for e in (anchor, entry))
+            yield before, after, measured
 
 
 def _pooled(contrasts: Sequence[Contrast]) -> Contrast:

@@ -25,6 +25,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
+from trainer.spec import Config
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import CampaignSource, read_campaign_source
@@ -152,7 +153,9 @@ class _Entry:
 
 
 def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
-    entries, baseline, sigma = _foreign(source) if source.foreign is not None else _own(source)
+    entries, baseline, sigma = (
+        _foreign(source) if source.foreign is not None else _own(source, menu)
+    )
     why = None
     if not entries:
         why = "it measured nothing"
@@ -183,15 +186,27 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
     )
 
 
-def _own(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
+def _own(
+    source: CampaignSource, menu: ProxyMenu
+) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
     """Its configs, the best first; the baseline's values; the sd of one run."""
-    evidence = Evidence(parse_row(line) for line in source.journal_lines)
+    rows = [parse_row(line) for line in source.journal_lines]
+    evidence = Evidence(rows)
+    first = rows[0] if rows else None
+    is_same_menu = isinstance(first, CampaignRow) and first.menu_sha256 == menu.sha256
+
+    def values_of(config: Config) -> Mapping[str, Any]:
+        # Ratios are no fields, and only the menu's own formulas read them back.
+        if is_same_menu and menu.readings:
+            return menu.knob_values(config)
+        return config.said
+
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     noise = Noise.of(evidence.tally)
     mean = baseline.mean if baseline is not None and baseline.n else None
     entries = [
         _Entry(
-            values=ranked.config.said,
+            values=values_of(ranked.config),
             difference=None if mean is None else ranked.posterior_bpb - mean,
             n=ranked.n,
             action=ranked.action,
@@ -199,7 +214,7 @@ def _own(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None
         )
         for ranked in ranking.top(evidence, len(evidence.configs))
     ]
-    values = baseline.config.said if baseline is not None and mean is not None else None
+    values = values_of(baseline.config) if baseline is not None and mean is not None else None
     return entries, values, noise.sigma if noise else None
 
 

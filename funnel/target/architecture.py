@@ -9,13 +9,18 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, PlainText, explain
+from funnel.target.budget import (
+    MONEY_KEYS,
+    RATIO_KEYS,
+    TOKENS_PER_PARAMETER,
+    with_budget_spent,
+)
+from funnel.target.ratios import RatioName
 from funnel.target.shape import ParameterCount
 from trainer.spec import Activation
 
 COUNT_TOLERANCE = 0.03
 """How far the declared parameters may be off those of the shape."""
-TOKENS_PER_PARAMETER = 20
-"""Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
 
 # Bounds far beyond any model, so that no count overflows.
 Extent: TypeAlias = Annotated[int, Field(gt=0, le=10**8)]
@@ -57,6 +62,8 @@ class TargetArchitecture(Frozen):
     """These three as :class:`~trainer.spec.Config` has them."""
     token_budget: Total | None = None
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
+    fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
+    """The ratios that stay as they are; the others may be searched and are carried back."""
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> Self:
@@ -132,8 +139,12 @@ def parse_target(toml: str, source: str) -> TargetArchitecture:
     """
     document = _FILES.document(toml, source)
     try:
-        refuse_unknown(document, TargetArchitecture.model_fields, "it")
-        return TargetArchitecture.model_validate(document)
+        keys = (*TargetArchitecture.model_fields, *RATIO_KEYS, *MONEY_KEYS)
+        refuse_unknown(document, keys, "it")
+        spent = with_budget_spent(
+            document, lambda table: TargetArchitecture.model_construct(**table)
+        )
+        return TargetArchitecture.model_validate(spent)
     except ValidationError as error:
         raise TargetError(f"target {source} cannot be used: {explain(error)}") from error
     except ValueError as error:

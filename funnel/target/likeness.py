@@ -45,6 +45,6 @@ class Likeness:
         if self.departing_share:
             said.append(
                 f"{self.departing_share:.1%} of random configs leave the shape of {name}; see: "
-                f"autoresearch menu from-target {name}"
+                f"autoresearch menu from-target {name} --keep-shape"
             )
         return said

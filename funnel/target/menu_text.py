@@ -53,7 +53,7 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
         if getattr(family.shape, name) != Config.model_fields[name].default
     }
     if fp8:
-        knobs.append(_precision_knob())
+        knobs.append(precision_knob())
     else:
         constants["precision"] = "bf16"
     if has_width:
@@ -61,12 +61,12 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
     else:
         constants |= _sizes(family)
     blocks = [
-        [f"name = {json.dumps(_name(family))}", f"doc = {_text(_doc(family))}"],
-        *(_knob_lines(knob) for knob in knobs),
-        _table("tied", _formulas(family)) if has_width else [],
-        _table("constants", constants),
-        *(_constraint_lines(one) for one in _constraints(base, family)),
-        _table("campaign", _campaign(base, family)),
+        [f"name = {json.dumps(_name(family))}", f"doc = {text_lines(_doc(family))}"],
+        *(knob_lines(knob) for knob in knobs),
+        table_lines("tied", _formulas(family)) if has_width else [],
+        table_lines("constants", constants),
+        *(constraint_lines(one) for one in _constraints(base, family)),
+        table_lines("campaign", campaign_defaults(base, family.tokenizer)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -93,12 +93,13 @@ def _doc(family: ProxyFamily) -> str:
         f"{'tied' if shape.tie_embeddings else 'untied'} embeddings.",
         f"Parameters, with the vocabulary of {family.tokenizer} ({family.vocab_size} ids): "
         f"{sizes}.",
-        f"Not kept: {'; '.join([*family.given_up(), *_text_side(family)])}.",
+        f"Not kept: {'; '.join([*family.given_up(), *text_side(family)])}.",
     ]
     return "\n".join(lines)
 
 
-def _text_side(family: ProxyFamily) -> Iterator[str]:
+def text_side(family: ProxyFamily) -> Iterator[str]:
+    """In words, what of the target's text and vocabulary is another here."""
     target = family.target
     if family.vocab_size != target.vocab_size:
         yield f"the vocabulary is {family.vocab_size}, the target's {target.vocab_size}"
@@ -115,7 +116,8 @@ def _width_knob(family: ProxyFamily) -> Knob:
     )
 
 
-def _precision_knob() -> Knob:
+def precision_knob() -> Knob:
+    """fp8 or not."""
     return Knob(
         name="precision",
         domain=Choices(choices=("bf16", "fp8")),
@@ -158,9 +160,7 @@ def _sizes(family: ProxyFamily) -> dict[str, Scalar]:
 
 def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:
     """The base menu's, but for those about its own shape, and two that keep the cost of a step."""
-    for constraint in base.constraints:
-        if not (SHAPE_FIELDS | {"batch_size"}) & set(re.findall(r"\w+", constraint.expr)):
-            yield constraint
+    yield from own_constraints(base)
     tokens = base.baseline.tokens_per_step
     yield Constraint(
         expr=f"batch_size * seq_len <= {tokens}",
@@ -174,13 +174,21 @@ def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:
         )
 
 
-def _campaign(base: ProxyMenu, family: ProxyFamily) -> dict[str, Scalar]:
+def own_constraints(base: ProxyMenu) -> Iterator[Constraint]:
+    """The base menu's, but for those about its own shape and the tokens of a step."""
+    for constraint in base.constraints:
+        if not (SHAPE_FIELDS | {"batch_size"}) & set(re.findall(r"\w+", constraint.expr)):
+            yield constraint
+
+
+def campaign_defaults(base: ProxyMenu, tokenizer: str) -> dict[str, Scalar]:
+    """The base menu's, with this tokenizer."""
     own = base.campaign
     values: dict[str, Scalar | None] = {
         "budget": str(own.budget),
         "horizon_steps": own.horizon_steps or "budget",
         "corpus": own.corpus,
-        "tokenizer": family.tokenizer,
+        "tokenizer": tokenizer,
         "heldout_bytes": own.heldout_bytes,
         "wall_s": own.wall_s,
         "memory_gib": own.memory_gib,
@@ -192,7 +200,8 @@ def _campaign(base: ProxyMenu, family: ProxyFamily) -> dict[str, Scalar]:
 # --- TOML ---------------------------------------------------------------------------------------
 
 
-def _table(name: str, values: Mapping[str, Scalar]) -> list[str]:
+def table_lines(name: str, values: Mapping[str, Scalar]) -> list[str]:
+    """A table of TOML."""
     return [f"[{name}]", *_pairs(values)]
 
 
@@ -201,19 +210,22 @@ def _pairs(values: Mapping[str, Scalar]) -> Iterable[str]:
     return (f"{name} = {json.dumps(value)}" for name, value in values.items())
 
 
-def _knob_lines(knob: Knob) -> list[str]:
+def knob_lines(knob: Knob) -> list[str]:
+    """A knob's table."""
     return [
         f"[knobs.{knob.name}]",
         *knob.domain.toml_lines(),
         f"default = {json.dumps(knob.default)}",
+        *([] if knob.reads is None else [f"reads = {json.dumps(knob.reads)}"]),
         f"doc = {json.dumps(knob.doc)}",
     ]
 
 
-def _constraint_lines(constraint: Constraint) -> list[str]:
+def constraint_lines(constraint: Constraint) -> list[str]:
+    """A constraint's table."""
     return ["[[constraints]]", *_pairs({"expr": constraint.expr, "doc": constraint.doc})]
 
 
-def _text(text: str) -> str:
+def text_lines(text: str) -> str:
     """On lines of its own; nothing in it needs an escape."""
     return f'"""\n{text}"""'

@@ -17,7 +17,9 @@ from trainer.spec import Config
 @pytest.mark.slow
 def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    written = toy.run("menu", "from-target", "llama-7b", "--tiny", "-o", str(toy.menu), "--force")
+    written = toy.run(
+        "menu", "from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(toy.menu), "--force"
+    )
     assert written.returncode == 0, written.stderr
     short = ("--budget=12 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
 
@@ -39,7 +41,9 @@ def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
 
 def test_check_refuses_what_would_leave_the_shape(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    written = toy.run("menu", "from-target", "llama-1b", "--tiny", "-o", str(tmp_path / "m.toml"))
+    written = toy.run(
+        "menu", "from-target", "llama-1b", "--tiny", "--keep-shape", "-o", str(tmp_path / "m.toml")
+    )
     assert written.returncode == 0, written.stderr
     assert list(load_menu(str(tmp_path / "m.toml")).tied) == [
         "n_layer",

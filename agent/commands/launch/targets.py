@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from pydantic import Field
@@ -14,15 +14,20 @@ from rich.text import Text
 
 from agent.commands.options import takes
 from agent.commands.tables import plain_table
-from agent.menu.files import parse_menu
+from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import TargetError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
+from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.target.equal_size import Equal
 from funnel.target.menu_text import longest_seq_len, menu_text
 from funnel.target.proxy_family import CPU, GPU, ProxyFamily
 from funnel.target.proxy_search import find_proxies
+from funnel.target.ratio_family import RatioFamily, find_ratio_family
+from funnel.target.ratio_menu import ratio_menu_text
+from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.sizes import parse_size, size_text
 
 TargetArgument = Annotated[
@@ -77,6 +82,12 @@ class ProxiesAsked(Frozen):
         description="Proxies that two CPU cores train in seconds: heads may become narrower, and "
         "--params is a wish.",
     )
+    equal: Equal = Field(
+        "params", description="What all shapes of the menu have as many of: params or flops."
+    )
+    keep_shape: Annotated[bool, AsOption("--keep-shape")] = Field(
+        False, description="Search no ratio: the width is a knob, and the shape follows it."
+    )
     tokenizer: str | None = Field(
         None,
         description="bytes, bpe:VOCAB or file:PATH; its vocabulary counts among the parameters. "
@@ -92,6 +103,13 @@ def from_target(
     target: TargetArgument,
     *,
     asked: ProxiesAsked,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATIO", help="Leave this ratio as the target has it; repeat for more."
+        ),
+        AsOption(before="tokenizer"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write. Default: standard output."),
@@ -100,36 +118,120 @@ def from_target(
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a menu of proxies that keep a target's shape at 50 to 500 million parameters.
+    """Write a menu that searches a target's ratios on proxies of one size.
 
-    A proxy has the target's head_dim, heads to a KV head, d_ff / d_model, n_layer / d_model (to
-    10 %), activation, norm, positions and tying. Its width is a knob; everything else of the shape
-    is tied to it by formulas, so that no proposal can leave the shape.
+    The ratios are depth against width, head_dim, heads to a KV head, the feed-forward ratio,
+    activation, norm, its place, QK norm, positions, rope base, tying and the start's scale. Every
+    config has the same parameters without embeddings, or the same FLOPs a token, and each knob says
+    why its effect transfers. The baseline has the target's own ratios. What the target or --fix
+    fixes is no knob.
+
+    With --keep-shape no ratio is searched: the width is a knob, and everything else of the shape is
+    tied to it by formulas, so that no proposal can leave the target's.
     """
     scale = CPU if asked.tiny else GPU
     params = parse_size(asked.params) if asked.params else scale.default_params
+    chosen = _fixing(load_target(target), fix or [])
     family = find_proxies(
-        load_target(target),
+        chosen,
         scale=scale,
         params=params,
         tokenizer=asked.tokenizer or scale.tokenizer,
         seq_len=longest_seq_len(scale),
     )
-    text = menu_text(family, fp8=asked.fp8)
-    parse_menu(text, f"for {family.target.name}")
+    ratios = None
+    if not asked.keep_shape and set(chosen.fixed) < set(RATIOS):
+        ratios = find_ratio_family(
+            chosen,
+            base=family,
+            equal=asked.equal,
+            seq_len=load_menu(scale.menu).baseline.seq_len,
+        )
+    text = ratio_menu_text(ratios, fp8=asked.fp8) if ratios else menu_text(family, fp8=asked.fp8)
+    parse_menu(text, f"for {chosen.name}")
     if out is None and not as_json:
         typer.echo(text, nl=False)
         return
     if out is not None:
         _write(out, text, replace=force)
     if as_json:
-        typer.echo(json.dumps(_report(family, out, text), indent=2))
+        report = _ratio_report(ratios, text) if ratios else _report(family, text)
+        typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))
+        return
+    assert out is not None
+    console = Console()
+    if ratios:
+        _print_ratios(ratios, params, console)
     else:
-        assert out is not None
-        _print(family, params, out, Console())
+        _print(family, params, console)
+    command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
+    console.print(Text(f"wrote {out}; search with:\n  {command}"), soft_wrap=True)
 
 
-def _report(family: ProxyFamily, out: Path | None, text: str) -> dict[str, Any]:
+def _fixing(target: TargetArchitecture, names: list[str]) -> TargetArchitecture:
+    """The target with these ratios fixed besides its own.
+
+    :raises TargetError: where one is no ratio.
+    """
+    for name in names:
+        if name not in get_args(RatioName):
+            raise TargetError(
+                f"{json_text(name)} is no ratio that could be fixed{did_you_mean(name, RATIOS)}"
+            )
+    fixed = [name for name in RATIOS if name in {*target.fixed, *names}]
+    return target.model_copy(update={"fixed": tuple(fixed)})
+
+
+def _ratio_report(family: RatioFamily, text: str) -> dict[str, Any]:
+    return {
+        "target": family.target.name,
+        "tokenizer": family.base.tokenizer,
+        "vocab_size": family.base.vocab_size,
+        "equal": family.size.equal,
+        "amount": family.size.amount * (6 if family.size.equal == "flops" else 1),
+        "params": family.params,
+        "ratios": [
+            {
+                "name": name,
+                "knob": RATIOS[name].knob,
+                "why": RATIOS[name].why,
+                "source": RATIOS[name].source,
+            }
+            for name in family.free
+        ],
+        "fixed": list(family.target.fixed),
+        "toml": text,
+    }
+
+
+def _print_ratios(family: RatioFamily, asked: int, console: Console) -> None:
+    menu = parse_menu(ratio_menu_text(family), "for the table")
+    for name in family.free:
+        knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
+        said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: {ratio.why} "
+        console.print(
+            Text.assemble((f"{name:<15}", "bold"), said, f"({ratio.source})"), soft_wrap=True
+        )
+    size = family.size
+    held = {
+        "params": f"{size_text(size.amount)} weights in the blocks",
+        "flops": f"{size_text(6 * size.amount)} FLOPs a token",
+    }[size.equal]
+    held = (
+        f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
+        f"counting the {family.base.vocab_size:,} ids of {family.base.tokenizer}"
+    )
+    for line in (held, *_size_notes(family.base, asked)):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _size_notes(family: ProxyFamily, asked: int) -> list[str]:
+    if asked == family.asked_params:
+        return []
+    return [f"{size_text(asked)} was asked for, which is not a size for a CPU"]
+
+
+def _report(family: ProxyFamily, text: str) -> dict[str, Any]:
     return {
         "target": family.target.name,
         "tokenizer": family.tokenizer,
@@ -147,12 +249,11 @@ def _report(family: ProxyFamily, out: Path | None, text: str) -> dict[str, Any]:
             for proxy in family.proxies
         ],
         "given_up": list(family.given_up()),
-        "menu": str(out) if out else None,
         "toml": text,
     }
 
 
-def _print(family: ProxyFamily, asked: int, out: Path, console: Console) -> None:
+def _print(family: ProxyFamily, asked: int, console: Console) -> None:
     table = plain_table("d_model", "n_layer", "n_head", "KV heads", "d_ff", "parameters", "")
     for proxy in family.proxies:
         table.add_row(
@@ -163,11 +264,9 @@ def _print(family: ProxyFamily, asked: int, out: Path, console: Console) -> None
         )
     console.print(table)
     notes = [f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"]
-    if asked != family.asked_params:
-        notes.append(f"{size_text(asked)} was asked for, which is not a size for a CPU")
+    notes += _size_notes(family, asked)
     notes += [f"not kept: {clause}" for clause in family.given_up()]
-    command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
-    for line in (*notes, f"wrote {out}; search with:\n  {command}"):
+    for line in notes:
         console.print(Text(line), soft_wrap=True)
 
 

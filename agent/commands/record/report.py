@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.menu.files import menu_of
+from agent.menu.files import ProxyMenu, menu_of
 from agent.search.campaign import read_campaign_row
 from agent.settings.environment import read_environment
 from agent.workbench.places import (
@@ -81,13 +81,20 @@ def _write(found: Findings, folder: Path) -> Report:
 
 def _own(directory: Path) -> Findings:
     row = read_campaign_row(directory)
-    knobs = menu_of(row).knobs.values() if row else ()
+    menu = menu_of(row) if row else None
     return read_campaign(
         directory / JOURNAL_FILE,
-        [ReportedKnob(knob.name, knob.domain, knob.default) for knob in knobs],
+        list(_knobs(menu)) if menu else [],
         lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
         read_environment().usd_per_kwh,
     )
+
+
+def _knobs(menu: ProxyMenu) -> Iterator[ReportedKnob]:
+    for knob in menu.knobs.values():
+        reading = menu.readings.get(knob.name)
+        read = reading.value if reading else None
+        yield ReportedKnob(knob.name, knob.domain, knob.default, read)
 
 
 def _lines(written: Report, found: Findings) -> Iterator[Text]:

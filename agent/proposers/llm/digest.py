@@ -228,7 +228,7 @@ def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[st
     names = [
         name
         for name, value in baseline.items()
-        if all(getattr(entry.config, name) == value for entry in entries)
+        if all(memory.menu.knob_value(entry.config, name) == value for entry in entries)
     ]
     if names:
         yield ", ".join(names)

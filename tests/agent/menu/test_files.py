@@ -379,7 +379,7 @@ def with_knob(name: str, body: str) -> str:
         (
             "activation",
             'type = "choice"\nchoices = ["gelu", "relu"]\ndefault = "gelu"',
-            ["knob activation reaches", "relu", "'gelu' or 'swiglu'"],
+            ["knob activation reaches", "relu", "'geglu' or 'relu2'"],
         ),
     ],
 )

@@ -133,6 +133,14 @@ def test_what_a_formula_makes_untrainable_is_blamed_on_it() -> None:
         odd.apply(odd.baseline, {"d_model": 320})
 
 
+def test_a_formula_may_use_the_ties_before_it_and_follows_their_knobs() -> None:
+    menu = parse_menu(TOML.replace('"d_model / 64"', '"n_layer * 2"'), "chain.toml")
+
+    assert menu.baseline.n_head == 2 * menu.baseline.n_layer
+    assert menu.ties["n_head"].knobs == ("d_model",)
+    assert menu.apply(menu.baseline, {"d_model": 256}).n_head == 4
+
+
 @pytest.mark.parametrize(
     ("old", "new", "clauses"),
     [
@@ -140,7 +148,7 @@ def test_what_a_formula_makes_untrainable_is_blamed_on_it() -> None:
         ('"d_model / 64"', '"d_modle / 64"', ['tied n_head = "d_modle / 64"', "mean d_model?"]),
         ('"d_model / 64"', '"batch_size"', ["follows no knob", "constant"]),
         ('"d_model / 64"', '"d_model > 64"', ["a condition where a number belongs"]),
-        ('"d_model / 64"', '"n_layer * 2"', ['"n_layer" is not a name it can use']),
+        ('"d_model / 64"', '"d_ff * 2"', ['"d_ff" is not a name it can use']),
         ('"d_model / 64"', '"budget_steps"', ["budget_steps", "not a name it can use"]),
         ('"d_model / 64"', '"max(d_model, 2)"', ["not part of the constraint language"]),
         ('"d_model / 64"', '"d_model / 0"', ["n_head = d_model / 0 has no value", "by zero"]),

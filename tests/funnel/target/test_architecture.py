@@ -29,8 +29,8 @@ def refusal(old: str, new: str) -> str:
     return message
 
 
-def test_three_sizes_are_shipped_under_their_own_names() -> None:
-    assert shipped_targets() == ["llama-1b", "llama-70b", "llama-7b"]
+def test_four_targets_are_shipped_under_their_own_names() -> None:
+    assert shipped_targets() == ["gpt-1b", "llama-1b", "llama-70b", "llama-7b"]
     assert [load_target(name).name for name in shipped_targets()] == shipped_targets()
 
 
@@ -39,6 +39,8 @@ def test_three_sizes_are_shipped_under_their_own_names() -> None:
     [
         # Meta's Llama 3.2 1B, Llama 3 8B and Llama 3 70B, as their checkpoints have them.
         ("llama-1b", 1_235_814_400, 973_146_112),
+        # GPT-Neo 1.3B's 1,315,575,808 less its biases, which no backend here has.
+        ("gpt-1b", 1_315_180_544, 1_208_059_904),
         ("llama-7b", 8_030_261_248, 6_979_588_096),
         ("llama-70b", 70_553_706_496, 68_452_360_192),
     ],

@@ -29,8 +29,13 @@ def refused(kind: type[AutoresearchError], *arguments: str) -> str:
 
 
 def test_targets_are_listed_and_shown() -> None:
-    assert [one["name"] for one in run_json("targets")] == ["llama-1b", "llama-70b", "llama-7b"]
-    for name in ("llama-1b", "llama-70b", "llama-7b"):
+    assert [one["name"] for one in run_json("targets")] == [
+        "gpt-1b",
+        "llama-1b",
+        "llama-70b",
+        "llama-7b",
+    ]
+    for name in ("gpt-1b", "llama-1b", "llama-70b", "llama-7b"):
         assert name in run("targets")
     shown = run_json("target", "llama-7b")
     assert (shown["total_params"], shown["tokens"]) == (8_030_261_248, 160_605_224_960)
@@ -40,7 +45,7 @@ def test_targets_are_listed_and_shown() -> None:
 def test_a_menu_is_written_that_loads_and_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "menu.toml"
 
-    said = run("from-target", "llama-7b", "--params", "200M", "-o", str(path))
+    said = run("from-target", "llama-7b", "--params", "200M", "--keep-shape", "-o", str(path))
 
     menu = load_menu(str(path))
     assert menu.name == "llama-7b-proxy"
@@ -55,20 +60,46 @@ def test_a_menu_is_written_that_loads_and_is_valid(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_menu_is_printed() -> None:
-    text = run("from-target", "llama-1b", "--tiny")
-
-    assert parse_menu(text, "printed").name == "llama-1b-tiny"
+    assert parse_menu(run("from-target", "llama-1b", "--tiny"), "printed").name == (
+        "llama-1b-tiny-ratios"
+    )
+    kept = run("from-target", "llama-1b", "--tiny", "--keep-shape")
+    assert parse_menu(kept, "printed").name == "llama-1b-tiny"
 
 
 def test_the_report_has_every_proxy(tmp_path: Path) -> None:
     path = tmp_path / "menu.toml"
 
-    report = run_json("from-target", "llama-7b", "--tiny", "-o", str(path))
+    report = run_json("from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(path))
 
     assert [proxy["d_model"] for proxy in report["proxies"]] == [128, 256]
     assert report["proxies"][1]["params"] == 2_229_504
     assert report["given_up"] == ["head_dim is 32, the target's 128"]
     assert report["toml"] == path.read_text("utf-8")
+
+
+def test_ratios_are_searched_unless_fixed_and_say_why_they_transfer(tmp_path: Path) -> None:
+    path = tmp_path / "menu.toml"
+
+    said = run("from-target", "gpt-1b", "--equal=flops", "--fix=positions", "-o", str(path))
+    report = run_json("from-target", "gpt-1b", "--equal=flops", "--fix=positions")
+
+    menu = load_menu(str(path))
+    assert report["toml"] == path.read_text("utf-8")
+    assert report["fixed"] == ["positions"]
+    assert len(report["ratios"]) >= 8
+    assert "positions" in menu.constants
+    for ratio in report["ratios"]:
+        assert ratio["knob"] in menu.knobs
+        assert ratio["why"] in said
+        assert ratio["source"] in said
+    # PaLM's count for 12 layers of width 1024, at its own 1024 tokens and 50,257 ids.
+    weights = 12 * 12 * 1024**2 + 50257 * 1024
+    assert report["amount"] == 6 * weights + 12 * 12 * 1024 * 1024
+    assert run_json("validate", str(path))["warnings"] == []
+    assert "no ratio that could be fixed (did you mean positions?)" in refused(
+        TargetError, "from-target", "gpt-1b", "--fix=position"
+    )
 
 
 def test_a_size_that_is_none_for_a_cpu_is_remarked_upon(tmp_path: Path) -> None:
@@ -109,7 +140,7 @@ def test_what_cannot_be_is_one_sentence_and_no_file(tmp_path: Path) -> None:
 
 def test_any_menu_can_be_held_to_a_target(tmp_path: Path) -> None:
     path = str(tmp_path / "menu.toml")
-    run("from-target", "llama-7b", "-o", path)
+    run("from-target", "llama-7b", "--keep-shape", "-o", path)
 
     assert run_json("validate", path, "--target", "llama-7b")["warnings"] == []
     (only,) = run_json("validate", path, "--target", "llama-70b")["warnings"][:1]
@@ -123,7 +154,7 @@ def test_any_menu_can_be_held_to_a_target(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe:32768"])
 def test_the_vocabulary_counts(tokenizer: str, tmp_path: Path) -> None:
-    report = run_json("from-target", "llama-7b", "--tokenizer", tokenizer)
+    report = run_json("from-target", "llama-7b", "--keep-shape", "--tokenizer", tokenizer)
 
     ids = 257 if tokenizer == "bytes" else 32768
     assert report["vocab_size"] == ids

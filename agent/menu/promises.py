@@ -1,0 +1,94 @@
+"""What a menu must be, against the trainer's Config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent.menu.knob import Knob
+from agent.menu.readings import Reading
+from autoresearch.values import Scalar
+from autoresearch.words import did_you_mean, json_text
+from trainer.spec import Config
+
+
+def check_names(
+    knobs: Mapping[str, Knob], tied: Mapping[str, str], constants: Mapping[str, Scalar]
+) -> None:
+    """Every field of Config is said once, and nothing else but ratios that can be read back.
+
+    :raises ValueError: one clause that names the key and the mend.
+    """
+    fields = Config.model_fields
+    said: dict[str, str] = {}
+    for what, names in (
+        ("a knob", knobs),
+        ("tied", tied),
+        ("a constant", constants),
+    ):
+        for name in names:
+            if name in knobs and knobs[name].reads is not None:
+                if name in fields:
+                    raise ValueError(f"knob {name} is a field of a config; remove its reads")
+            elif name not in fields:
+                raise ValueError(
+                    f"{what.removeprefix('a ')} {name} is no field of a config"
+                    f"{did_you_mean(name, fields)}"
+                )
+            if name in said:
+                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
+            said[name] = what
+    for name, field in fields.items():
+        if field.is_required() and name not in said:
+            raise ValueError(
+                f"nothing says what {name} is; add a [knobs.{name}] table or a constant {name}"
+            )
+
+
+def check_values(
+    knobs: Mapping[str, Knob], constants: Mapping[str, Scalar], complete: Mapping[str, Scalar]
+) -> None:
+    """Every constant, and the ends of every knob, must be values the trainer takes as they are.
+
+    :param complete: all fields of the menu's baseline.
+    :raises ValueError: one clause that names the knob and the value.
+    """
+    for name, value in constants.items():
+        if problem := _field_problem(complete, name, value):
+            raise ValueError(f"constant {name} = {json_text(value)} cannot be trained: {problem}")
+    for name, knob in knobs.items():
+        for value in knob.domain.ends if knob.reads is None else ():
+            if problem := _field_problem(complete, name, value):
+                raise ValueError(
+                    f"knob {name} reaches {json_text(value)}, which cannot be trained: {problem}"
+                )
+
+
+def check_readings(
+    knobs: Mapping[str, Knob], readings: Mapping[str, Reading], baseline: Config
+) -> None:
+    """What the baseline is made of must be read back from it.
+
+    :raises ValueError: one clause that names the knob and both values.
+    """
+    for name, reading in readings.items():
+        default, found = knobs[name].default, reading.value(baseline)
+        if found != default:
+            raise ValueError(
+                f"knob {name} has the default {json_text(default)} and the baseline made with it "
+                f"reads {json_text(found)}; correct its reads or the ties"
+            )
+
+
+def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | None:
+    try:
+        trained = getattr(Config.model_validate({**complete, name: value}), name)
+    except ValidationError as error:
+        problems = [item for item in error.errors(include_url=False) if item["loc"] == (name,)]
+        # What fields say of each other is for the constraints, not for this knob alone.
+        return problems[0]["msg"] if problems else None
+    if trained != value or isinstance(trained, bool) != isinstance(value, bool):
+        return f"the trainer would take it as {json_text(trained)}; write that"
+    return None

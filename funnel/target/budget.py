@@ -1,0 +1,151 @@
+"""A target as a budget: parameters, tokens or money, and the shape that its ratios have there.
+
+A target file may give a shape in whole numbers (``d_model``, ``n_layer``, ``n_head``,
+``n_kv_head``), or leave them out and give ratios:
+
+    width_per_layer  d_model / n_layer
+    head_dim         width of a head
+    kv_group         heads of queries to one of keys and values
+    ffn_ratio        d_ff / d_model
+
+Then the budget decides the size. ``params`` is the size itself; ``token_budget`` alone makes it one
+twentieth of the tokens, and money alone what is spent best by the same rule (20 tokens a parameter,
+Hoffmann et al. 2022, arXiv 2203.15556). Money is
+
+    budget_usd = hours × gpu_hourly_usd,    FLOPs = hours × 3600 × gpu_tflops × 10^12
+
+with what one GPU costs an hour and gets of the model's arithmetic, both in the file. Beside a shape
+money decides the tokens alone: FLOPs / FLOPs a token (Chowdhery et al. 2022, arXiv 2204.02311,
+appendix B).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autoresearch.words import json_text
+from funnel.target.equal_size import matrices
+from trainer.machine.flops import TrainingFlops
+
+RATIO_KEYS = ("width_per_layer", "kv_group")
+MONEY_KEYS = ("budget_usd", "gpu_hourly_usd", "gpu_tflops")
+SHAPE_KEYS = ("d_model", "n_layer", "n_head", "n_kv_head")
+TOKENS_PER_PARAMETER = 20
+"""Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
+SIZED_BY = ("vocab_size", "seq_len", "activation", "positions", "tie_embeddings")
+"""What the size of a shape depends on besides its ratios."""
+ROUNDS = 40
+"""Of fitting a size to its tables and its money: each halves the miss or better."""
+
+
+def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
+    """A target file's table with a whole shape, its parameters and its tokens, where it has ratios
+    or money in their place; else the table as it is.
+
+    :param build: makes an unchecked architecture of a table's values.
+    :raises ValueError: one clause that names the key and the mend.
+    """
+    table = {key: value for key, value in document.items() if key not in MONEY_KEYS}
+    flops = _flops(document)
+    if flops is not None and "token_budget" in table:
+        raise ValueError("budget_usd and token_budget are both there; remove one of the two")
+    ratios = [key for key in RATIO_KEYS if key in table]
+    if not ratios:
+        if flops is None or not {*SHAPE_KEYS, *SIZED_BY, "ffn_ratio"} <= table.keys():
+            return table
+        return _paid(table, flops, build)
+    if given := [key for key in SHAPE_KEYS if key in table]:
+        raise ValueError(f"{ratios[0]} and {given[0]} are both there; remove one of the two")
+    wanted = {key: _number(table, key) for key in (*RATIO_KEYS, "head_dim", "ffn_ratio")}
+    for key in SIZED_BY:
+        if key not in table:
+            raise ValueError(f"{key} is missing; give it")
+    _number(table, "vocab_size"), _number(table, "seq_len")
+    rest = {key: value for key, value in table.items() if key not in RATIO_KEYS}
+    return _sized(rest, wanted, flops, build)
+
+
+def _flops(document: dict[str, Any]) -> float | None:
+    """What the money buys; None where the file has none."""
+    given = [key for key in MONEY_KEYS if key in document]
+    if not given:
+        return None
+    usd, hourly, tflops = (_number(document, key) for key in MONEY_KEYS)
+    return usd / hourly * 3600 * tflops * 1e12
+
+
+def _number(table: dict[str, Any], key: str) -> float:
+    value = table.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        seen = "is missing" if value is None else f"is {json_text(value)}"
+        raise ValueError(f"{key} {seen}; give a number above 0")
+    return float(value)
+
+
+def _paid(table: dict[str, Any], flops: float, build: Any) -> dict[str, Any]:
+    """A shape's tokens for the money."""
+    return table | {"token_budget": max(1, round(flops / _per_token(build(table))))}
+
+
+def _per_token(shape: Any) -> float:
+    flops = TrainingFlops.of(shape, vocab_size=shape.vocab_size, seq_len=shape.seq_len)
+    return flops.per_token
+
+
+def _sized(
+    table: dict[str, Any], ratios: dict[str, float], flops: float | None, build: Any
+) -> dict[str, Any]:
+    """The shape of these ratios at the budget."""
+    total = table.get("params_counted", "total") == "total"
+    wanted = _wanted_params(table, flops)
+    blocks = wanted
+    for _ in range(ROUNDS):
+        shaped = table | _shape(blocks, ratios, str(table.get("activation")))
+        count = build(shaped).parameter_count
+        size = count.total if total else count.blocks
+        if flops is not None and "params" not in table:
+            # Twenty tokens a parameter of what one token costs.
+            shape = build(shaped)
+            wanted = flops / _per_token(shape) / TOKENS_PER_PARAMETER
+        blocks *= (wanted / size) ** 0.5
+    shaped["params"] = size
+    if flops is not None:
+        shaped = _paid(shaped, flops, build)
+    return shaped
+
+
+def _wanted_params(table: dict[str, Any], flops: float | None) -> float:
+    """The parameters that the budget asks for, to begin with."""
+    if "params" in table:
+        return _number(table, "params")
+    if flops is not None:
+        return math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
+    if "token_budget" in table:
+        return _number(table, "token_budget") / TOKENS_PER_PARAMETER
+    raise ValueError(
+        "it has ratios and no budget; give params, token_budget, or budget_usd with "
+        "gpu_hourly_usd and gpu_tflops"
+    )
+
+
+def _shape(blocks: float, ratios: dict[str, float], activation: str) -> dict[str, Any]:
+    """Whole numbers of about so many weights in the blocks; d_ff takes what rounding leaves."""
+    head_dim, group = round(ratios["head_dim"]), round(ratios["kv_group"])
+    attention, k = 2 + 2 / group, matrices(activation)
+    per_square = attention + k * ratios["ffn_ratio"]
+    unit = head_dim * group
+    wanted = (blocks * ratios["width_per_layer"] / per_square) ** (1 / 3)
+    d_model = unit * max(1, round(wanted / unit))
+    n_layer = max(1, round(blocks / (d_model**2 * per_square)))
+    grain = 128 if d_model >= 1024 else 8
+    left = (blocks / n_layer / d_model**2 - attention) / k
+    d_ff = grain * max(1, round(left * d_model / grain))
+    return {
+        "d_model": d_model,
+        "n_layer": n_layer,
+        "n_head": d_model // head_dim,
+        "n_kv_head": d_model // unit,
+        "head_dim": head_dim,
+        "ffn_ratio": d_ff / d_model,
+    }

@@ -1,0 +1,345 @@
+"""The target's shape by the winner's ratios.
+
+What is carried is what the search changed, and no more: a ratio that the winner has from the
+baseline leaves the target as it is, so that the baseline carries the target's own shape. A number
+is carried as a factor of the target's (the baseline has the target's numbers, but for heads that
+were too wide for a CPU's proxies), a kind as the winner's. The blocks' matrices keep the weights
+that the target's have, d_ff taking what whole heads and layers leave, as in the proxies
+(:mod:`funnel.target.equal_size`); width and depth grow together, by the factor that the size asks.
+
+Numbers are carried only between configs of equal size: else a shape may have won by being larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autoresearch.errors import TargetError
+from autoresearch.values import Frozen, Scalar
+from autoresearch.words import scalar_text
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.equal_size import RATIO_TOLERANCE, EqualSize, Sized, matrices
+from funnel.target.ratios import RATIOS, RatioName
+from trainer.spec import Config
+
+EQUAL_TOLERANCE = 0.02
+"""How far two sizes may be apart and count as equal."""
+ASPECT_LIMIT = 2.0
+"""Width to depth is carried up to this factor either way: over it the proxies' few layers say
+little, and Kaplan et al. 2020 (figure 5) find the loss to rise."""
+D_FF_GRAIN = 128
+"""The target's d_ff is a multiple of so much: it is split over GPUs."""
+TENSOR_PARALLEL = (8, 4, 2, 1)
+"""KV heads are a multiple of the first of these that the width allows."""
+WIDTH_MISS = 0.05
+"""How far whole heads may move the width for the sake of that."""
+CHANGED_BY: Mapping[RatioName, float] = {
+    "depth_width": 0.02,
+    "head_dim": 0.02,
+    "kv_group": 0.02,
+    "ffn_ratio": RATIO_TOLERANCE,
+}
+"""How far a number must be off the baseline's to count as changed: the feed-forward ratio is
+nominal, and so near to it is what whole layers leave."""
+NUMBERS: tuple[RatioName, ...] = ("depth_width", "head_dim", "kv_group", "ffn_ratio")
+KINDS: tuple[RatioName, ...] = (
+    "activation",
+    "norm",
+    "norm_place",
+    "qk_norm",
+    "positions",
+    "rope_base",
+    "tie_embeddings",
+)
+
+
+class CarriedRatio(Frozen):
+    """One ratio that the winner changed, on its way to the target."""
+
+    name: RatioName
+    baseline: Scalar
+    winner: Scalar
+    before: Scalar
+    """The target's own."""
+    after: Scalar
+    is_carried: bool
+    """Whether the winner's change reached the target."""
+    how: str
+    """How it was carried, or why it was left behind."""
+
+
+class CarriedShape(Frozen):
+    """The target as it is launched, and what of the winner is in it."""
+
+    target: TargetArchitecture
+    ratios: tuple[CarriedRatio, ...]
+    """Those that the winner changed."""
+
+
+def target_shape(
+    winner: Config,
+    target: TargetArchitecture,
+    *,
+    baseline: Config | None = None,
+    vocab_size: int | None = None,
+    left: Collection[RatioName] = (),
+) -> TargetArchitecture:
+    """The target of the same size with the winner's ratios; see :func:`carry_shape`."""
+    return carry_shape(winner, target, baseline=baseline, vocab_size=vocab_size, left=left).target
+
+
+def carry_shape(
+    winner: Config,
+    target: TargetArchitecture,
+    *,
+    baseline: Config | None = None,
+    vocab_size: int | None = None,
+    left: Collection[RatioName] = (),
+) -> CarriedShape:
+    """The target of the same size with what the winner changed of the baseline's ratios.
+
+    :param baseline: None: the winner is compared with the target itself, number by number.
+    :param vocab_size: of the proxies, by which equal FLOPs are told; None: weights alone tell.
+    :param left: ratios to leave as the target has them, since they do harm.
+    :raises TargetError: where no whole shape of the size has the winner's ratios.
+    """
+    reference: Sized = baseline or target
+    own, base = _Numbers.of(winner, reference), _Numbers.of(reference, reference)
+    unequal = None if baseline is None else _unequal(winner, baseline, vocab_size)
+    journey = _Journey(winner, baseline, target, own, base, unequal, frozenset(left))
+    carried = {name: journey.why_left(name) is None for name in journey.changed()}
+    if not any(carried.values()):
+        return CarriedShape(target=target, ratios=tuple(journey.rows(target, carried)))
+    built = journey.built({name for name, does in carried.items() if does})
+    return CarriedShape(target=built, ratios=tuple(journey.rows(built, carried)))
+
+
+def _unequal(winner: Sized, baseline: Sized, vocab_size: int | None) -> str | None:
+    """How two sizes differ, in words; None where they are equal."""
+    off = []
+    for equal in ("params", "flops") if vocab_size else ("params",):
+        size = EqualSize.of(
+            baseline,
+            equal="flops" if equal == "flops" else "params",
+            vocab_size=vocab_size or 0,
+            seq_len=getattr(baseline, "seq_len", 1),
+            unit=1,
+        )
+        factor = size.amount_of(winner) / size.amount
+        if abs(factor - 1) <= EQUAL_TOLERANCE:
+            return None
+        off.append(f"{factor:.3g} times the baseline's {equal}")
+    return " and ".join(off)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The numeric ratios of a shape."""
+
+    aspect: float
+    """Width to layers."""
+    head_dim: float
+    kv_group: float
+    ffn_ratio: float
+    """Nominal: with the reference's heads and activation."""
+
+    @classmethod
+    def of(cls, shape: Sized, reference: Sized) -> _Numbers:
+        size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
+        like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
+        per_block = size.amount / shape.n_layer / shape.d_model**2
+        return cls(
+            aspect=shape.d_model / shape.n_layer,
+            head_dim=shape.d_model / shape.n_head,
+            kv_group=shape.n_head / shape.kv_heads,
+            ffn_ratio=(per_block - like.attention) / like.k,
+        )
+
+    def get(self, name: RatioName) -> float:
+        return self.aspect if name == "depth_width" else float(getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Journey:
+    """From the winner to the target."""
+
+    winner: Config
+    baseline: Config | None
+    target: TargetArchitecture
+    own: _Numbers
+    base: _Numbers
+    unequal: str | None
+    left: frozenset[RatioName]
+
+    def changed(self) -> Iterator[RatioName]:
+        """The ratios that the winner has not from the baseline."""
+        reference: Config | TargetArchitecture = self.baseline or self.target
+        same_layers = (self.winner.d_model, self.winner.n_layer) == (
+            reference.d_model,
+            reference.n_layer,
+        )
+        for name in RATIOS:
+            if name in NUMBERS:
+                if name == "ffn_ratio" and same_layers:
+                    continue  # what is left of d_ff is other heads' and activations'
+                factor = self.own.get(name) / self.base.get(name)
+                if max(factor, 1 / factor) > 1 + CHANGED_BY[name]:
+                    yield name
+            elif name in KINDS and getattr(self.winner, name) != getattr(reference, name):
+                yield name
+
+    def why_left(self, name: RatioName) -> str | None:
+        """Why a change is not carried; None where it is."""
+        if name in self.target.fixed:
+            return "left behind: the target fixes it"
+        if name in self.left or self._is_paid_for(name):
+            return "left behind: taken back alone it was a gain"
+        if name in NUMBERS and self.unequal is not None:
+            return f"left behind: the winner has {self.unequal}, and may have won by size"
+        if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
+            return "the target has it already"
+        return None
+
+    def _is_paid_for(self, name: RatioName) -> bool:
+        """Whether the depth is no choice, but what a wider feed-forward block left of it."""
+        reference: Config | TargetArchitecture = self.baseline or self.target
+        paid = self.winner.d_model == reference.d_model
+        return name == "depth_width" and "ffn_ratio" in self.left and paid
+
+    def factor(self, name: RatioName) -> float:
+        """By which a number of the target is multiplied."""
+        factor = self.own.get(name) / self.base.get(name)
+        if name == "depth_width":
+            return min(max(factor, 1 / ASPECT_LIMIT), ASPECT_LIMIT)
+        return factor
+
+    def built(self, carried: Collection[RatioName]) -> TargetArchitecture:
+        """The target of its own size with these of the winner's ratios."""
+        target = self.target
+        kinds: dict[str, Any] = {name: self._kind(name) for name in KINDS if name in carried}
+        head_dim = self._whole(carried, "head_dim", target.head_dim, even=True)
+        group = self._whole(carried, "kv_group", target.n_head // target.n_kv_head, even=False)
+        grain = math.gcd(D_FF_GRAIN, target.d_ff)
+        size = EqualSize.of(target, equal="params", vocab_size=0, seq_len=1, unit=grain)
+        d_model, n_layer = target.d_model, target.n_layer
+        if {"depth_width", "ffn_ratio"} & set(carried):
+            ratio = target.ffn_ratio * (self.factor("ffn_ratio") if "ffn_ratio" in carried else 1)
+            aspect = d_model / n_layer
+            aspect *= self.factor("depth_width") if "depth_width" in carried else 1
+            d_model = _width(
+                (size.amount * aspect / (size.attention + size.k * ratio)) ** (1 / 3),
+                head_dim * group,
+            )
+            layers = size.layers(d_model, ratio)
+            # An even number of layers can be split over a pipeline.
+            n_layer = max(1, 2 * round(layers / 2) if layers >= 8 else round(layers))
+        if d_model % (head_dim * group):
+            raise TargetError(
+                f"{target.name} with d_model {d_model} has no whole heads of {head_dim} with "
+                f"{group} to a KV head, as the winner would have it; fix head_dim or kv_group in "
+                "the target"
+            )
+        n_head = d_model // head_dim
+        d_ff = _rest(size, d_model, n_layer, group, str(kinds.get("activation", target.activation)))
+        return _declared(
+            target,
+            {
+                **kinds,
+                "d_model": d_model,
+                "n_layer": n_layer,
+                "n_head": n_head,
+                "n_kv_head": n_head // group,
+                "head_dim": head_dim,
+                "ffn_ratio": d_ff / d_model,
+            },
+        )
+
+    def _kind(self, name: RatioName) -> Any:
+        value = getattr(self.winner, name)
+        if name == "rope_base" and self.baseline is not None:
+            return self.target.rope_base * value / self.baseline.rope_base
+        return value
+
+    def _whole(
+        self, carried: Collection[RatioName], name: RatioName, own: int, *, even: bool
+    ) -> int:
+        if name not in carried:
+            return own
+        grain = 2 if even else 1
+        return max(grain, grain * round(own * self.factor(name) / grain))
+
+    def rows(
+        self, built: TargetArchitecture, carried: Mapping[RatioName, bool]
+    ) -> Iterator[CarriedRatio]:
+        """What is told of each change."""
+        reference: Config | TargetArchitecture = self.baseline or self.target
+        for name, is_carried in carried.items():
+            yield CarriedRatio(
+                name=name,
+                baseline=_said(name, reference, self.base),
+                winner=_said(name, self.winner, self.own),
+                before=_said(name, self.target, _Numbers.of(self.target, self.target)),
+                after=_said(name, built, _Numbers.of(built, self.target)),
+                is_carried=is_carried,
+                how=self.why_left(name) or self._how(name),
+            )
+
+    def _how(self, name: RatioName) -> str:
+        if name in NUMBERS:
+            factor, full = self.factor(name), self.own.get(name) / self.base.get(name)
+            said = f"the target's times {factor:.3g}, to whole heads and layers at its own size"
+            return said if factor == full else f"{said}; the winner's {full:.3g} is held to that"
+        if name == "rope_base" and self.winner.seq_len != self.target.seq_len:
+            return (
+                f"the target's times the winner's factor; its sequences are "
+                f"{self.target.seq_len / self.winner.seq_len:.3g} times longer"
+            )
+        return "as the winner has it"
+
+
+def _said(name: RatioName, shape: Any, numbers: _Numbers) -> Scalar:
+    if name == "depth_width":
+        return f"{numbers.aspect:.4g} ({shape.d_model} / {shape.n_layer})"
+    if name in NUMBERS:
+        return float(f"{numbers.get(name):.4g}")
+    value: Scalar = getattr(shape, name)
+    return scalar_text(value) if isinstance(value, float) else value
+
+
+def _width(wanted: float, unit: int) -> int:
+    """The nearest width of whole heads, split over as many GPUs as may be."""
+    for parallel in TENSOR_PARALLEL:
+        step = unit * parallel
+        width = step * max(1, round(wanted / step))
+        if abs(width / wanted - 1) <= WIDTH_MISS:
+            return width
+    return unit * max(1, round(wanted / unit))
+
+
+def _rest(size: EqualSize, d_model: int, n_layer: int, group: int, activation: str) -> int:
+    """d_ff: what is left of the size.
+
+    :raises TargetError: where nothing is.
+    """
+    left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
+    d_ff = size.unit * round(left / matrices(activation) / size.unit)
+    if d_ff < 1:
+        raise TargetError(
+            f"a d_model of {d_model} with {n_layer} layers leaves the feed-forward block nothing "
+            "at the target's size; fix depth_width or ffn_ratio in the target"
+        )
+    return d_ff
+
+
+def _declared(target: TargetArchitecture, shape: dict[str, Any]) -> TargetArchitecture:
+    """The target with another shape, which says its own size, and the token budget it had."""
+    own = {name: getattr(target, name) for name in TargetArchitecture.model_fields}
+    values = own | shape | {"token_budget": target.tokens}
+    count = TargetArchitecture.model_construct(**values).parameter_count
+    total = target.params_counted == "total"
+    return TargetArchitecture.model_validate(
+        values | {"params": count.total if total else count.blocks}
+    )

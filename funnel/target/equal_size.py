@@ -1,0 +1,155 @@
+"""Shapes of equal size: how the whole numbers of a shape follow from its ratios.
+
+Of width D, L layers, heads of width h with g of them to a KV head, and K matrices of width F in the
+feed-forward block (3 where it is gated, else 2), the blocks' matrices have
+
+    L D (2 D + 2 D / g + K F)
+
+weights. At equal ``params`` that is held; at equal ``flops`` what one token takes in training,
+over 6: that, the head's V D and, for sequences of T, 2 L D T (Chowdhery et al. 2022, arXiv
+2204.02311, appendix B). Tables are left out of the former, as Kaplan et al. 2020 do: their share is
+another at the target.
+
+The width is chosen, so layers pay for it, and for a wider feed-forward block: with the baseline's
+own A = 2 + 2 / g and K, L is what a ratio f of F to D leaves room for, rounded. F then takes what
+is left, and so what rounding L, sharing KV heads and another activation leave (Llama 2 did so for
+its grouped heads, Shazeer 2020 for his third matrix): it is whole to a few units, which is how
+nearly equal the sizes are. A config's ratio f is therefore nominal: the F / D it would have with
+the baseline's heads and activation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, TypeAlias
+
+from autoresearch.values import Scalar
+
+Equal: TypeAlias = Literal["params", "flops"]
+"""What is held."""
+RATIO_TOLERANCE = 0.15
+"""How far a nominal ratio may be off the one that whole layers leave room for, either way."""
+GATED = ("swiglu", "geglu")
+"""Activations whose block has a third matrix."""
+
+
+def matrices(activation: str) -> int:
+    """Of a feed-forward block."""
+    return 3 if activation in GATED else 2
+
+
+class Sized(Protocol):
+    """What the size of a shape depends on."""
+
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_head(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def activation(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSize:
+    """The size of one shape, held by others."""
+
+    equal: Equal
+    amount: int
+    """Weights of the blocks' matrices, or FLOPs of a token over 6."""
+    attention: float
+    """A of the baseline: 2 + 2 / g."""
+    k: int
+    """Matrices of the baseline's feed-forward block."""
+    head: int
+    """Weights of the head for a unit of width: V at equal FLOPs, else 0."""
+    scores: int
+    """Of one layer for a unit of width: 2 T at equal FLOPs, else 0."""
+    unit: int
+    """What d_ff is a multiple of."""
+
+    @classmethod
+    def of(cls, shape: Sized, *, equal: Equal, vocab_size: int, seq_len: int, unit: int) -> Self:
+        """The size that this shape has.
+
+        :param unit: a divisor of its d_ff, so that it is one of its own equals.
+        """
+        size = cls(
+            equal=equal,
+            amount=0,
+            attention=2 + 2 * shape.kv_heads / shape.n_head,
+            k=matrices(shape.activation),
+            head=vocab_size if equal == "flops" else 0,
+            scores=2 * seq_len if equal == "flops" else 0,
+            unit=unit,
+        )
+        return cls(
+            equal=equal,
+            amount=size.amount_of(shape),
+            attention=size.attention,
+            k=size.k,
+            head=size.head,
+            scores=size.scores,
+            unit=unit,
+        )
+
+    def amount_of(self, shape: Sized) -> int:
+        """What is held, of another shape."""
+        d = shape.d_model
+        keys = d * shape.kv_heads // shape.n_head
+        block = d * (2 * d + 2 * keys + matrices(shape.activation) * shape.d_ff)
+        return shape.n_layer * (block + self.scores * d) + self.head * d
+
+    def layers(self, d_model: int, ffn_ratio: float) -> float:
+        """How many leave room for this ratio, unrounded."""
+        per_layer = d_model**2 * (self.attention + self.k * ffn_ratio) + self.scores * d_model
+        return (self.amount - self.head * d_model) / per_layer
+
+    def ratio(self, d_model: int, n_layer: int) -> float:
+        """The nominal ratio that this many layers leave room for."""
+        per_layer = (self.amount - self.head * d_model) / n_layer - self.scores * d_model
+        return (per_layer / d_model**2 - self.attention) / self.k
+
+    # --- as a menu's formulas -------------------------------------------------------------------
+
+    @property
+    def _room(self) -> str:
+        """What the layers share."""
+        return f"({self.amount} - {self.head} * d_model)" if self.head else str(self.amount)
+
+    def layers_formula(self, ffn_ratio: str) -> str:
+        """``n_layer``, of the width and the ratio."""
+        scores = f" + {self.scores} * d_model" if self.scores else ""
+        weights = f"d_model ** 2 * ({self.attention:.15g} + {self.k} * {ffn_ratio})"
+        return f"({self._room} / ({weights}{scores}) + 0.5) // 1"
+
+    def ratio_formula(self) -> str:
+        """The nominal ratio, of the width and the layers."""
+        scores = f" - {self.scores} * d_model" if self.scores else ""
+        room = f"({self._room} / n_layer{scores})"
+        return f"({room} / d_model ** 2 - {self.attention:.15g}) / {self.k}"
+
+    def d_ff_formula(self, kv_group: str, activation: str | None) -> str:
+        """``d_ff``: the rest.
+
+        :param kv_group: heads to a KV head: a name, or a number.
+        :param activation: the one that all have; None: it is a knob.
+        """
+        k = (
+            str(matrices(activation))
+            if activation
+            else f"(3 if activation in {_tuple(GATED)} else 2)"
+        )
+        scores = f" - {self.scores}" if self.scores else ""
+        heads = f"2 * d_model - 2 * d_model / {kv_group}"
+        left = f"({self._room} / n_layer / d_model{scores} - {heads})"
+        return f"({left} / {k} / {self.unit} + 0.5) // 1 * {self.unit}"
+
+
+def _tuple(values: tuple[Scalar, ...]) -> str:
+    return f"({', '.join(repr(value) for value in values)})"

@@ -1,0 +1,256 @@
+"""Proxies of one size and many shapes: which values of each ratio a search may try.
+
+They begin with the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`), whose
+size all others have. Its layers, heads and widths are whole numbers, which decides what of the
+ratios can be had: a width is taken where some whole number of layers leaves the feed-forward block
+its ratio within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`, and ratios apart enough to be
+told from the whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from autoresearch.errors import TargetError
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
+from funnel.target.proxy_family import Proxy, ProxyFamily
+from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.shape import ParameterCount
+
+RATIO_STEP = 1.32
+"""Between neighbouring ratios: within the tolerance, none is taken for another."""
+MOST_RATIOS, MOST_WIDTHS = 5, 7
+WIDTH_STEP = 1.1
+"""Between neighbouring widths."""
+LEAST_LAYERS = 2
+"""One layer has nothing to attend to but the text."""
+FFN_RANGE = 3.0
+"""Ratios up to so many times the target's, either way; Kaplan et al. 2020, figure 5, is flat there.
+"""
+ASPECT_RANGE = {False: 4.0, True: 8.0}
+"""Width to depth likewise, on a GPU and on a CPU, whose proxies have few layers."""
+KV_GROUPS = (1, 2, 4, 8)
+HEAD_FACTORS = (0.5, 1.0, 2.0)
+SMALLEST_HEAD = 8
+HEADS_ACROSS = 4
+"""On a CPU heads get narrower until so many KV heads lie across the width."""
+GRAIN = {False: 16, True: 4}
+"""d_ff is a multiple of so much where the baseline's is: tensor cores want 16 of bytes."""
+WIDTH_GRAIN = {False: 128, True: 32}
+
+
+@dataclass(frozen=True, slots=True)
+class RatioFamily:
+    """What a search over one target's ratios may try."""
+
+    base: ProxyFamily
+    """Of which the default proxy is the baseline."""
+    size: EqualSize
+    proxy: Proxy
+    """The baseline: the target's shape."""
+    widths: tuple[int, ...]
+    """Ascending, the baseline's among them; that one alone where depth is fixed."""
+    ffn_ratios: tuple[float, ...]
+    head_dims: tuple[int, ...]
+    kv_groups: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        target: TargetArchitecture,
+        *,
+        base: ProxyFamily,
+        equal: Equal,
+        seq_len: int,
+    ) -> Self:
+        """The family about the base's default proxy.
+
+        :param seq_len: of the search's sequences, which equal FLOPs are counted at.
+        :raises TargetError: where the target's fixed ratios leave no room.
+        """
+        if "depth_width" in target.fixed and "ffn_ratio" not in target.fixed:
+            raise TargetError(
+                f"{target.name} fixes depth_width and leaves ffn_ratio free, but at equal size "
+                "layers pay for a wider feed-forward block; fix both or free both"
+            )
+        tiny = base.scale.is_cpu
+        proxy = _whole_heads(base) if tiny else base.default
+        grain = math.gcd(GRAIN[tiny], proxy.d_ff)
+        size = EqualSize.of(
+            proxy, equal=equal, vocab_size=base.vocab_size, seq_len=seq_len, unit=grain
+        )
+        ratio = proxy.d_ff / proxy.d_model
+        search = _Ladders(target, proxy, size, tiny)
+        return cls(
+            base=base,
+            size=size,
+            proxy=proxy,
+            widths=search.widths(ratio),
+            ffn_ratios=search.ratios(ratio),
+            head_dims=search.head_dims(),
+            kv_groups=search.kv_groups(),
+        )
+
+    @property
+    def target(self) -> TargetArchitecture:
+        return self.base.target
+
+    @property
+    def ffn_ratio(self) -> float:
+        """The baseline's, and so the target's."""
+        return self.proxy.d_ff / self.proxy.d_model
+
+    @property
+    def head_dim(self) -> int:
+        return self.proxy.d_model // self.proxy.n_head
+
+    @property
+    def kv_group(self) -> int:
+        return self.proxy.n_head // self.proxy.kv_heads
+
+    def is_free(self, name: RatioName) -> bool:
+        """Whether the search may turn it: the target leaves it free, and there is a choice."""
+        if name in self.target.fixed:
+            return False
+        ladder = {
+            "depth_width": self.widths,
+            "ffn_ratio": self.ffn_ratios,
+            "head_dim": self.head_dims,
+            "kv_group": self.kv_groups,
+        }.get(name)
+        return ladder is None or len(ladder) > 1
+
+    @property
+    def free(self) -> tuple[RatioName, ...]:
+        """All that may be turned."""
+        return tuple(name for name in RATIOS if self.is_free(name))
+
+    @property
+    def params(self) -> int:
+        """The baseline's, its tables included."""
+        return ParameterCount.of(self.proxy, self.base.vocab_size).total
+
+
+def find_ratio_family(
+    target: TargetArchitecture, *, base: ProxyFamily, equal: Equal, seq_len: int
+) -> RatioFamily:
+    """See :meth:`RatioFamily.of`."""
+    return RatioFamily.of(target, base=base, equal=equal, seq_len=seq_len)
+
+
+def _whole_heads(base: ProxyFamily) -> Proxy:
+    """The default proxy, its heads narrow enough that widths can be chosen."""
+    proxy, group = base.default, base.shape.group
+    even = 2 if proxy.positions == "rotary" else 1
+    head_dim = proxy.d_model // proxy.n_head
+    while (
+        proxy.d_model < HEADS_ACROSS * head_dim * group
+        and head_dim % (2 * even) == 0
+        and head_dim // 2 >= SMALLEST_HEAD
+    ):
+        head_dim //= 2
+    heads = proxy.d_model // head_dim
+    return replace(proxy, n_head=heads, kv_heads=heads // group)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ladders:
+    """The values of each numeric ratio about one baseline."""
+
+    target: TargetArchitecture
+    proxy: Proxy
+    size: EqualSize
+    tiny: bool
+
+    def widths(self, ratio: float) -> tuple[int, ...]:
+        """Where whole layers leave room for the target's ratio, the nearest to the baseline's."""
+        own = self.proxy.d_model
+        if "depth_width" in self.target.fixed:
+            return (own,)
+        grain = math.gcd(WIDTH_GRAIN[self.tiny], own)
+        found = [own]
+        for direction in (-1, 1):
+            last = own
+            for d_model in self._outwards(own, direction * grain):
+                if max(d_model, last) < WIDTH_STEP * min(d_model, last):
+                    continue
+                if self._fits(d_model, ratio):
+                    found.append(d_model)
+                    last = d_model
+        found.sort(key=lambda d_model: abs(math.log(d_model / own)))
+        return tuple(sorted(found[:MOST_WIDTHS]))
+
+    def _outwards(self, own: int, step: int) -> Iterator[int]:
+        """Widths from the baseline's on, as long as width to depth stays in its range."""
+        aspect = own / self.proxy.n_layer
+        d_model = own + step
+        while d_model > 0:
+            layers = self.size.layers(d_model, self.proxy.d_ff / own)
+            if layers < LEAST_LAYERS - 0.5:
+                return
+            off = d_model / max(1, round(layers)) / aspect
+            if max(off, 1 / off) > ASPECT_RANGE[self.tiny] * (1 + 1e-9):
+                return
+            yield d_model
+            d_model += step
+
+    def _fits(self, d_model: int, ratio: float) -> bool:
+        layers = math.floor(self.size.layers(d_model, ratio) + 0.5)
+        if layers < LEAST_LAYERS:
+            return False
+        left = self.size.ratio(d_model, layers)
+        return left > 0 and abs(math.log(left / ratio)) <= math.log1p(RATIO_TOLERANCE)
+
+    def ratios(self, own: float) -> tuple[float, ...]:
+        """The target's, and those up and down from it that whole layers have at the baseline's
+        width."""
+        if "ffn_ratio" in self.target.fixed:
+            return (own,)
+        found = [own]
+        for direction in (-1, 1):
+            last = own
+            for ratio in _quarters(own, direction):
+                apart = max(ratio, last) / min(ratio, last)
+                if apart >= RATIO_STEP and self._fits(self.proxy.d_model, ratio):
+                    found.append(ratio)
+                    last = ratio
+        found.sort(key=lambda ratio: abs(math.log(ratio / own)))
+        return tuple(sorted(found[:MOST_RATIOS]))
+
+    def head_dims(self) -> tuple[int, ...]:
+        own = self.proxy.d_model // self.proxy.n_head
+        if "head_dim" in self.target.fixed:
+            return (own,)
+        wanted = {int(own * factor) for factor in HEAD_FACTORS}
+        return tuple(
+            sorted(
+                head_dim
+                for head_dim in wanted
+                if head_dim == own
+                or (
+                    head_dim >= SMALLEST_HEAD
+                    and head_dim % 2 == 0
+                    and self.proxy.d_model % head_dim == 0
+                )
+            )
+        )
+
+    def kv_groups(self) -> tuple[int, ...]:
+        own = self.proxy.n_head // self.proxy.kv_heads
+        if "kv_group" in self.target.fixed:
+            return (own,)
+        whole = {group for group in KV_GROUPS if self.proxy.n_head % group == 0}
+        return tuple(sorted(whole | {own}))
+
+
+def _quarters(own: float, direction: int) -> Iterator[float]:
+    """Multiples of a quarter beyond a ratio, as far as the range goes."""
+    low, high = own / FFN_RANGE, own * FFN_RANGE
+    ratio = (math.floor(own * 4 + 1) if direction > 0 else math.ceil(own * 4 - 1)) / 4
+    while low <= ratio <= high and ratio > 0:
+        yield ratio
+        ratio += direction / 4

@@ -1,0 +1,243 @@
+"""A family of ratios as the text of a menu.
+
+The ratios are knobs, those that are no field of a config with the formula that reads them back from
+one; layers, heads and d_ff are tied to them so that every config has the baseline's size. Beside
+them stand the optimizer's knobs of the shipped menu of the same scale, and the schedule's form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.knob import Knob
+from agent.menu.proxy_menu import Constraint
+from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.ranges import RealRange
+from autoresearch.values import Scalar
+from funnel.target.equal_size import RATIO_TOLERANCE
+from funnel.target.menu_text import (
+    SHAPE_FIELDS,
+    campaign_defaults,
+    constraint_lines,
+    knob_lines,
+    own_constraints,
+    precision_knob,
+    table_lines,
+    text_lines,
+    text_side,
+)
+from funnel.target.ratio_family import RatioFamily
+from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.sizes import size_text
+
+KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {
+    "activation": ("gelu", "swiglu", "geglu", "relu2"),
+    "norm": ("layernorm", "rmsnorm"),
+    "norm_place": ("pre", "output", "sandwich"),
+    "qk_norm": (False, True),
+    "positions": ("learned", "rotary"),
+    "tie_embeddings": (False, True),
+}
+ROPE_BASES = (1_000.0, 10_000.0, 100_000.0, 500_000.0)
+LEFT_ALONE = SHAPE_FIELDS | {"precision", "seq_len"}
+"""Fields of the shipped menu's knobs that are not turned here: the target has sequences of its own,
+so what shorter ones would gain is left behind."""
+INIT_SCALES = (0.25, 4.0)
+
+
+def ratio_menu_text(family: RatioFamily, *, fp8: bool = False) -> str:
+    """The menu as TOML.
+
+    :param fp8: whether proposals may choose fp8, which the megatron backend trains on a GPU.
+    """
+    base = load_menu(family.base.scale.menu)
+    knobs = [*_ratio_knobs(family), _schedule_knob()]
+    most = base.baseline.tokens_per_step // _seq_len(family)
+    knobs += [
+        _at_most(knob, most) if knob.name == "batch_size" else knob
+        for knob in base.knobs.values()
+        if knob.name not in LEFT_ALONE
+    ]
+    constants = _constants(base, family, {knob.name for knob in knobs})
+    if fp8:
+        knobs.append(precision_knob())
+    else:
+        constants["precision"] = "bf16"
+    tiny = "-tiny" if family.base.scale.is_cpu else ""
+    name = f"{family.target.name}{tiny}-ratios"
+    blocks = [
+        [f"name = {json.dumps(name)}", f"doc = {text_lines(_doc(family))}"],
+        *(knob_lines(knob) for knob in knobs),
+        table_lines("tied", _formulas(family)),
+        table_lines("constants", constants),
+        *(constraint_lines(one) for one in _constraints(base, family)),
+        table_lines("campaign", campaign_defaults(base, family.base.tokenizer)),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _doc(family: RatioFamily) -> str:
+    target, size, proxy = family.target, family.size, family.proxy
+    held = {
+        "params": f"{size.amount:,} weights in the blocks' matrices",
+        "flops": f"{6 * size.amount:,} FLOPs a token, on sequences of {_seq_len(family)}",
+    }[size.equal]
+    left = [RATIOS[name].name for name in RATIOS if not family.is_free(name)]
+    departures = [clause for clause in family.base.given_up() if not clause.startswith("head_dim")]
+    if family.head_dim != target.head_dim:
+        departures.insert(0, f"head_dim is {family.head_dim}, the target's {target.head_dim}")
+    lines = [
+        f"Shapes of {target.name} ({size_text(target.total_params)} parameters) at equal "
+        f"{size.equal}: every config has {held}, but for d_ff being whole.",
+        f"The baseline has the target's ratios: d_model {proxy.d_model}, n_layer {proxy.n_layer}, "
+        f"{size_text(family.params)} parameters with the vocabulary of {family.base.tokenizer} "
+        f"({family.base.vocab_size} ids).",
+        f"Searched: {', '.join(family.free)}. Left as the target has it: "
+        f"{', '.join(left) if left else 'none'}.",
+        f"Not kept: {'; '.join([*departures, *text_side(family.base)])}.",
+    ]
+    return "\n".join(lines)
+
+
+def _seq_len(family: RatioFamily) -> int:
+    return int(load_menu(family.base.scale.menu).baseline.seq_len)
+
+
+# --- knobs --------------------------------------------------------------------------------------
+
+
+def _ratio_knobs(family: RatioFamily) -> Iterator[Knob]:
+    for name in family.free:
+        domain, default, reads = _turned(family, name)
+        ratio = RATIOS[name]
+        yield Knob(name=ratio.knob, domain=domain, default=default, reads=reads, doc=ratio.doc)
+
+
+def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str | None]:
+    """A ratio's domain, the target's value and, of what is no field, how it is read."""
+    target, proxy, size = family.target, family.proxy, family.size
+    bases = tuple(sorted({*ROPE_BASES, target.rope_base}))
+    low, high = INIT_SCALES
+    numbers: dict[RatioName, tuple[Domain, Scalar, str | None]] = {
+        "depth_width": (Ladder(type="int", choices=family.widths), proxy.d_model, None),
+        "head_dim": (
+            Ladder(type="int", choices=family.head_dims),
+            family.head_dim,
+            "d_model / n_head",
+        ),
+        "kv_group": (
+            Ladder(type="int", choices=family.kv_groups),
+            family.kv_group,
+            "n_head / n_kv_head",
+        ),
+        "ffn_ratio": (Ladder(choices=family.ffn_ratios), family.ffn_ratio, size.ratio_formula()),
+        "rope_base": (Ladder(choices=bases), target.rope_base, None),
+        "init_scale": (RealRange(low=low, high=high, scale="log"), 1.0, None),
+    }
+    if name in numbers:
+        return numbers[name]
+    return Choices(choices=KINDS[name]), getattr(target, name), None
+
+
+def _schedule_knob() -> Knob:
+    return Knob(
+        name="schedule",
+        domain=Choices(choices=("cosine", "linear", "wsd")),
+        default="cosine",
+        doc="how the rate falls after the warm-up; short runs see its beginning, long runs all",
+    )
+
+
+def _at_most(knob: Knob, most: int) -> Knob:
+    """The knob without choices beyond a bound."""
+    choices = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
+    return knob.model_copy(update={"domain": Ladder(type="int", choices=choices)})
+
+
+def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[str, Scalar]:
+    """What neither is turned nor follows; fields that have a default and keep it are left out."""
+    target, proxy = family.target, family.proxy
+    values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS} | {
+        "seq_len": base.baseline.seq_len
+    }
+    sizes: dict[str, Scalar] = {
+        "n_layer": proxy.n_layer,
+        "n_head": proxy.n_head,
+        "n_kv_head": proxy.kv_heads,
+        "d_ff": proxy.d_ff,
+    }
+    fields: dict[str, Scalar] = {
+        **{name: value for name, value in sizes.items() if not _follows(family, name)},
+        "d_model": proxy.d_model,
+        **{
+            name: getattr(target, name)
+            for name in ("activation", "norm", "positions", "tie_embeddings")
+        },
+    }
+    later: dict[str, Scalar] = {
+        "norm_place": "pre",
+        "qk_norm": False,
+        "rope_base": 10_000.0,
+    }
+    fields |= {
+        name: getattr(target, name)
+        for name, usual in later.items()
+        if getattr(target, name) != usual
+    }
+    return values | {name: value for name, value in fields.items() if name not in turned}
+
+
+# --- ties and constraints -----------------------------------------------------------------------
+
+
+def _formulas(family: RatioFamily) -> dict[str, Scalar]:
+    size = family.size
+    ratio = "ffn_ratio" if family.is_free("ffn_ratio") else f"{family.ffn_ratio:.15g}"
+    head_dim = "head_dim" if family.is_free("head_dim") else str(family.head_dim)
+    group = "kv_group" if family.is_free("kv_group") else str(family.kv_group)
+    activation = None if family.is_free("activation") else family.target.activation
+    formulas = {
+        "n_layer": size.layers_formula(ratio),
+        "n_head": f"d_model / {head_dim}",
+        "n_kv_head": f"n_head / {group}",
+        "d_ff": size.d_ff_formula(group, activation),
+    }
+    return {name: formula for name, formula in formulas.items() if _follows(family, name)}
+
+
+def _follows(family: RatioFamily, field: str) -> bool:
+    """Whether a field moves with any knob; else it is a constant."""
+    by: dict[str, tuple[RatioName, ...]] = {
+        "n_layer": ("depth_width", "ffn_ratio"),
+        "n_head": ("depth_width", "head_dim"),
+        "n_kv_head": ("depth_width", "head_dim", "kv_group"),
+        "d_ff": ("depth_width", "ffn_ratio", "kv_group", "activation"),
+    }
+    return any(family.is_free(name) for name in by[field])
+
+
+def _constraints(base: ProxyMenu, family: RatioFamily) -> Iterator[Constraint]:
+    yield from own_constraints(base)
+    if family.is_free("kv_group") or family.is_free("head_dim"):
+        head_dim = "head_dim" if family.is_free("head_dim") else family.head_dim
+        group = "kv_group" if family.is_free("kv_group") else family.kv_group
+        yield Constraint(
+            expr=f"d_model % ({head_dim} * {group}) == 0", doc="heads and KV heads are whole"
+        )
+    if family.is_free("ffn_ratio") or family.is_free("depth_width"):
+        ratio = "ffn_ratio" if family.is_free("ffn_ratio") else f"{family.ffn_ratio:.15g}"
+        left, bound = family.size.ratio_formula(), 1 + RATIO_TOLERANCE
+        yield Constraint(
+            expr=f"{ratio} / {bound:g} <= {left} <= {ratio} * {bound:g} and n_layer >= 2",
+            doc="some whole number of layers leaves room for the ratio",
+        )
+    if family.is_free("rope_base") and (
+        family.is_free("positions") or family.target.positions == "learned"
+    ):
+        usual = f"{family.target.rope_base:.15g}"
+        yield Constraint(
+            expr=f'positions == "rotary" or rope_base == {usual}', doc="learned ones have no base"
+        )

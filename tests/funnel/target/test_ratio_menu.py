@@ -1,0 +1,205 @@
+"""Menus of ratios: every config has the baseline's size, is read back as what it was made of, and
+few local proposals are refused."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+
+from agent.menu.files import load_menu, parse_menu
+from agent.menu.proxy_menu import ProxyMenu
+from agent.menu.rails import Rails
+from autoresearch.errors import SpecError, TargetError
+from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.target.equal_size import RATIO_TOLERANCE, Equal
+from funnel.target.menu_text import longest_seq_len
+from funnel.target.proxy_family import CPU, GPU, Scale
+from funnel.target.proxy_search import find_proxies
+from funnel.target.ratio_family import RatioFamily, find_ratio_family
+from funnel.target.ratio_menu import ratio_menu_text
+from funnel.target.ratios import RATIOS
+from trainer.spec import Config
+
+TARGETS = ("llama-7b", "llama-70b", "gpt-1b", "llama-1b")
+SIZE_TOLERANCE = {"spark-354m": 0.005, "cpu-tiny": 0.015}
+"""How far any config's size may be off the baseline's: half the grain of d_ff."""
+EVERYDAY = [("llama-7b", GPU, "params"), ("gpt-1b", GPU, "flops"), ("llama-70b", CPU, "params")]
+CASES = [
+    pytest.param(*each, marks=() if each in EVERYDAY else pytest.mark.slow)
+    for each in product(TARGETS, (GPU, CPU), ("params", "flops"))
+]
+
+
+def family_of(
+    target: TargetArchitecture, scale: Scale = GPU, equal: Equal = "params"
+) -> RatioFamily:
+    base = find_proxies(
+        target,
+        scale=scale,
+        params=scale.default_params,
+        tokenizer=scale.tokenizer,
+        seq_len=longest_seq_len(scale),
+    )
+    seq_len = load_menu(scale.menu).baseline.seq_len
+    return find_ratio_family(target, base=base, equal=equal, seq_len=seq_len)
+
+
+@cache
+def case(name: str, scale: Scale, equal: Equal) -> tuple[RatioFamily, ProxyMenu]:
+    family = family_of(load_target(name), scale, equal)
+    return family, parse_menu(ratio_menu_text(family), "generated")
+
+
+def size_of(config: Config, family: RatioFamily) -> float:
+    """Counted here: weights of the blocks' matrices, or FLOPs a token over 6 (PaLM, appendix B)."""
+    d, kv_width = config.d_model, config.d_model * config.kv_heads // config.n_head
+    attention = 2 * d * d + 2 * d * kv_width
+    weights = config.n_layer * (attention + (3 if config.gated else 2) * d * config.d_ff)
+    if family.size.equal == "params":
+        return weights
+    return weights + family.base.vocab_size * d + 2 * config.n_layer * d * config.seq_len
+
+
+@cache
+def shapes(name: str, scale: Scale, equal: Equal) -> tuple[tuple[dict[str, Any], Config], ...]:
+    """Every config of a menu that differs in shape and passes its constraints, with its knobs."""
+    _, menu = case(name, scale, equal)
+    names = ("d_model", "head_dim", "kv_group", "ffn_ratio", "activation")
+    found = []
+    for values in product(*(menu.domains[name].ends for name in names)):
+        changes = dict(zip(names, values, strict=True))
+        try:
+            config = menu.apply(menu.baseline, changes)
+        except SpecError:
+            continue
+        if menu.broken_constraint(config, menu.campaign.budget) is None:
+            found.append((changes, config))
+    return tuple(found)
+
+
+@pytest.mark.parametrize(("name", "scale", "equal"), CASES)
+def test_every_shape_has_the_baselines_size_and_is_read_back(
+    name: str, scale: Scale, equal: Equal
+) -> None:
+    family, menu = case(name, scale, equal)
+    wanted = size_of(menu.baseline, family)
+    seen = set()
+    for changes, config in shapes(name, scale, equal):
+        assert abs(size_of(config, family) / wanted - 1) <= SIZE_TOLERANCE[scale.menu], changes
+        values = menu.knob_values(config)
+        assert {knob: values[knob] for knob in changes} == changes
+        assert menu.apply(config, {}) == config
+        assert menu.apply(config, menu.knob_values(menu.baseline)) == menu.baseline
+        # By hand: the ratio that the baseline's heads and activation would have in this config.
+        nominal = family.size.ratio(config.d_model, config.n_layer)
+        assert abs(nominal / changes["ffn_ratio"] - 1) <= RATIO_TOLERANCE + 1e-9
+        seen.add(config.config_hash)
+    assert len(seen) > 40
+
+
+@pytest.mark.parametrize(("name", "scale", "equal"), CASES)
+def test_the_baseline_is_the_targets_shape(name: str, scale: Scale, equal: Equal) -> None:
+    family, menu = case(name, scale, equal)
+    target, base = family.target, menu.baseline
+
+    assert base.d_ff / base.d_model == target.ffn_ratio
+    assert base.n_head // base.kv_heads == target.n_head // target.n_kv_head
+    assert (base.d_model // base.n_head == target.head_dim) is (scale is GPU)
+    assert abs((base.n_layer / base.d_model) / (target.n_layer / target.d_model) - 1) <= 0.1
+    for kind in ("activation", "norm", "positions", "tie_embeddings", "norm_place", "qk_norm"):
+        assert getattr(base, kind) == getattr(target, kind)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("scale", [GPU, CPU])
+def test_at_least_eight_ratios_each_say_why_they_transfer(name: str, scale: Scale) -> None:
+    family, menu = case(name, scale, "params")
+
+    assert len(family.free) >= 8
+    for ratio in family.free:
+        doc = menu.knobs[RATIOS[ratio].knob].doc
+        assert RATIOS[ratio].why in doc
+        assert "arXiv" in doc
+    for knob in ("lr", "weight_decay", "beta1", "beta2", "batch_size", "lr_warmup", "schedule"):
+        assert knob in menu.knobs
+
+
+@pytest.mark.parametrize(("name", "scale", "equal"), CASES)
+def test_local_proposals_mostly_pass_the_rails(name: str, scale: Scale, equal: Equal) -> None:
+    """From the baseline and from shapes far from it: a random proposal of up to three knobs."""
+    _, menu = case(name, scale, equal)
+    rails = Rails(menu, budget=menu.campaign.budget)
+    rng = Random(1)
+    asked = allowed = 0
+    references = [
+        menu.baseline,
+        *(config for _, config in rng.sample(shapes(name, scale, equal), 4)),
+    ]
+    for _ in range(40):
+        for reference in references:
+            knobs = rng.sample(list(menu.knobs), rng.randint(1, 3))
+            changes = {knob: menu.domains[knob].draw(rng) for knob in knobs}
+            verdict = rails.check(
+                json.dumps({"changes": changes, "reason": "a draw"}), reference
+            ).verdict
+            asked += 1
+            allowed += verdict.allowed
+            assert verdict.allowed or verdict.rail in {"cross", "novelty"}
+    assert allowed / asked >= 0.7
+
+
+def test_a_ratio_that_no_whole_shape_has_is_refused_with_what_it_would_be() -> None:
+    _, menu = case("llama-7b", CPU, "params")
+    rails = Rails(menu, budget=menu.campaign.budget)
+    refused = []
+    for width, ratio in product(menu.domains["d_model"].ends, menu.domains["ffn_ratio"].ends):
+        changes = {"d_model": width, "ffn_ratio": ratio, "kv_group": 1}
+        reply = json.dumps({"changes": changes, "reason": "a corner"})
+        verdict = rails.check(reply, menu.baseline).verdict
+        if not verdict.allowed:
+            refused.append(verdict.why)
+    assert all("ffn_ratio" in why for why in refused)
+
+
+def test_fixed_ratios_are_no_knobs() -> None:
+    fixed = load_target("llama-7b").model_copy(
+        update={"fixed": ("head_dim", "kv_group", "activation", "norm", "tie_embeddings")}
+    )
+    family = family_of(fixed, CPU)
+    menu = parse_menu(ratio_menu_text(family), "generated")
+
+    assert not {"head_dim", "kv_group", "activation", "norm", "tie_embeddings"} & set(menu.knobs)
+    assert {"d_model", "ffn_ratio", "norm_place", "qk_norm", "positions"} <= set(menu.knobs)
+    for value in menu.domains["d_model"].ends:
+        try:
+            config = menu.apply(menu.baseline, {"d_model": value})
+        except SpecError:
+            continue
+        assert config.d_model // config.n_head == family.head_dim
+        assert config.n_head // config.kv_heads == 4
+
+
+def test_ffn_ratio_cannot_be_free_where_depth_is_fixed() -> None:
+    fixed = load_target("llama-7b").model_copy(update={"fixed": ("depth_width",)})
+
+    with pytest.raises(TargetError, match="layers pay for a wider feed-forward block"):
+        family_of(fixed)
+
+
+def test_depth_and_ffn_ratio_fixed_leave_one_width_and_depth() -> None:
+    fixed = load_target("llama-7b").model_copy(update={"fixed": ("depth_width", "ffn_ratio")})
+    menu = parse_menu(ratio_menu_text(family_of(fixed)), "generated")
+    rng = Random(0)
+
+    for _ in range(50):
+        changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
+        try:
+            config = menu.apply(menu.baseline, changes)
+        except SpecError:
+            continue
+        assert (config.d_model, config.n_layer) == (1024, 8)
