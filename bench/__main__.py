@@ -17,6 +17,7 @@ from rich.table import Table
 
 from agent.search.campaign import hardware, versions
 from bench import (
+    attribution,
     corpus_speed,
     history_scale,
     judge_few,
@@ -52,6 +53,7 @@ def main(
         "search": search_quality.run,
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "rules": judge_rules.run,
+        "attribution": attribution.run,
         "memory": memory_model.run,
         "width": lr_transfer.run,
         "report": report_scale.run,

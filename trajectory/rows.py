@@ -22,12 +22,13 @@ from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Pos
 from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
 from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
-``restated``, and a decision's ``first_drop`` and ``no_effect``."""
-STRESS_SCHEMA, ITERATION_SCHEMA = 2, 3
-"""What a reader must know for rows of a stress test, and for an iteration's as they are now."""
+``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kind ``attribution``."""
+STRESS_SCHEMA, ITERATION_SCHEMA, ATTRIBUTION_SCHEMA = 2, 3, 4
+"""What a reader must know for rows of a stress test, for an iteration's as they are now, and for
+those of an attribution."""
 
 
 def _encodable(value: Any) -> Any:
@@ -55,7 +56,7 @@ Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
-Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress"]
+Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress", "attribution"]
 
 
 class Proposal(Frozen):
@@ -318,6 +319,24 @@ class FinalistsRow(Frozen):
     """Hashes of the configs, spread evenly over the ranking, whose long runs test it."""
 
 
+class AttributionRow(Frozen):
+    """One run that says what a change of the winner's was worth."""
+
+    kind: Literal["attribution"] = "attribution"
+    at: str
+    winner_hash: str
+    without: Text | None
+    """The knob that is the baseline's in this config; None in the winner and the baseline."""
+    steps: PositiveInt
+    """Steps of the run as asked for, as a stress test's are; its schedule decays over all of them.
+    """
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is ``attribution``."""
+    energy_wh: NonNegative | None = None
+
+
 class EventRow(Frozen):
     """Something that happened to the campaign rather than in it."""
 
@@ -329,7 +348,9 @@ class EventRow(Frozen):
     """Trials that are in no other row and count for nothing."""
 
 
-Row: TypeAlias = CampaignRow | BaselineRow | IterationRow | StressRow | FinalistsRow | EventRow
+Row: TypeAlias = (
+    CampaignRow | BaselineRow | IterationRow | StressRow | FinalistsRow | AttributionRow | EventRow
+)
 
 _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
 
@@ -338,7 +359,7 @@ def trials_of(row: Row) -> tuple[TrialRecord, ...]:
     """The trials that a row records."""
     if isinstance(row, IterationRow):
         return row.trials
-    return (row.trial,) if isinstance(row, BaselineRow | StressRow) else ()
+    return (row.trial,) if isinstance(row, BaselineRow | StressRow | AttributionRow) else ()
 
 
 def parse_row(line: str | bytes) -> Row:

@@ -62,6 +62,11 @@ _ENTRIES = (
         "night.loop:calibrate",
         "Replicate the baseline and say how noisy one run is: what decisions are measured against.",
     ),
+    Entry(
+        "attribute",
+        "launch.attribute:attribute",
+        "Take each of the winner's changes back alone, on fresh seeds: what was it worth?",
+    ),
     Entry("check", "night.check:check", "Read raw replies on stdin, print a verdict for each."),
     Entry(
         "envelope",

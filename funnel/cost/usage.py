@@ -11,7 +11,7 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows
-from trajectory.rows import BaselineRow, IterationRow, Row, StressRow
+from trajectory.rows import AttributionRow, BaselineRow, IterationRow, Row, StressRow
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
@@ -132,9 +132,10 @@ class _Count:
         elif isinstance(row, IterationRow):
             self.iterations += 1
             self._take(row.kind, row.wall_s, row.energy_wh)
-        elif isinstance(row, StressRow):
+        elif isinstance(row, StressRow | AttributionRow):
+            # Both are long runs, and told as one.
             self.stress_runs += 1
-            self._take(row.kind, row.trial.wall_s, row.energy_wh)
+            self._take("stress", row.trial.wall_s, row.energy_wh)
 
     def _take(self, kind: str, wall_s: float, measured_wh: float | None) -> None:
         self.seconds[kind] += wall_s

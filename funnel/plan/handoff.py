@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.menu.files import menu_of
 from agent.settings.rates import Rates
 from autoresearch.values import Frozen, NonNegative
+from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
+from funnel.attribution.reading import read_attribution
+from funnel.attribution.report import AttributionResult
 from funnel.cost.bill import Bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.usage import SECONDS_PER_HOUR, measured_usage
@@ -76,6 +80,10 @@ class Handoff:
     money: Money
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
+    changes: tuple[CarriedChange, ...]
+    """What the search changed, and what became of it."""
+    attribution: AttributionResult | None
+    """None where no change was taken back."""
 
     @property
     def winner(self) -> Recipe:
@@ -91,12 +99,16 @@ def make_handoff(
     *,
     support: LadderSupport | None = None,
 ) -> Handoff:
-    """The launch plan of a campaign's finalists.
+    """The launch plan of a campaign's finalists, at the target's size in the winner's shape.
 
     :param support: a ladder's best rates, which may choose among the rules that carry them.
     :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
     :raises TargetError: where a finalist cannot be carried to the target.
     """
+    best, menu = case.candidates[0].config, menu_of(case.row)
+    measured = read_attribution(case.directory, best)
+    shape = shape_of_winner(best, target, menu, case.row.corpus.vocab_size, measured)
+    target = shape.target
     booking = make_booking(
         target,
         cluster,
@@ -115,6 +127,16 @@ def make_handoff(
         money=_money(case, booking, rates),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
+        changes=tuple(
+            carried_changes(
+                best,
+                menu,
+                shape,
+                {one.name: (one.target, one.rule) for one in recipes[0].projection.carried},
+                measured,
+            )
+        ),
+        attribution=measured,
     )
 
 

@@ -11,6 +11,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
+from funnel.attribution.report import estimate_text
 from funnel.forecast.band_width import telling_point
 from funnel.forecast.plot import draw_forecast
 from funnel.plan.bundle import json_bytes
@@ -94,6 +95,8 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "preflight": [check.model_dump(mode="json") for check in plan.checks],
         "forecast": FORECAST_FILE,
         "money": plan.money.model_dump(mode="json"),
+        "changes": [change.model_dump(mode="json") for change in plan.changes],
+        "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
         "risks": list(plan.risks),
     }
 
@@ -113,6 +116,7 @@ class _Pages:
             "value": scalar_text,
             "changes": changes_text,
             "duration": duration_text,
+            "estimate": estimate_text,
         }
         winner = plan.winner
         self._values = {

@@ -205,7 +205,7 @@ def _width(projection: Projection) -> Iterator[FlagGroup]:
             name="WIDTH",
             flags=_flags(
                 use_mup=True,
-                mup_base_hidden_size=projection.source.d_model,
+                mup_base_hidden_size=projection.base_width,
                 mup_base_head_dim=projection.source.d_model // projection.source.n_head,
             ),
         )

@@ -16,6 +16,7 @@ from trajectory.formats.foreign import FormatName, Measure, Skipped
 from trajectory.formats.source import Line, Source
 from trajectory.rows import (
     SCHEMA,
+    AttributionRow,
     BaselineRow,
     CampaignRow,
     IterationRow,
@@ -94,9 +95,9 @@ def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[st
     for trial in trials:
         if trial.trial_id in trial_ids:
             raise ValueError(f"trial {trial.trial_id} is there already")
-        # A stress test's row describes its config for itself alone.
+        # A long run's row describes its config for itself alone.
         known = trial.config_hash in configs or trial.config_hash in described
-        if not (known or isinstance(row, StressRow)):
+        if not (known or isinstance(row, StressRow | AttributionRow)):
             raise ValueError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                 "taken in describes"

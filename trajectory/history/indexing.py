@@ -22,6 +22,7 @@ from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.journal import Record, read_rows
 from trajectory.rows import (
+    AttributionRow,
     BaselineRow,
     CampaignRow,
     IterationRow,
@@ -191,8 +192,11 @@ def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
     }
 
 
+_OF_ONE_CONFIG = IterationRow | BaselineRow | StressRow | AttributionRow
+
+
 def _config_hash_of(row: Row) -> str | None:
-    return row.config_hash if isinstance(row, IterationRow | BaselineRow | StressRow) else None
+    return row.config_hash if isinstance(row, _OF_ONE_CONFIG) else None
 
 
 def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from trajectory.history.indexing import Position, read_configs
 from trajectory.history.tables import DamagedIndexError, configs, rows, trials
 from trajectory.ranking import Ranked
 from trajectory.rows import (
+    AttributionRow,
     BaselineRow,
     CampaignRow,
     EventRow,
@@ -28,7 +29,7 @@ from trajectory.statistics.population import Population
 _CHUNK = 500
 
 _CONFIGS: TypeAdapter[list[ConfigEvidence]] = TypeAdapter(list[ConfigEvidence])
-Kind = TypeVar("Kind", CampaignRow, IterationRow, StressRow, FinalistsRow, EventRow)
+Kind = TypeVar("Kind", CampaignRow, IterationRow, StressRow, FinalistsRow, AttributionRow, EventRow)
 
 
 def newest(

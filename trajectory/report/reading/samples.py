@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoresearch.domains.base import Domain
@@ -19,6 +19,8 @@ class ReportedKnob:
     domain: Domain
     default: Scalar | None
     """The menu's, or the value of another tool's baseline where that is known."""
+    read: Callable[[Config], Scalar] | None = None
+    """How a config is asked for it; None: it is a field of Config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ def knob_values(config: Config, knobs: Sequence[ReportedKnob]) -> dict[str, Scal
     """The config's values of these knobs; the menu's default for a field left at None."""
     found: dict[str, Scalar] = {}
     for knob in knobs:
-        value: Scalar | None = getattr(config, knob.name)
+        value: Scalar | None = (
+            getattr(config, knob.name) if knob.read is None else knob.read(config)
+        )
         if value is None:
             value = knob.default
         if value is not None:

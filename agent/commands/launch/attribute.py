@@ -1,0 +1,143 @@
+"""``autoresearch attribute``: what each of the winner's changes was worth."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from pydantic import Field
+from rich.console import Console
+
+from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.menu.files import menu_of
+from agent.search.campaign import Campaign, read_campaign_row
+from agent.search.campaign_settings import resumed_settings
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
+from agent.workbench.sitting import Sitting, interruptible
+from autoresearch.errors import CampaignError
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, PositiveInt
+from funnel.attribution.display import AttributionDisplay
+from funnel.attribution.plan import AttributionPlan, last_seeds
+from funnel.attribution.report import announcement, lines, result_of
+from funnel.attribution.runs import Attribution, AttributionSpec
+from funnel.stress.plan import LongRunSpec
+from trainer.spec import Config
+from trajectory import ranking
+from trajectory.rows import FinalistsRow, StressRow
+
+MIN_STEPS, MAX_STEPS = 10, 10**7
+USUAL_STEPS = 1000
+
+
+class Asked(Frozen):
+    """Which runs a person wants."""
+
+    steps: Annotated[int, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
+        None,
+        description="Of a run, and of its whole schedule. Default: the latest stress test's, else "
+        f"{USUAL_STEPS}.",
+    )
+    seeds: PositiveInt = Field(4, description="Fresh seeds for each config.")
+
+
+@takes(Asked)
+def attribute(
+    *,
+    asked: Asked,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="The config whose changes are taken back, by the first digits of its hash. "
+            "Default: the stress test's best finalist, else the best ranked.",
+        ),
+        AsOption(before="campaign"),
+    ] = None,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    allow_unsandboxed: UnsandboxedOption = False,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Take each of the winner's changes back alone, on fresh seeds: what was it worth?
+
+    The winner, the baseline and the winner without each change are trained for a
+    whole schedule on seeds that no other run had. A change's worth is what the
+    score loses without it, with a 95 % interval; the remainder is what none has
+    alone. handoff shows the table, and leaves behind what harms.
+
+    It may be stopped at any moment. Run the same command again, and only what
+    is not in the journal yet is run, an interrupted run from its start.
+    """
+    console = Console(stderr=as_json)
+    directory = existing_campaign(campaign, menu)
+    refuse_imported(directory)
+    row = read_campaign_row(directory)
+    if row is None:
+        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
+    settings = resumed_settings(directory, row, {})
+    with (
+        interruptible(console),
+        Sitting.opened(
+            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
+        ) as sitting,
+    ):
+        plan = _plan(sitting.campaign, asked, config)
+        spec = AttributionSpec(LongRunSpec(sitting.campaign, plan.steps), plan.winner)
+        display = AttributionDisplay(sitting.console)
+        work = Attribution(
+            campaign=sitting.campaign,
+            plan=plan,
+            runner=sitting.runner(spec, display),
+            watcher=display,
+            stop=sitting.stop,
+            meter=sitting.sampler,
+        )
+        sitting.greet(*announcement(work, spec))
+        work.run()
+        result = result_of(work)
+        if as_json:
+            typer.echo(result.model_dump_json())
+            return
+        for line in lines(result):
+            console.print(line, soft_wrap=True, highlight=False)
+
+
+def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPlan:
+    ended = next(iter(campaign.history.newest(FinalistsRow, 1)), None)
+    evidence = campaign.evidence
+    used = {
+        seed for entry in evidence.configs.values() for seed in (*entry.scores, *entry.failed_seeds)
+    } | {row.trial.seed for row in campaign.history.newest(StressRow)}
+    return AttributionPlan.of(
+        campaign.menu,
+        _winner(campaign, ended, wanted),
+        budget=campaign.settings.budget,
+        steps=asked.steps or (ended.steps if ended else USUAL_STEPS),
+        seeds=last_seeds(campaign.settings.seed, used, asked.seeds),
+    )
+
+
+def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> Config:
+    """
+    :raises CampaignError: where there is none, or where the hash asked for is no config's.
+    """
+    configs = campaign.evidence.configs
+    if wanted is not None:
+        found = [entry.config for name, entry in configs.items() if name.startswith(wanted)]
+        if len(found) != 1:
+            raise CampaignError(
+                f"{json.dumps(wanted)} begins the hash of {len(found)} configs of this campaign; "
+                "give the first digits of one, as autoresearch top --json has them"
+            )
+        return found[0]
+    if ended is not None and ended.finalists:
+        return configs[ended.finalists[0].config_hash].config
+    ranked = ranking.top(campaign.evidence, 1)
+    if not ranked:
+        raise CampaignError(
+            "nothing was measured in this campaign yet, so there is no winner; run autoresearch "
+            "loop first"
+        )
+    return ranked[0].config

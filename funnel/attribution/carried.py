@@ -1,0 +1,114 @@
+"""What the search changed, what it was worth, and what became of it on the way to the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from agent.menu.proxy_menu import ProxyMenu
+from autoresearch.values import Frozen, Scalar
+from autoresearch.words import scalar_text
+from funnel.attribution.report import AttributionResult, worth_words
+from funnel.attribution.worth import Estimate
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.carried_shape import CarriedRatio, CarriedShape, carry_shape
+from funnel.target.ratios import RATIOS, RatioName
+from trainer.spec import Config
+
+OF_FIELDS: Mapping[str, RatioName] = {
+    "d_model": "depth_width",
+    "n_layer": "depth_width",
+    "n_head": "head_dim",
+    "n_kv_head": "kv_group",
+    "d_ff": "ffn_ratio",
+    **{ratio.knob: name for name, ratio in RATIOS.items() if name != "init_scale"},
+}
+"""The ratio that a knob decides, be it of a menu of ratios or of one that turns the fields."""
+NOT_MEASURED = "not measured; autoresearch attribute does"
+
+
+class CarriedChange(Frozen):
+    """One knob in which the winner is not the baseline."""
+
+    knob: str
+    baseline: Scalar
+    winner: Scalar
+    worth: Estimate | None
+    """What the score loses without it; None where that was not measured."""
+    worth_said: str
+    is_carried: bool
+    how: str
+    """How it reaches the target, or why it is left behind."""
+
+
+def shape_of_winner(
+    winner: Config,
+    target: TargetArchitecture,
+    menu: ProxyMenu,
+    vocab_size: int,
+    measured: AttributionResult | None,
+) -> CarriedShape:
+    """The target's shape by the winner's ratios, but for those that were measured to do harm.
+
+    :param vocab_size: of the proxies.
+    :raises TargetError: where no whole shape of the target's size has them.
+    """
+    harmful = measured.harmful if measured else ()
+    return carry_shape(
+        winner,
+        target,
+        baseline=menu.baseline,
+        vocab_size=vocab_size,
+        left=[OF_FIELDS[knob] for knob in harmful if knob in OF_FIELDS],
+    )
+
+
+def carried_changes(
+    winner: Config,
+    menu: ProxyMenu,
+    shape: CarriedShape,
+    rules: Mapping[str, tuple[Scalar, str]],
+    measured: AttributionResult | None,
+) -> Iterator[CarriedChange]:
+    """Every knob in which the winner is not the baseline, in the menu's order.
+
+    :param rules: what a field of the recipe is at the target, and by which rule.
+    """
+    ratios = {ratio.name: ratio for ratio in shape.ratios}
+    worths = {change.knob: change for change in measured.changes} if measured else {}
+    own, theirs = menu.knob_values(winner), menu.knob_values(menu.baseline)
+    for knob, value in own.items():
+        if value == theirs[knob]:
+            continue
+        is_carried, how = _fate(knob, ratios, rules)
+        worth = worths.get(knob)
+        yield CarriedChange(
+            knob=knob,
+            baseline=theirs[knob],
+            winner=value,
+            worth=worth.worth if worth else None,
+            worth_said=worth_words(worth) if worth else NOT_MEASURED,
+            is_carried=is_carried,
+            how=how,
+        )
+
+
+def _fate(
+    knob: str,
+    ratios: Mapping[RatioName, CarriedRatio],
+    rules: Mapping[str, tuple[Scalar, str]],
+) -> tuple[bool, str]:
+    if knob in OF_FIELDS:
+        name = OF_FIELDS[knob]
+        if name not in ratios:
+            return False, f"{name} is the baseline's all the same"
+        ratio = ratios[name]
+        if not ratio.is_carried:
+            return False, ratio.how
+        before, after = scalar_text(ratio.before), scalar_text(ratio.after)
+        return True, f"{name} {before} → {after}: {ratio.how}"
+    if knob == "seq_len":
+        return False, "left behind: the target has sequences of its own"
+    if knob not in rules:
+        return False, "left behind: no rule carries it"
+    value, rule = rules[knob]
+    return True, f"{scalar_text(value)}: {rule}"

@@ -1,0 +1,41 @@
+"""An attribution as lines, a line a run: for terminals, logs and pipes alike."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from autoresearch.words import duration_text
+from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trajectory.rows import AttributionRow, Role, TrialRecord
+
+
+class AttributionDisplay:
+    """Tells a person how it goes; an :class:`funnel.attribution.runs.AttributionWatcher`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def note(self, text: str) -> None:
+        self._print(Text(text, style="yellow"))
+
+    def run_begins(self, row_of: str, seed: int, number: int, runs: int) -> None:
+        self._print(
+            Text.assemble((f"run {number} of {runs}", "bold"), f"  seed {seed}: ", (row_of, "cyan"))
+        )
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+    def run_ended(self, row: AttributionRow) -> None:
+        result = row.trial.result
+        said = (
+            Text(f"  {result.status}: {result.message}", style="red")
+            if isinstance(result, TrialFailed)
+            else Text(f"  {row.trial.val_bpb:.4f} bpb  [{duration_text(row.trial.wall_s)}]")
+        )
+        self._print(said)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)

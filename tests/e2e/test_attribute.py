@@ -1,0 +1,65 @@
+"""A search over ratios, its winner's changes taken back alone, and the plan that says so, through
+the installed command with real trials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import load_menu
+from tests.support.campaigns import Toy
+from trainer.spec import Config
+from trajectory.journal import read_rows
+from trajectory.rows import AttributionRow
+
+
+@pytest.mark.slow
+def test_changes_are_taken_back_alone_and_told_in_the_plan(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    written = toy.run(
+        "menu", "from-target", "llama-7b", "--tiny", "--tokenizer=bytes",
+        "-o", str(toy.menu), "--force",
+    )  # fmt: skip
+    assert written.returncode == 0, written.stderr
+    short = ("--budget=10 steps", f"--corpus={tmp_path / 'text'}", "--baseline-seeds=2")
+    loop = toy.loop(3, *short, "--proposer=random")
+    assert loop.returncode == 0, loop.stderr
+    where = f"--campaign={toy.campaign}"
+
+    stressed = toy.run("stress", where, "--top=1", "--steps=50", "--seeds=1", "--no-baseline")
+    assert stressed.returncode == 0, stressed.stderr
+    menu = load_menu(str(toy.menu))
+    winner = next(row["config"] for row in toy.iterations() if row["config"] and row["trials"])
+    name = Config.model_validate(winner).config_hash
+    asked = ("attribute", where, "--steps=12", "--seeds=2", f"--config={name[:12]}", "--json")
+    first = toy.run(*asked)
+    assert first.returncode == 0, first.stderr
+
+    found = json.loads(first.stdout)
+    knobs = {
+        knob
+        for knob, value in menu.knob_values(Config.model_validate(winner)).items()
+        if value != menu.defaults[knob]
+    }
+    assert {change["knob"] for change in found["changes"]} == knobs
+    rows = [
+        row
+        for row in read_rows(toy.campaign / "trajectory.jsonl")
+        if isinstance(row, AttributionRow)
+    ]
+    used = {row["trial"]["seed"] for row in toy.rows() if row["kind"] == "stress"}
+    used |= {trial["seed"] for row in toy.iterations() for trial in row["trials"]}
+    assert {row.trial.seed for row in rows} == {999, 998}
+    assert not used & {999, 998}
+    assert {row.without for row in rows} <= {None, *knobs}
+    for row in rows:
+        if row.without is not None:
+            assert menu.knob_value(row.config, row.without) == menu.defaults[row.without]
+
+    again = toy.run(*asked)
+    assert json.loads(again.stdout) == found
+    assert sum(row["kind"] == "attribution" for row in toy.rows()) == len(rows)
+    assert toy.run("reindex", where).returncode == 0
+    assert toy.run("top", where).returncode == 0

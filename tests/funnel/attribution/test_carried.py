@@ -1,0 +1,176 @@
+"""What became of each change: from the rows of an attribution to the plan's table."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import load_menu
+from autoresearch.errors import CampaignError
+from autoresearch.values import Scalar
+from funnel.attribution.carried import carried_changes, shape_of_winner
+from funnel.attribution.plan import AttributionPlan, last_seeds
+from funnel.attribution.reading import read_attribution
+from funnel.attribution.report import lines
+from funnel.target.architecture import load_target
+from tests.support.attributions import simulated
+from tests.support.campaigns import COMMAND
+from tests.support.rows import at, ok, trial
+from tests.support.stressed import stressed_campaign
+from trainer.spec import Config
+from trajectory.rows import AttributionRow, dump_row
+
+MENU = load_menu("cpu-tiny")
+TRUTH: dict[str, float] = {"tie_embeddings": -0.15, "lr": 0.2, "d_model": 0.0}
+"""What each change of the winner's is worth."""
+WON: dict[str, Scalar] = {"tie_embeddings": False, "lr": 2e-3, "d_model": 192}
+STEPS = 1000
+
+
+@pytest.fixture(scope="module")
+def winner() -> Config:
+    return MENU.apply(MENU.baseline, WON)
+
+
+@pytest.fixture(scope="module")
+def campaign(winner: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stressed campaign whose winner's changes were taken back, of three, one harms."""
+    directory = stressed_campaign(tmp_path_factory.mktemp("attributed"), [winner])
+    plan = AttributionPlan.of(
+        MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=last_seeds(0, set(), 4)
+    )
+    alone = [TRUTH[change.knob] for change in plan.changes]
+    scores = simulated(random.Random(2), alone, 0.0)
+    named = [("W", winner), ("B", MENU.baseline)]
+    named += [(str(k), change.config) for k, change in enumerate(plan.changes) if change.config]
+    rows = [
+        AttributionRow(
+            at=at(2000 + number),
+            winner_hash=winner.config_hash,
+            without=plan.knob_of(of),
+            steps=STEPS,
+            config=of,
+            config_hash=of.config_hash,
+            trial=trial(
+                5000 + 10 * number + place, of, seed, ok(scores[name][place]), "attribution"
+            ),
+        )
+        for number, (name, of) in enumerate(named)
+        for place, seed in enumerate(plan.seeds)
+    ]
+    with (directory / "trajectory.jsonl").open("a") as journal:
+        journal.write("".join(dump_row(row) + "\n" for row in rows))
+    return directory
+
+
+def test_each_knob_that_differs_is_taken_back_alone(winner: Config) -> None:
+    plan = AttributionPlan.of(
+        MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998)
+    )
+
+    assert {change.knob for change in plan.changes} == set(WON)
+    for change in plan.changes:
+        assert change.config is not None
+        assert MENU.knob_value(change.config, change.knob) == MENU.defaults[change.knob]
+        others = WON.keys() - {change.knob}
+        assert all(MENU.knob_value(change.config, knob) == WON[knob] for knob in others)
+    runs = list(plan.runs())
+    assert len(runs) == len(set(runs)) == 2 * 5
+    assert {seed for _, seed in runs[:5]} == {999}
+
+
+def test_one_change_needs_no_run_of_its_own() -> None:
+    winner = MENU.apply(MENU.baseline, {"lr": 2e-3})
+    plan = AttributionPlan.of(MENU, winner, budget=MENU.campaign.budget, steps=9, seeds=(1,))
+
+    assert list(plan.runs()) == [(winner, 1), (MENU.baseline, 1)]
+
+
+def test_what_cannot_be_taken_back_alone_is_named() -> None:
+    """Sequences of 64 made room for 16 of them a step; without that they are too many tokens."""
+    winner = MENU.apply(MENU.baseline, {"seq_len": 64, "batch_size": 16})
+    plan = AttributionPlan.of(MENU, winner, budget=MENU.campaign.budget, steps=9, seeds=(1,))
+
+    alone = {change.knob: change for change in plan.changes}
+    assert alone["seq_len"].config is None
+    assert "batch_size * seq_len <= 1024" in alone["seq_len"].why_not
+    assert alone["batch_size"].config is not None
+
+
+def test_the_baseline_has_no_changes() -> None:
+    with pytest.raises(CampaignError, match="the best config is the baseline itself"):
+        AttributionPlan.of(MENU, MENU.baseline, budget=MENU.campaign.budget, steps=9, seeds=(1,))
+
+
+def test_seeds_are_the_last_that_no_run_had() -> None:
+    assert last_seeds(0, {999, 997, 3, 900}, 3) == [998, 996, 995]
+    assert last_seeds(2, set(), 1) == [2999]
+    with pytest.raises(CampaignError, match="ask for fewer with --seeds"):
+        last_seeds(0, set(), 101)
+
+
+def test_the_rows_say_what_each_was_worth(campaign: Path, winner: Config) -> None:
+    found = read_attribution(campaign, winner)
+
+    assert found is not None
+    worths = {change.knob: change.worth for change in found.changes}
+    assert worths["tie_embeddings"] is not None
+    assert worths["tie_embeddings"].harms
+    assert worths["lr"] is not None
+    assert worths["lr"].helps
+    assert worths["d_model"] is not None
+    assert not (worths["d_model"].helps or worths["d_model"].harms)
+    assert found.harmful == ("tie_embeddings",)
+    said = "\n".join(lines(found))
+    assert "lr 0.001 → 0.002" in said
+    assert "harms" in said
+    assert "not told from zero" in said
+    assert read_attribution(campaign, MENU.baseline) is None
+
+
+def test_what_harms_is_left_behind_and_what_may_have_won_by_size(
+    campaign: Path, winner: Config
+) -> None:
+    target = load_target("gpt-1b")
+    measured = read_attribution(campaign, winner)
+
+    blind = shape_of_winner(winner, target, MENU, 1024, None)
+    shape = shape_of_winner(winner, target, MENU, 1024, measured)
+    rules: dict[str, tuple[Scalar, str]] = {"lr": (1e-4, "by a rule")}
+    changes = {one.knob: one for one in carried_changes(winner, MENU, shape, rules, measured)}
+
+    assert (blind.target.tie_embeddings, shape.target.tie_embeddings) == (False, True)
+    assert list(changes) == [knob for knob in MENU.knobs if knob in WON]
+    assert changes["tie_embeddings"].how == "left behind: taken back alone it was a gain"
+    assert "may have won by size" in changes["d_model"].how
+    assert (changes["lr"].is_carried, changes["lr"].how) == (True, "0.0001: by a rule")
+    assert not changes["d_model"].is_carried
+
+
+def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND, "handoff", "--target", "gpt-1b", "--campaign", campaign, "--json"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert {change["knob"] for change in plan["changes"]} == set(WON)
+    assert plan["attribution"]["steps"] == STEPS
+    page = (tmp_path / "handoff" / "README.md").read_text("utf-8")
+    table = page.split("## What the search changed")[1].split("\n## ")[0]
+    assert "| tie_embeddings | true | false |" in table.replace("True", "true").replace(
+        "False", "false"
+    )
+    assert "**not carried** left behind: taken back alone it was a gain" in table
+    assert "on 4 seeds that no other run had" in table
