@@ -32,13 +32,18 @@ neighbour makes a trial ten times slower: on two cores a step of 25 ms took 24 m
 (this) alone, 340 to 1,800 and 110 beside one busy process. The environment's own setting wins."""
 
 
-def allowed_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def allowed_environment(
+    environ: Mapping[str, str] | None = None, *, also: tuple[str, ...] = ()
+) -> dict[str, str]:
     """The part of ``environ``, by default this process's, that trials may see; with string hashing
-    made reproducible."""
+    made reproducible.
+
+    :param also: beginnings of more names to hand on.
+    """
     kept = {
         name: value
         for name, value in (os.environ if environ is None else environ).items()
-        if (name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES))
+        if (name in PASSED_VARIABLES or name.startswith((*PASSED_PREFIXES, *also)))
         and name not in _BINDING
         and not _may_be_secret(name, value)
     }

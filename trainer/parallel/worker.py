@@ -20,10 +20,6 @@ from trainer.parallel.job import (
     RankFailure,
     failure_file,
 )
-from trainer.spec import Budget
-from trainer.training.schedule import Schedule
-
-TRAIN_TOKENS = 1 << 16
 
 
 def main(scratch: Path) -> int:
@@ -75,30 +71,9 @@ class _Rank:
 
     def train(self, layout: Layout) -> LayoutLosses:
         """The job's steps under this layout."""
-        import numpy as np  # noqa: PLC0415
+        from trainer.parallel.few_steps import train  # noqa: PLC0415
 
-        from trainer.parallel.rank_model import RankModel  # noqa: PLC0415
-        from trainer.training.data import Batches  # noqa: PLC0415
-
-        job, config = self._job, self._job.config
-        # Words are as unequal as in text, so that there is something to learn.
-        words = np.random.default_rng(job.seed).zipf(1.3, TRAIN_TOKENS) % job.vocab_size
-        batches = Batches(
-            words,
-            seed=job.seed,
-            batch_size=config.batch_size,
-            seq_len=config.seq_len,
-            device=self._device,
-        )
-        schedule = Schedule(config, Budget(amount=job.steps), horizon_steps=None)
-        model = RankModel(job, layout, self._device)
-        rows = model.rows(config.batch_size)
-        seen = []
-        for step in range(1, job.steps + 1):
-            tokens_BT, targets_BT = batches(step)
-            seen.append(model.step(tokens_BT[rows], targets_BT[rows], schedule.lr(step, 0.0)))
-        losses, norms = zip(*seen, strict=True)
-        return LayoutLosses(name=layout.name, losses=losses, grad_norms=norms)
+        return train(self._job, layout, self._device)
 
     def leave(self) -> None:
         import torch.distributed as dist  # noqa: PLC0415
@@ -107,16 +82,18 @@ class _Rank:
             dist.destroy_process_group()
 
 
-def _last_words(scratch: Path, rank: int, layout: Layout, error: Exception) -> None:
+def in_one_line(error: Exception) -> str:
+    """What went wrong at the root of it: its kind and the first line of what it says."""
     root = error
     while isinstance(root.__cause__, Exception):  # torch's pipelines wrap what went wrong
         root = root.__cause__
     lines = str(root).strip().splitlines() or [""]
+    return f"{type(root).__name__}: {lines[0]}"[:300]
+
+
+def _last_words(scratch: Path, rank: int, layout: Layout, error: Exception) -> None:
     failure = RankFailure(
-        rank=rank,
-        layout=layout.name,
-        message=f"{type(root).__name__}: {lines[0]}"[:300],
-        at_s=time.time(),
+        rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.time()
     )
     failure_file(scratch, rank).write_text(failure.model_dump_json(), "utf-8")
     sys.excepthook(type(error), error, error.__traceback__)

@@ -10,6 +10,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.launch.preflight_hosts import (
+    HostsOption,
+    MeetOption,
+    PortOption,
+    ThisHostOption,
+    over_hosts,
+)
 from autoresearch.errors import SettingsError
 from funnel.plan.preflight import (
     MAX_STEPS,
@@ -24,6 +31,7 @@ from funnel.plan.preflight import preflight as run_preflight
 from funnel.target.architecture import load_target
 from funnel.target.plain_recipe import plain_config, recipe_config
 from trainer.memory.estimate import parameter_count
+from trainer.parallel.hosts.meeting import DEFAULT_PORT, read_hosts
 from trainer.parallel.job import DeviceKind
 from trainer.spec import Config
 
@@ -51,6 +59,10 @@ def preflight(
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Draws weights and batches.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for each layout.")] = 120.0,
+    hosts: HostsOption = None,
+    port: PortOption = DEFAULT_PORT,
+    this_host: ThisHostOption = None,
+    meet: MeetOption = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """A few steps of a recipe at toy width, under torchrun, in every parallelism.
@@ -58,8 +70,28 @@ def preflight(
     DDP, FSDP, tensor and pipeline parallelism on 2 ranks each must give the losses of a single
     process (in fp32: the same sums in another order); data parallelism with averaging left out
     must not. Exit 1 where any of it is otherwise.
+
+    With --hosts, given on each of them, a rank on each: DDP and FSDP2 as above, then the bandwidth
+    of their link, and what to change. A host that does not come or is lost ends it on all.
     """
     config = toy_config(_recipe(target, recipe))
+    if hosts is not None:
+        among, on = read_hosts(hosts, port=port, this=this_host), _device(device, 1)
+        passed = over_hosts(
+            config,
+            among,
+            steps=steps,
+            seed=seed,
+            device=on,
+            timeout_s=timeout,
+            meet_s=meet,
+            heading=_heading(config, on, steps),
+            line=_line,
+            as_json=as_json,
+        )
+        if not passed:
+            raise typer.Exit(1)
+        return
     on = _device(device, int(ranks))
     console = Console()
     if not as_json:

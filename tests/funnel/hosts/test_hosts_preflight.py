@@ -1,0 +1,169 @@
+"""``preflight --hosts`` on hosts that are network namespaces, each with the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.network_hosts import Wire, why_not, wired
+from trainer.parallel.hosts.launch import LOST_S
+
+COMMAND = ("preflight", "--steps", "2", "--device", "cpu", "--timeout", "120", "--meet", "60")
+
+
+@pytest.fixture
+def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with wired(getattr(request, "param", 2)) as made:
+        yield made
+
+
+def workers() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = process.cmdline()
+        except psutil.Error:
+            continue
+        if "trainer.parallel.hosts.worker" in line:
+            found.append(process)
+    return found
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = 200) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def sentence(err: str) -> str:
+    """The one line that was said."""
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+def layouts(answer: dict[str, Any]) -> list[tuple[str, bool]]:
+    return [(layout["layout"], layout["passed"]) for layout in answer["layouts"]]
+
+
+@pytest.mark.slow
+def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
+    wire: Wire, tmp_path: Path
+) -> None:
+    wire.limit("1gbit")
+    both = [
+        wire.start(place, *COMMAND, "--hosts", wire.text, "--json", cwd=tmp_path)
+        for place in (0, 1)
+    ]
+    ended = [finished(process) for process in both]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    answers = [json.loads(out) for _, out, _ in ended]
+    for place, answer in enumerate(answers):
+        assert answer["hosts"]["this"] == place
+        assert answer["hosts"]["interface"] == "fast0"
+        assert layouts(answer) == [
+            ("single process", True),
+            ("DDP over 2 hosts", True),
+            ("FSDP2 over 2 hosts", True),
+            ("control: DDP, not averaged", True),
+        ]
+        control = answer["layouts"][-1]
+        assert control["loss_difference"] > 1e-3, "the comparison can tell"
+        # Headers of Ethernet, IP and TCP are 4 to 6 % of 1500 bytes.
+        assert 0.85 < answer["link"]["bus_gbit_s"] < 1.0
+        assert answer["link"]["share_of_a_port"] == pytest.approx(answer["link"]["bus_gbit_s"] / 96)
+        assert "--device cuda" in answer["link"]["advice"][0]
+    assert answers[0]["link"]["speed"] == answers[1]["link"]["speed"], "the slowest host's"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", [3], indirect=True)
+def test_a_host_that_is_killed_is_one_sentence_on_the_others(wire: Wire, tmp_path: Path) -> None:
+    """Three, so that the one must be named and not guessed."""
+    long = (*COMMAND[:2], "20", *COMMAND[3:])
+    wire.limit("20mbit")  # so that it is in the middle for a while
+    three = [wire.start(place, *long, "--hosts", wire.text, cwd=tmp_path) for place in (0, 1, 2)]
+    for line in iter(three[2].stdout.readline, ""):  # type: ignore[union-attr]
+        if line.startswith("single process"):
+            break
+    for process in (*psutil.Process(three[2].pid).children(recursive=True), three[2]):
+        process.send_signal(signal.SIGKILL)
+    for process in three[:2]:
+        code, _, err = finished(process)
+        assert code == 1
+        assert f"{wire.addresses[2]} was lost: no sign of life for" in sentence(err)
+    three[2].communicate()
+    assert not workers()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_pulled_cable_is_a_lost_host_on_both_ends(wire: Wire, tmp_path: Path, gone: int) -> None:
+    """Nothing comes any more, not even that a connection is closed."""
+    long = (*COMMAND[:2], "20", *COMMAND[3:])
+    wire.limit("20mbit")
+    both = [wire.start(place, *long, "--hosts", wire.text, cwd=tmp_path) for place in (0, 1)]
+    for line in iter(both[1 - gone].stdout.readline, ""):  # type: ignore[union-attr]
+        if line.startswith("single process"):
+            break
+    wire.pull_the_cable(gone)
+    began = time.monotonic()
+    for place, process in enumerate(both):
+        code, _, err = finished(process)
+        assert code == 1
+        assert f"{wire.addresses[1 - place]} was lost" in sentence(err)
+    assert time.monotonic() - began < 3 * LOST_S
+    assert not workers()
+
+
+@pytest.mark.slow
+def test_hosts_that_were_given_other_commands_do_not_begin(wire: Wire, tmp_path: Path) -> None:
+    first = wire.start(0, *COMMAND, "--hosts", wire.text, cwd=tmp_path)
+    second = wire.start(1, *COMMAND, "--seed", "1", "--hosts", wire.text, cwd=tmp_path)
+    for process in (first, second):
+        code, _, err = finished(process)
+        assert code == 1
+        assert f"{wire.addresses[1]} was given another recipe, or other options" in sentence(err)
+
+
+def alone(place: int, *more: str, cwd: Path) -> tuple[int, str, str]:
+    """On the loopback, where a test needs no rights: one of two hosts, and nobody else."""
+    names = ("127.0.0.1", "127.0.0.2")
+    command = ("preflight", "--hosts", ",".join(names), "--this-host", names[place])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autoresearch", *command, "--device", "cpu", *more],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    return finished(process)
+
+
+def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
+    code, _, err = alone(0, "--meet", "3", "--port", "29871", cwd=tmp_path)
+    assert code == 1
+    assert "127.0.0.2 did not come within 3 s; start the same command there" in sentence(err)
+
+
+@pytest.mark.slow
+def test_a_first_host_that_is_not_there_is_named(tmp_path: Path) -> None:
+    code, _, err = alone(1, "--meet", "3", "--port", "29872", cwd=tmp_path)
+    assert code == 1
+    assert "the first host, 127.0.0.1, did not answer on 127.0.0.1 port 29872" in sentence(err)

@@ -1,0 +1,132 @@
+"""What the measured link says, and what to change; of a pair of Sparks or anything like it.
+
+A QSFP port of a GB10 is 200 Gb/s on the outside and shows as two devices, each on a PCIe Gen5 x4
+link of about 100 Gb/s (ServeTheHome, "The NVIDIA GB10 ConnectX-7 200GbE networking is really
+different"). What one of them carries was published as 96.2 Gb/s (iperf3, as delivered) and as 98
+Gb/s (bus bandwidth of nccl-tests); both together as 161 Gb/s with NCCL_IB_MERGE_NICS=1 and as
+190 Gb/s (23.74 GB/s: NVIDIA/dgx-spark-playbooks, issue 102, where the MTU was 9000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autoresearch.values import Frozen, NonNegative
+from trainer.parallel.hosts.job import LinkSpeed
+from trainer.parallel.hosts.roce import RoceDevice
+
+PORT_GBIT_S = 96.0
+"""What a port is held against."""
+GOOD_SHARE = 0.8
+JUMBO_MTU = 9000
+FASTER = 1.1
+"""RoCE is called faster than TCP from this ratio on."""
+
+
+class LinkFacts(Frozen):
+    """The link of this host as it was measured and as the kernel lists it."""
+
+    speed: LinkSpeed
+    """As the library chose, or was told, to send."""
+    nccl_network: str | None
+    """IB (RoCE) or Socket; None where NCCL had no part in it."""
+    tcp_gbit_s: NonNegative | None = None
+    """The same with RoCE switched off; None where that was not measured."""
+    interface: str
+    """That has this host's address."""
+    mtu: int | None
+    devices: tuple[RoceDevice, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Of what a port carries."""
+        return self.speed.bus_gbit_s / PORT_GBIT_S
+
+    @property
+    def active(self) -> tuple[RoceDevice, ...]:
+        return tuple(device for device in self.devices if device.is_active)
+
+
+def advice(facts: LinkFacts) -> tuple[str, ...]:
+    """A sentence each, without its full stop; never none."""
+    found = (*_on_the_network(facts), *_on_the_path(facts))
+    if found:
+        return found
+    return (f"{facts.share:.0%} of what a port carries: there is nothing to mend",)
+
+
+def _on_the_network(facts: LinkFacts) -> Iterator[str]:
+    """Whether RoCE carried it, and whether that was worth it."""
+    if facts.speed.network == "gloo":
+        yield (
+            "gloo sends by TCP from the CPU and knows no RoCE: this shows that the hosts reach each"
+            " other and how fast that way; --device cuda measures what training would get"
+        )
+        return
+    names = ",".join(device.name for device in facts.active)
+    if facts.nccl_network == "IB":
+        yield from _with_and_without(facts)
+    elif not facts.devices:
+        yield (
+            "this host lists no RoCE device (/sys/class/infiniband), so NCCL sent by TCP; on a"
+            " Spark the ports' driver is missing, elsewhere TCP is what there is"
+        )
+    elif not facts.active:
+        listed = ", ".join(device.name for device in facts.devices)
+        yield f"no RoCE device has a link ({listed}), so NCCL sent by TCP; see to the cable"
+    else:
+        yield (
+            f"NCCL sent by TCP although {names} can do RoCE; set NCCL_IB_HCA={names}, see that "
+            "NCCL_IB_DISABLE is not set, and in a container give it /dev/infiniband and "
+            "--ulimit memlock=-1"
+        )
+
+
+def _with_and_without(facts: LinkFacts) -> Iterator[str]:
+    if not facts.tcp_gbit_s:
+        return
+    roce = facts.speed.bus_gbit_s
+    times = roce / facts.tcp_gbit_s
+    if times >= FASTER:
+        yield (
+            f"RoCE carried {roce:.3g} Gb/s and TCP {facts.tcp_gbit_s:.3g}, {times:.1f} times as "
+            "much: keep NCCL on it"
+        )
+    else:
+        yield (
+            f"RoCE carried {roce:.3g} Gb/s and TCP {facts.tcp_gbit_s:.3g}, so RoCE brings nothing "
+            "as it is set up: see the same with another NCCL release (one development build stayed "
+            "at 24 Gb/s where the release reached 190), the MTU, and NCCL_IB_GID_INDEX for RoCE v2"
+        )
+
+
+def _on_the_path(facts: LinkFacts) -> Iterator[str]:
+    """Which way it went, and what narrows it."""
+    fast = [device.interface for device in facts.active if device.interface]
+    if fast and facts.interface not in fast:
+        yield (
+            f"this host's address is on {facts.interface}, and the fast ports are "
+            f"{', '.join(fast)}: name the hosts by the addresses of those"
+        )
+    narrow = facts.mtu is not None and facts.mtu < JUMBO_MTU
+    if facts.share < GOOD_SHARE and narrow and fast:
+        yield (
+            f"the MTU of {facts.interface} is {facts.mtu}: set {JUMBO_MTU} on both ends and "
+            f"whatever is between (ip link set dev {facts.interface} mtu {JUMBO_MTU})"
+        )
+    twins = _twins(facts.active)
+    if twins and facts.nccl_network == "IB" and GOOD_SHARE <= facts.share < 1.25:
+        names = ",".join(device.name for device in twins)
+        yield (
+            f"{facts.share:.0%} of a port's {PORT_GBIT_S:g} Gb/s is one of the two devices that a "
+            f"port shows as; NCCL_IB_HCA={names} and NCCL_IB_MERGE_NICS=1 use both"
+        )
+
+
+def _twins(active: Sequence[RoceDevice]) -> tuple[RoceDevice, ...]:
+    """The first two devices of one port."""
+    for device in active:
+        both = tuple(other for other in active if other.port == device.port)
+        if len(both) > 1:
+            return both
+    return ()

@@ -1,0 +1,194 @@
+"""This host's rank, started, watched and ended; what came of it, as it comes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autoresearch.code import package_root
+from autoresearch.errors import MachineryError
+from autoresearch.values import Frozen
+from trainer.machine.environment import allowed_environment
+from trainer.parallel.hosts.job import (
+    BEAT_S,
+    FAILURE_FILE,
+    JOB_FILE,
+    LINK_FILE,
+    LOG_FILE,
+    LOSSES_FILE,
+    HostJob,
+    LinkSpeed,
+    Watched,
+    watched,
+)
+from trainer.parallel.job import LayoutLosses
+
+LOST_S = 15 * BEAT_S
+"""Without a sign of life for so long a host is taken to be lost."""
+LOST_AFTER_FAILURE_S = 4 * BEAT_S
+"""The same where something has failed here, which a lost host explains."""
+_SETTLE_S = 7 * BEAT_S
+"""After a failure here: how long to look for a host that was lost, or failed first."""
+_LOOK_S = 0.1
+_NCCL_NETWORK = re.compile(r"Using network (\w+)")
+_PASSED = ("NCCL_", "GLOO_")
+
+
+class HostsFailed(Frozen):
+    """Why the hosts did not come through, in one sentence."""
+
+    message: str
+
+
+class LinkFound(Frozen):
+    """The link's speed, and what carried it."""
+
+    speed: LinkSpeed
+    nccl_network: str | None
+    """As NCCL's log names it: IB, which RoCE is to it, or Socket; None for gloo."""
+
+
+def run_host(
+    job: HostJob, environment: Mapping[str, str] | None = None
+) -> Iterator[LayoutLosses | LinkFound | HostsFailed]:
+    """What came of each layout, the single process first, then the link; a failure ends it.
+
+    :param environment: variables for the worker, over those that it gets anyway.
+    :raises MachineryError: where no process can be started, or the scratch disk refuses.
+    """
+    with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
+        scratch = Path(folder)
+        try:
+            (scratch / JOB_FILE).write_text(job.model_dump_json(), "utf-8")
+            log = (scratch / LOG_FILE).open("wb")
+        except OSError as error:
+            raise MachineryError(
+                f"this host's rank cannot be started in {folder} ({error.strerror or error}); free "
+                "some space, or see `autoresearch doctor`"
+            ) from error
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trainer.parallel.hosts.worker", str(scratch)],
+                env=_environment(job) | dict(environment or {}),
+                cwd=package_root(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                yield from _Running(job, scratch, process).results()
+            finally:
+                process.kill()
+                process.wait()
+
+
+class _Running:
+    """A worker at work."""
+
+    def __init__(self, job: HostJob, scratch: Path, process: subprocess.Popen[bytes]) -> None:
+        self._job = job
+        self._scratch = scratch
+        self._process = process
+        self._told = 0
+        self._failed_at: float | None = None
+        self._began = time.monotonic()
+
+    def results(self) -> Iterator[LayoutLosses | LinkFound | HostsFailed]:
+        while True:
+            has_ended = self._process.poll() is not None
+            yield from self._new_losses()
+            why = self._failure(has_ended=has_ended)
+            if why is not None:
+                yield HostsFailed(message=why)
+                return
+            if has_ended:
+                speed = LinkSpeed.model_validate_json((self._scratch / LINK_FILE).read_bytes())
+                yield LinkFound(speed=speed, nccl_network=self._nccl_network())
+                return
+            time.sleep(_LOOK_S)
+
+    def _new_losses(self) -> Iterator[LayoutLosses]:
+        try:
+            text = (self._scratch / LOSSES_FILE).read_text("utf-8")
+        except FileNotFoundError:
+            return
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        for line in whole[self._told :]:
+            self._told += 1
+            yield LayoutLosses.model_validate_json(line)
+
+    def _failure(self, *, has_ended: bool) -> str | None:
+        """One sentence once it is known why; None while all is well, or it is not known yet."""
+        now = time.monotonic()
+        own = _text(self._scratch / FAILURE_FILE)
+        if has_ended and self._process.returncode == 0:
+            return None
+        seen = watched(self._scratch)
+        if seen is None:  # they have not met, and the worker knows why
+            return own or (self._last_line() if has_ended else self._overdue(now))
+        if own or has_ended:
+            self._failed_at = self._failed_at or now
+        elsewhere = self._elsewhere(seen, now, is_watching=not has_ended)
+        if elsewhere is None and self._failed_at is not None and now - self._failed_at > _SETTLE_S:
+            return f"this host failed ({own or self._last_line()}); mend that, and begin again"
+        return elsewhere or self._overdue(now)
+
+    def _elsewhere(self, seen: Watched, now: float, *, is_watching: bool) -> str | None:
+        """What became of another host, where that is what went wrong."""
+        for place, words in seen.failed.items():
+            return f"{self._name(place)} failed ({words}); mend that, and begin again on all hosts"
+        patience = LOST_S if self._failed_at is None else LOST_AFTER_FAILURE_S
+        if is_watching and now - seen.at_s > patience:
+            return self._lost(0, now - seen.at_s)  # nothing comes from the store any more
+        for place, at_s in seen.seen_s.items():
+            if seen.at_s - at_s > patience:
+                return self._lost(place, now - at_s)
+        return None
+
+    def _lost(self, place: int, silent: float) -> str:
+        return (
+            f"{self._name(place)} was lost: no sign of life for {silent:.0f} s; see to that host "
+            "and its cable, and begin again on all hosts"
+        )
+
+    def _overdue(self, now: float) -> str | None:
+        if now - self._began < self._job.job.deadline_s:
+            return None
+        return f"not done after {self._job.job.deadline_s:g} s, and ended; allow it more"
+
+    def _name(self, place: int) -> str:
+        return self._job.hosts.names[place]
+
+    def _nccl_network(self) -> str | None:
+        found = _NCCL_NETWORK.findall((self._scratch / LOG_FILE).read_text("utf-8", "replace"))
+        return found[-1] if found else None
+
+    def _last_line(self) -> str:
+        log = (self._scratch / LOG_FILE).read_text("utf-8", errors="replace").splitlines()
+        last = next((line.strip() for line in reversed(log) if line.strip(" =-")), "nothing said")
+        return f"exit code {self._process.returncode}: {last[:200]}"
+
+
+def _environment(job: HostJob) -> dict[str, str]:
+    """No keys; one thread a rank; both libraries on the interface that the hosts share, unless
+    told otherwise; and NCCL says in its log what it uses."""
+    interface = job.hosts.interface
+    defaults = {
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": interface,
+        "NCCL_DEBUG": "INFO",
+    }
+    return defaults | allowed_environment(also=("NCCL_", "GLOO_")) | {"OMP_NUM_THREADS": "1"}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None

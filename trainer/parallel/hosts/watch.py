@@ -1,0 +1,94 @@
+"""Signs of life: each host gives its own, and writes down when it last saw the others'.
+
+What a process waits for in a collective it cannot be told is gone: where a cable is pulled, nothing
+comes at all. So a thread of each worker counts up in the store every second and reads the others'
+counts; whoever started the worker reads what it wrote, and ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from autoresearch.files import replace_file
+from trainer.parallel.hosts.job import BEAT_S, WATCH_FILE, Watched
+from trainer.parallel.hosts.meeting import Hosts
+
+DONE = "done"
+"""Where a count would stand: this host has all it came for, and may leave."""
+
+
+class Watch:
+    """The thread of one worker, and what it leaves in the scratch directory."""
+
+    def __init__(self, hosts: Hosts, scratch: Path) -> None:
+        """Come to the store as a client of its own, whose waiting stops nobody else's.
+
+        :raises RuntimeError: torch's, where there is no way to the store.
+        """
+        self._hosts = hosts
+        self._scratch = scratch
+        self._store = dist.TCPStore(
+            hosts.addresses[0], hosts.port, timeout=timedelta(seconds=10 * BEAT_S)
+        )
+        self._beats = {place: b"" for place, _ in hosts.others()}
+        self._seen = {place: time.monotonic() for place, _ in hosts.others()}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Once all hosts have come."""
+        for place in range(self._hosts.count):
+            self._store.compare_set(f"beat/{place}", "", "0")
+        self._look()
+        self._thread.start()
+
+    def fail(self, message: str) -> None:
+        """Tell the others what went wrong here; the first to say so is the one to read."""
+        with suppress(RuntimeError):
+            if self._store.add("failures", 1) == 1:
+                said = {"host": self._hosts.this, "message": message}
+                self._store.set("failed", json.dumps(said))
+
+    def leave(self) -> None:
+        """Say that all is done here, and on the store's host wait for the others to say so."""
+        self._ended.set()
+        self._thread.join()
+        self._store.set(f"beat/{self._hosts.this}", DONE)
+        if self._hosts.this == 0:
+            with suppress(RuntimeError):
+                while any(beat != DONE.encode() for beat in self._others_beats()):
+                    self._look()
+                    time.sleep(BEAT_S / 5)
+
+    def _run(self) -> None:
+        count = 0
+        while not self._ended.wait(BEAT_S):
+            count += 1
+            try:
+                self._store.set(f"beat/{self._hosts.this}", str(count))
+                self._look()
+            except RuntimeError:  # the store is gone, and what is not written any more says so
+                return
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for (place, _), beat in zip(self._hosts.others(), self._others_beats(), strict=True):
+            if beat != self._beats[place] or beat == DONE.encode():
+                self._beats[place], self._seen[place] = beat, now
+        failed = {}
+        if self._store.check(["failed"]):
+            said = json.loads(self._store.get("failed"))
+            if said["host"] != self._hosts.this:
+                failed[said["host"]] = said["message"]
+        seen = Watched(at_s=now, seen_s=self._seen, failed=failed, has_met=True)
+        replace_file(self._scratch / WATCH_FILE, seen.model_dump_json())
+
+    def _others_beats(self) -> list[bytes]:
+        return self._store.multi_get([f"beat/{place}" for place, _ in self._hosts.others()])

@@ -1,0 +1,195 @@
+"""``python -m trainer.parallel.hosts.worker SCRATCH``: one host's rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoresearch.files import replace_file
+from trainer.isolation.process_tree import die_with_parent
+from trainer.parallel.hosts.job import (
+    BEAT_S,
+    FAILURE_FILE,
+    JOB_FILE,
+    LINK_FILE,
+    LOSSES_FILE,
+    HostJob,
+)
+from trainer.parallel.job import SINGLE
+from trainer.parallel.worker import in_one_line
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+    from trainer.parallel.hosts.watch import Watch
+
+LINGER_S = 30 * BEAT_S
+"""After a failure here a worker goes on giving signs of life, so that the others see that this is
+not the host that was lost; whoever started it ends it sooner."""
+_ASK_S = 0.2
+
+
+class MeetingFailed(Exception):
+    """The hosts did not come together; the message is the sentence to tell."""
+
+
+def main(scratch: Path) -> int:
+    """Meet the others, train every layout, measure the link."""
+    die_with_parent(os.getppid())
+    job = HostJob.model_validate_json((scratch / JOB_FILE).read_bytes())
+    # Where whoever started this is gone, nobody else ends a rank that waits for another.
+    signal.setitimer(signal.ITIMER_REAL, job.job.deadline_s)
+    watch: Watch | None = None
+    try:
+        store, watch = meet(job, scratch)
+        _work(job, scratch, store)
+        watch.leave()
+    except MeetingFailed as failed:
+        replace_file(scratch / FAILURE_FILE, str(failed))
+        return 1
+    except Exception as error:  # noqa: BLE001 (the edge of a process)
+        if watch is not None:
+            watch.fail(in_one_line(error))
+        replace_file(scratch / FAILURE_FILE, in_one_line(error))
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.flush()
+        if watch is not None:
+            time.sleep(LINGER_S)
+        return 1
+    return 0
+
+
+def meet(job: HostJob, scratch: Path) -> tuple[TCPStore, Watch]:
+    """Wait until all hosts are there, and see that they were all told the same.
+
+    :raises MeetingFailed: where one is missing, or was told something else.
+    """
+    from trainer.parallel.hosts.watch import Watch  # noqa: PLC0415 (torch, under the timer)
+
+    store = _store(job)
+    _all_here(job, store)
+    watch = Watch(job.hosts, scratch)
+    watch.start()
+    return store, watch
+
+
+def _store(job: HostJob) -> TCPStore:
+    """The store on the first host, made there and reached from the others."""
+    import socket  # noqa: PLC0415
+
+    import torch.distributed as dist  # noqa: PLC0415
+
+    hosts = job.hosts
+    first, port = hosts.addresses[0], hosts.port
+    try:
+        if hosts.this > 0:
+            return dist.TCPStore(first, port, timeout=timedelta(seconds=job.meet_s))
+        family = socket.AF_INET6 if ":" in first else socket.AF_INET
+        listener = socket.create_server((first, port), family=family, backlog=128)
+        return dist.TCPStore(
+            first,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=job.meet_s),
+            # On this address alone; else it would be on all of the machine's.
+            master_listen_fd=listener.detach(),
+        )
+    except OSError as error:
+        raise MeetingFailed(
+            f"port {port} of {first} cannot be listened on ({error.strerror or error}); choose "
+            "another with --port, the same on every host"
+        ) from error
+    except RuntimeError as error:
+        raise MeetingFailed(
+            f"the first host, {hosts.names[0]}, did not answer on {first} port {port} within "
+            f"{job.meet_s:g} s; start the same command there, and see that no firewall is between"
+        ) from error
+
+
+def _all_here(job: HostJob, store: TCPStore) -> None:
+    import torch  # noqa: PLC0415
+
+    hosts = job.hosts
+    said = {"fingerprint": job.fingerprint(), "torch": torch.__version__}
+    give_up_at = time.monotonic() + job.meet_s
+    try:
+        store.set(f"here/{hosts.this}", json.dumps(said))
+        while missing := _missing(hosts.count, store):
+            if time.monotonic() > give_up_at:
+                names = ", ".join(hosts.names[place] for place in missing)
+                raise MeetingFailed(
+                    f"{names} did not come within {job.meet_s:g} s; start the same command there, "
+                    f"and see that it reaches {hosts.addresses[0]} port {hosts.port}"
+                )
+            time.sleep(_ASK_S)
+        told = [json.loads(store.get(f"here/{place}")) for place in range(hosts.count)]
+    except RuntimeError as error:
+        raise MeetingFailed(
+            f"the first host, {hosts.names[0]}, left before all had come; its own words say why"
+        ) from error
+    _refuse_unlike(job, told)
+
+
+def _missing(count: int, store: TCPStore) -> list[int]:
+    return [place for place in range(count) if not store.check([f"here/{place}"])]
+
+
+def _refuse_unlike(job: HostJob, told: list[dict[str, Any]]) -> None:
+    names, first = job.hosts.names, told[0]
+    for name, other in zip(names[1:], told[1:], strict=True):
+        if other["torch"] != first["torch"]:
+            raise MeetingFailed(
+                f"{name} has torch {other['torch']} and {names[0]} {first['torch']}; install one "
+                "version on all hosts"
+            )
+        if other["fingerprint"] != first["fingerprint"]:
+            raise MeetingFailed(
+                f"{name} was given another recipe, or other options, than {names[0]}; give the "
+                "same command on every host"
+            )
+
+
+def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    from trainer.parallel.hosts.link import measure_link  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    if job.job.device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        device = torch.device("cuda", 0)
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=dist.PrefixStore("group", store),
+        rank=job.hosts.this,
+        world_size=job.hosts.count,
+        timeout=timedelta(seconds=job.job.deadline_s),
+    )
+    if job.trains:
+        _train(job, scratch, device)
+    speed = measure_link(job.message_bytes, device)
+    replace_file(scratch / LINK_FILE, speed.model_dump_json())
+    dist.destroy_process_group()
+
+
+def _train(job: HostJob, scratch: Path, device: Any) -> None:
+    from trainer.parallel.few_steps import train  # noqa: PLC0415
+
+    for layout in (SINGLE, *job.job.layouts):
+        losses = train(job.job, layout, device)
+        with (scratch / LOSSES_FILE).open("a", encoding="utf-8") as file:
+            file.write(losses.model_dump_json() + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
