@@ -37,6 +37,9 @@ class Rates(Frozen):
     """One rented H100 for an hour."""
     h200_hourly_usd: Price = 3.50
     """One rented H200 for an hour."""
+    b200_hourly_usd: Price = 5.25
+    """One rented B200 for an hour: the middle of the 4.50 to 6.00 that specialised clouds were said
+    to ask on demand in March 2026 (lyceum.technology); spot then began at 2.25."""
     spark_kw: Price = 0.24
     """Draw of the desktop unit while it trains."""
     kwh_usd: Price = DEFAULT_KWH_USD
@@ -51,11 +54,20 @@ class Rates(Frozen):
     final_node_hours: Amount = 168.0
     """The final run, on a node of 8 H100."""
     wrong_pick_rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
-    """Chance that a final run booked without a search is wasted on a bad recipe."""
+    """Chance that a final run booked without a search is wasted on a bad recipe. An assumption."""
+    wrong_pick_rate_after: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.15
+    """The chance that is left after search and long runs. An assumption: the published argument
+    expects 10 to 20 % in its text, and none in its arithmetic."""
     target_scale: Amount = 60.0
     """How many times a proxy's iteration one at the target's scale costs."""
     h100_speedup: Amount = 1.0
     """How many times as fast as the desktop unit an H100 goes through one iteration."""
+    preemptions_per_day: Price = 0.0
+    """How often rented GPUs are taken away; 0 for what is booked firmly."""
+    checkpoint_hours: Amount = 1.0
+    """Between checkpoints, where no launch plan says."""
+    restart_hours: Price = 0.25
+    """From a pre-emption to the first new step."""
 
     @property
     def spark_amortized_hourly(self) -> float:

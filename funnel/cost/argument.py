@@ -6,7 +6,8 @@ With S what the search cost, F the final run and p the chance that a run booked 
     expected savings               = p × F − S
 
 which supposes that the search leaves no such chance. It need not: the savings are above zero as
-long as p exceeds ``S / F``, or the search removes more than ``S / (p × F)`` of the chance.
+long as p exceeds ``S / F``, or the search removes more than ``S / (p × F)`` of the chance. With q
+left of it they are (p − q) × F − S. All of it is read from :mod:`funnel.cost.whole_bill`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent.settings.rates import GPUS_PER_NODE, Rates
+from agent.settings.rates import Rates
 from funnel.cost.bill import CAMPAIGN_KEYS, ITER_KEYS, Bill
 from funnel.cost.figures import Figure, Section, ratio
+from funnel.cost.measured import Measured
 from funnel.cost.usage import SUPPOSED, Usage
+from funnel.cost.whole_bill import CloudRun, WholeBill, whole_bill
 
 PUBLISHED_FINAL_HOURS = 168
 SENSITIVITY = (0.01, 0.05, 0.10, 0.25, 0.50)
@@ -29,6 +32,7 @@ class CostReport:
 
     rates: Rates
     usage: Usage
+    bill: WholeBill
     sections: tuple[Section, ...]
     assumptions: tuple[str, ...]
 
@@ -46,17 +50,26 @@ class CostReport:
             "rates": rates,
             **sections,
             "usage": self.usage.model_dump() | {"iter_s": self.usage.iter_s},
+            "bill": self.bill.as_json(),
             "formulas": {section.name: section.formulas() for section in self.sections},
             "assumptions": list(self.assumptions),
         }
 
 
-def cost_report(rates: Rates, usage: Usage) -> CostReport:
-    """The money of one search and of the run it is for."""
-    money = _Money(rates, usage)
+def cost_report(
+    rates: Rates, usage: Usage, run: CloudRun | None = None, measured: Measured | None = None
+) -> CostReport:
+    """The money of one search and of the run it is for.
+
+    :param run: as a launch plan has it; None: as the rates suppose it.
+    :param measured: what was measured of the search's worth.
+    """
+    bill = whole_bill(rates, usage, run or CloudRun.supposed(rates), measured or Measured())
+    money = _Money(rates, usage, bill)
     return CostReport(
         rates=rates,
         usage=usage,
+        bill=bill,
         sections=(
             Section("per_iter_usd", f"one iteration, {usage.iter_s:.4g} s", money.per_iter()),
             Section(
@@ -69,21 +82,23 @@ def cost_report(rates: Rates, usage: Usage) -> CostReport:
             Section("sensitivity_usd", "savings, had the rate been", money.sensitivity()),
             Section("ratios", "cloud against desk", money.ratios()),
         ),
-        assumptions=tuple(_assumptions(rates, usage)),
+        assumptions=tuple(_assumptions(rates, usage, bill)),
     )
 
 
 class _Money:
     """The figures of the sections, each from those above it."""
 
-    def __init__(self, rates: Rates, usage: Usage) -> None:
+    def __init__(self, rates: Rates, usage: Usage, bill: WholeBill) -> None:
         self._rates = rates
         self._usage = usage
+        self._bill = bill
+        self._run = bill.run
         self._search = Bill.of(rates, usage.seconds, usage.kwh)
         self._iter = Bill.of(rates, usage.iter_s, usage.iterations_kwh / usage.iterations)
-        self._final = rates.cloud_8xh100_hourly * rates.final_node_hours
-        self._blind_loss = rates.wrong_pick_rate * self._final
-        self._savings = self._blind_loss - self._search.desk_total
+        self._final = bill.run.usd
+        self._blind_loss = bill.expected_loss_usd
+        self._savings = self._blind_loss - bill.search.usd
 
     def per_iter(self) -> tuple[Figure, ...]:
         rates = self._rates
@@ -98,10 +113,42 @@ class _Money:
         return self._search.figures(self._rates, CAMPAIGN_KEYS, "usd")
 
     def final(self) -> tuple[Figure, ...]:
-        hours = self._rates.final_node_hours
-        key = "8xh100_one_week" if hours == PUBLISHED_FINAL_HOURS else f"8xh100_{hours:g}_hours"
-        node = f"{GPUS_PER_NODE} × ${self._rates.h100_hourly_usd:g}/h"
-        return (_usd(key, "a node of 8 H100", self._final, f"{node} × {hours:g} h"),)
+        run, hours = self._run, self._run.hours
+        rent = f"{run.gpus} × ${run.gpu_hourly_usd:g}/h"
+        if run.source != CloudRun.supposed(self._rates).source:
+            key, label = "planned_run", f"{run.gpus} {run.gpu.upper()}, as {run.source} plans it"
+        else:
+            key = "8xh100_one_week" if hours == PUBLISHED_FINAL_HOURS else f"8xh100_{hours:g}_hours"
+            label = "a node of 8 H100"
+        booked = _usd(key, label, run.undisturbed_usd, f"{rent} × {hours:,.6g} h")
+        return (booked, *(self._preempted() if run.preemption.per_day else ()))
+
+    def _preempted(self) -> tuple[Figure, ...]:
+        run, lost = self._run, self._run.preemption.share_lost
+        away = run.preemption
+        worth = run.worth_paying_hourly_usd
+        return (
+            Figure(
+                "share_lost_to_preemption",
+                "share of the time lost to pre-emptions",
+                lost,
+                "share",
+                f"{away.per_day:g} / 24 h × ({away.checkpoint_hours:.3g} h / 2 + "
+                f"{away.restart_hours:g} h)",
+            ),
+            _usd(
+                "with_preemptions",
+                "expected, pre-emptions included",
+                run.usd,
+                "F = run / (1 − share)",
+            ),
+            _usd(
+                "firm_gpu_hourly",
+                "what a firm GPU-hour may cost to be as cheap",
+                worth,
+                "price / (1 − share)",
+            ),
+        )
 
     def argument(self) -> tuple[Figure, ...]:
         return (*self._worth(), *self._break_evens())
@@ -132,6 +179,25 @@ class _Money:
                 ratio(self._savings, search),
                 "ratio",
                 "(p × F − S) / S",
+            ),
+            *self._with_what_is_left(),
+        )
+
+    def _with_what_is_left(self) -> tuple[Figure, ...]:
+        left = self._rates.wrong_pick_rate_after
+        return (
+            Figure(
+                "wrong_pick_rate_after",
+                "chance that is left after the search",
+                left,
+                "share",
+                "q, assumed",
+            ),
+            _usd(
+                "expected_savings_with_risk_left_usd",
+                "expected savings, that chance left",
+                self._bill.expected_savings_usd,
+                "(p − q) × F − S",
             ),
         )
 
@@ -206,13 +272,15 @@ def _usd(key: str, label: str, value: float, formula: str) -> Figure:
     return Figure(key, label, value, "usd", formula)
 
 
-def _assumptions(rates: Rates, usage: Usage) -> list[str]:
+def _assumptions(rates: Rates, usage: Usage, bill: WholeBill) -> list[str]:
     years = f"{rates.spark_life_years:g} years"
     stated = [
-        f"WRONG_PICK_RATE {rates.wrong_pick_rate:g} is nobody's measurement; the break-even lines "
-        "say how far it may be wrong",
-        "the search is taken to leave no chance of a wrong pick, and a wasted final run to be "
-        "worth nothing",
+        f"WRONG_PICK_RATE {rates.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER "
+        f"{rates.wrong_pick_rate_after:g} are nobody's measurement; the break-even lines say how "
+        "far the first may be wrong",
+        "but for the lines with the chance that is left, the search is taken to leave none; a "
+        "wasted final run is taken to be worth nothing",
+        *([_uninterrupted(bill)] if not bill.run.preemption.per_day else []),
         f"an H100 is taken to do an iteration {rates.h100_speedup:g}× as fast as the desk "
         "(H100_SPEEDUP), and a node of 8 no faster than one of them",
         f"TARGET_SCALE {rates.target_scale:g}: what an iteration at the target's scale costs, in "
@@ -233,3 +301,10 @@ def _assumptions(rates: Rates, usage: Usage) -> list[str]:
             "GPU alone: what else the machine drew is not in it"
         )
     return [*stated, "capex and life are those of the rates, whatever machine this was"]
+
+
+def _uninterrupted(bill: WholeBill) -> str:
+    return (
+        f"nothing takes the {bill.run.gpu.upper()} away: spot prices come with pre-emptions, see "
+        "PREEMPTIONS_PER_DAY"
+    )

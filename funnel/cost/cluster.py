@@ -49,10 +49,7 @@ class ClusterQuestion(Frozen):
     """In use: rented and paid for, or drawing power."""
 
     def hourly_usd(self, rates: Rates) -> float:
-        """What a GPU costs an hour.
-
-        :raises HandoffError: where neither the question nor the rates say.
-        """
+        """What a GPU costs an hour."""
         return hourly_usd(GPUS[self.gpu], rates, self.gpu_hourly_usd)
 
 

@@ -70,16 +70,10 @@ def find_gpu(name: str) -> Gpu:
 
 
 def hourly_usd(gpu: Gpu, rates: Rates, asked: float | None) -> float:
-    """What one of them costs an hour: as asked, else by the rates.
-
-    :raises HandoffError: where neither says.
-    """
-    if asked is not None:
-        return asked
-    known = {"h100": rates.h100_hourly_usd, "h200": rates.h200_hourly_usd}
-    if gpu.name not in known:
-        raise HandoffError(
-            f"no rate is set for the GPU {gpu.name}; give the price of one for an hour with "
-            "--hourly-usd"
-        )
-    return known[gpu.name]
+    """What one of them costs an hour: as asked, else by the rates."""
+    known = {
+        "h100": rates.h100_hourly_usd,
+        "h200": rates.h200_hourly_usd,
+        "b200": rates.b200_hourly_usd,
+    }
+    return known[gpu.name] if asked is None else asked

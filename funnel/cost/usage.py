@@ -8,7 +8,7 @@ from agent.search.campaign import read_campaign_row
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
-from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows
 from trajectory.rows import AttributionRow, BaselineRow, IterationRow, Row, StressRow
@@ -25,7 +25,7 @@ class Usage(Frozen):
     """:data:`SUPPOSED`, or the campaign's directory."""
     machine: str | None = None
     """The device that trained, by its own name."""
-    iterations: PositiveInt
+    iterations: NonNegativeInt
     iterations_s: NonNegative
     """The iterations, from proposal to decision."""
     iterations_kwh: NonNegative
@@ -39,7 +39,8 @@ class Usage(Frozen):
 
     @property
     def iter_s(self) -> float:
-        return self.iterations_s / self.iterations
+        """Mean seconds of one; 0 where there was none."""
+        return self.iterations_s / self.iterations if self.iterations else 0.0
 
     @property
     def seconds(self) -> float:
@@ -77,10 +78,10 @@ class Usage(Frozen):
         )
 
 
-def measured_usage(directory: Path, rates: Rates) -> Usage:
+def measured_usage(directory: Path, rates: Rates, *, least_iterations: int = 1) -> Usage:
     """What the campaign in this directory has taken so far, by its own rows.
 
-    :raises CampaignError: where there is none, or none with a whole iteration.
+    :raises CampaignError: where there is none, or none with so many whole iterations.
     """
     if read_campaign_row(directory) is None:
         raise CampaignError(
@@ -90,7 +91,7 @@ def measured_usage(directory: Path, rates: Rates) -> Usage:
     count = _Count(rates.spark_kw)
     for row in read_rows(directory / JOURNAL_FILE):
         count.add(row)
-    if count.iterations == 0:
+    if count.iterations < least_iterations:
         raise CampaignError(
             f"{directory} has no finished iteration to take seconds from; go on with: autoresearch "
             f"loop --campaign {directory}"

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from agent.menu.files import menu_of
 from agent.settings.rates import Rates
-from autoresearch.values import Frozen, NonNegative
+from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
 from funnel.attribution.reading import read_attribution
 from funnel.attribution.report import AttributionResult
-from funnel.cost.bill import Bill
 from funnel.cost.gpus import hourly_usd
-from funnel.cost.usage import SECONDS_PER_HOUR, measured_usage
+from funnel.cost.measured import Measured, concordance_of, measured_lead
+from funnel.cost.usage import measured_usage
+from funnel.cost.whole_bill import CloudRun, WholeBill, preemption_of, whole_bill
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.loss_law import fit_loss_law
@@ -29,22 +30,6 @@ from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
 from funnel.transfer.support import LadderSupport
-
-
-class Money(Frozen):
-    """What the search cost, what the run will, and what a wrong pick would."""
-
-    search_hours: NonNegative
-    """Hours of the desk machine: baseline, loop and stress test, measured."""
-    search_kwh: NonNegative
-    search_usd: NonNegative
-    """Its cost of use, see :class:`~funnel.cost.bill.Bill`."""
-    run_usd: NonNegative
-    day_usd: NonNegative
-    wrong_pick_rate: NonNegative
-    """As the rates suppose it."""
-    expected_loss_usd: NonNegative
-    """``wrong_pick_rate × run_usd``: of booking without a search."""
 
 
 class Wishes(Frozen):
@@ -77,7 +62,7 @@ class Handoff:
     recipes: tuple[Recipe, ...]
     """The winner first."""
     forecast: Forecast
-    money: Money
+    money: WholeBill
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
     changes: tuple[CarriedChange, ...]
@@ -124,7 +109,7 @@ def make_handoff(
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(case, booking, rates),
+        money=_money(case, booking, recipes[0].checkpoints.every_hours, rates),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
         changes=tuple(
@@ -176,15 +161,17 @@ def _forecast(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes
     )
 
 
-def _money(case: LaunchCase, booking: Booking, rates: Rates) -> Money:
-    usage = measured_usage(case.directory, rates)
-    run_usd = booking.compute.cost_usd
-    return Money(
-        search_hours=usage.seconds / SECONDS_PER_HOUR,
-        search_kwh=usage.kwh,
-        search_usd=Bill.of(rates, usage.seconds, usage.kwh).desk_total,
-        run_usd=run_usd,
-        day_usd=booking.compute.day_usd,
-        wrong_pick_rate=rates.wrong_pick_rate,
-        expected_loss_usd=rates.wrong_pick_rate * run_usd,
+def _money(case: LaunchCase, booking: Booking, checkpoint_hours: float, rates: Rates) -> WholeBill:
+    cluster = booking.cluster
+    run = CloudRun(
+        source="this plan",
+        gpu=cluster.gpu.name,
+        gpus=cluster.world_size,
+        gpu_hourly_usd=booking.compute.gpu_hourly_usd,
+        hours=booking.compute.hours,
+        preemption=preemption_of(rates, checkpoint_hours),
     )
+    measured = Measured(
+        concordance=concordance_of(case.ranking_test), lead=measured_lead(case.directory)
+    )
+    return whole_bill(rates, measured_usage(case.directory, rates), run, measured)

@@ -94,7 +94,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "finalists": [candidate.standing.model_dump(mode="json") for candidate in case.candidates],
         "preflight": [check.model_dump(mode="json") for check in plan.checks],
         "forecast": FORECAST_FILE,
-        "money": plan.money.model_dump(mode="json"),
+        "money": plan.money.as_json(),
         "changes": [change.model_dump(mode="json") for change in plan.changes],
         "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
         "risks": list(plan.risks),

@@ -26,6 +26,7 @@ class Wire:
         self._names = [f"art{os.getpid()}-{next(_NUMBERS)}" for _ in range(count + 1)]
         self.hub, *self.hosts = self._names
         self.addresses = [f"10.213.7.{place + 1}" for place in range(count)]
+        self._started: list[subprocess.Popen[str]] = []
 
     @property
     def text(self) -> str:
@@ -46,6 +47,9 @@ class Wire:
             _ip("-n", name, "link", "set", "fast0", "up")
 
     def unmake(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
         for name in self._names:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
@@ -65,13 +69,15 @@ class Wire:
     def start(self, place: int, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
         """``autoresearch`` on a host."""
         inside = ["ip", "netns", "exec", self.hosts[place]]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*inside, sys.executable, "-m", "autoresearch", *arguments],
             cwd=cwd,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(process)
+        return process
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from trajectory.report.reading.samples import ReportedKnob, Sample
 from trajectory.report.reading.turns import Reign, Turn
 from trajectory.report.statistics import Estimate
 from trajectory.report.words.details import Chunk
+from trajectory.search_bill import SearchBill
 from trajectory.statistics.run_noise import RunNoise
 
 Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
@@ -106,8 +107,8 @@ class Ours:
     """The head of the ranking."""
     read: CurveReader
     """Where the trials' curves come from."""
-    usd_per_kwh: float
-    """What a kilowatt-hour costs."""
+    bill: SearchBill
+    """What the search took and cost."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from agent.commands.launch.cost_tables import (
     print_timeline,
 )
 from agent.commands.options import takes
+from agent.search.campaign import read_campaign_row
 from agent.settings.rates import Rates, read_rates
 from agent.workbench.places import existing_campaign
-from autoresearch.errors import SettingsError
+from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, explain
 from funnel.cost import timeline as cost_timeline
@@ -35,8 +36,17 @@ from funnel.cost.cluster import (
     compare_cluster,
     usual_tflops,
 )
+from funnel.cost.measured import Measured, measured_of
+from funnel.cost.month import (
+    MonthQuestion,
+    compare_month,
+    month_assumptions,
+    month_section,
+)
 from funnel.cost.speed import choose_speed, positive
 from funnel.cost.usage import Usage, measured_usage
+from funnel.cost.whole_bill import CloudRun, planned_run, whole_bill
+from funnel.plan.handoff_files import PLAN_FILE
 from funnel.target.architecture import load_target
 
 app = typer.Typer(invoke_without_command=True)
@@ -61,29 +71,37 @@ def cost(
             "--campaign", help="Take seconds, energy and iterations from this campaign's rows."
         ),
     ] = None,
+    handoff: Annotated[
+        Path | None,
+        typer.Option("--handoff", help="Take the final run from this launch plan's directory."),
+    ] = None,
     rates: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What a search costs on the desk and in the cloud, and when it pays.
 
-    Rates come from H100_HOURLY_USD, H200_HOURLY_USD, SPARK_KW, KWH_USD, SPARK_CAPEX_USD,
-    SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS, WRONG_PICK_RATE, TARGET_SCALE
-    and H100_SPEEDUP, in the environment or by --set; the defaults are the published ones.
+    Rates come from H100_HOURLY_USD, H200_HOURLY_USD, B200_HOURLY_USD, SPARK_KW, KWH_USD,
+    SPARK_CAPEX_USD, SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS,
+    WRONG_PICK_RATE, WRONG_PICK_RATE_AFTER, TARGET_SCALE, H100_SPEEDUP, PREEMPTIONS_PER_DAY,
+    CHECKPOINT_HOURS and RESTART_HOURS, in the environment or by --set; the published ones are the
+    defaults, where there are such. With --handoff the run, its price and its hours are the plan's.
 
     Cost of use S = hours × capex / (life × 8,766 h) + kWh × price. Final run F = 8 × GPU-hour ×
     hours. Savings = p × F − S. Break-even p = S / F.
     """
     if context.invoked_subcommand is not None:
-        if campaign or rates or as_json:
+        if campaign or handoff or rates or as_json:
             raise typer.BadParameter(f"give options after {context.invoked_subcommand}")
         return
     chosen = _rates(rates)
-    usage = (
-        measured_usage(existing_campaign(campaign, None), chosen)
-        if campaign
-        else Usage.supposed(chosen)
+    directory = existing_campaign(campaign, None) if campaign else None
+    usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
+    report = cost_report(
+        chosen,
+        usage,
+        run=_planned(handoff, directory) if handoff else None,
+        measured=measured_of(directory) if directory else None,
     )
-    report = cost_report(chosen, usage)
     if as_json:
         typer.echo(json.dumps(report.as_json()))
         return
@@ -96,7 +114,7 @@ def cluster(
     gpu: Annotated[GpuName, typer.Option(help="Which.")] = "h100",
     hourly_usd: Annotated[
         float | None,
-        typer.Option(help="Of one GPU, USD. Default: the rates'; none is known for b200."),
+        typer.Option(help="Of one GPU, USD. Default: the rates'."),
     ] = None,
     gpu_tflops: Annotated[
         float | None,
@@ -133,6 +151,63 @@ def cluster(
             section.name: section.values(),
             "pays_within_life": answer.pays_within_life,
             "formulas": section.formulas(),
+            "assumptions": assumptions,
+        }
+        typer.echo(json.dumps(report))
+        return
+    console = Console()
+    print_section(console, section)
+    print_line(console, answer.verdict(), "bold")
+    print_assumptions(console, assumptions)
+
+
+class MonthAsked(Frozen):
+    """What is done in a month."""
+
+    searches: int = Field(4, ge=1, description="Searches, on owned units.")
+    runs: float = Field(1.0, ge=0, description="Final runs, rented; 0.5 is one in two months.")
+    units: int = Field(1, ge=1, description="Units owned.")
+    unit_tflops: float = Field(UNIT_TFLOPS, description="That a unit reaches in training.")
+
+
+@app.command()
+@takes(MonthAsked)
+def month(
+    *,
+    asked: MonthAsked,
+    campaign: Annotated[
+        Path | None, typer.Option("--campaign", help="Take a search's hours from its rows.")
+    ] = None,
+    handoff: Annotated[
+        Path | None, typer.Option("--handoff", help="Take the run from this launch plan.")
+    ] = None,
+    rates: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A month of both: searches on units that are owned, final runs on GPUs that are rented.
+
+    Hybrid = units × capex / life in months + searches × electricity + runs. Beside it: all of it
+    rented, all of it owned, and from how many searches a month a unit pays.
+    """
+    chosen = _rates(rates)
+    directory = existing_campaign(campaign, None) if campaign else None
+    bill = whole_bill(
+        chosen,
+        measured_usage(directory, chosen) if directory else Usage.supposed(chosen),
+        _planned(handoff, directory) if handoff else CloudRun.supposed(chosen),
+        Measured(),
+    )
+    question = MonthQuestion.model_validate(asked.model_dump())
+    answer = compare_month(chosen, bill, question)
+    section = month_section(chosen, bill, question, answer)
+    assumptions = month_assumptions(chosen, question)
+    if as_json:
+        report = {
+            "asked": question.model_dump(),
+            section.name: section.values(),
+            "verdict": answer.verdict(),
+            "formulas": section.formulas(),
+            "bill": bill.as_json(),
             "assumptions": assumptions,
         }
         typer.echo(json.dumps(report))
@@ -214,6 +289,21 @@ def timeline(
         typer.echo(json.dumps(planned.as_json()))
         return
     print_timeline(Console(), planned)
+
+
+def _planned(handoff: Path, campaign: Path | None) -> CloudRun:
+    """The plan's run.
+
+    :raises HandoffError: where it is another campaign's.
+    """
+    of, run = planned_run(handoff / PLAN_FILE)
+    row = read_campaign_row(campaign) if campaign else None
+    if row is not None and row.id != of:
+        raise HandoffError(
+            f"{handoff} is the launch plan of the campaign {of}, and {campaign} is {row.id}; name "
+            "the plan and the campaign that belong together"
+        )
+    return run
 
 
 def _rates(overrides: list[str] | None) -> Rates:

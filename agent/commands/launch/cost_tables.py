@@ -17,6 +17,9 @@ def print_cost(console: Console, report: CostReport) -> None:
         print_line(console, line)
     for section in report.sections:
         print_section(console, section)
+    print_line(console, "\nmeasured, beside the assumed chances", "bold")
+    for line in report.bill.measured.lines():
+        print_line(console, f"  {line}")
     print_assumptions(console, report.assumptions)
 
 

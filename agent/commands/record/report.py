@@ -15,7 +15,7 @@ from rich.text import Text
 
 from agent.menu.files import ProxyMenu, menu_of
 from agent.search.campaign import read_campaign_row
-from agent.settings.environment import read_environment
+from agent.settings.rates import read_rates
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -26,6 +26,7 @@ from agent.workbench.places import (
 from autoresearch.errors import MachineryError
 from autoresearch.garbage_collection import collector_at_rest
 from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
+from funnel.cost.whole_bill import spent_on
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
@@ -47,8 +48,8 @@ def report(
 ) -> None:
     """Write the campaign as one HTML page that needs no network, and its figures as SVG and PNG.
 
-    KWH_USD, or AUTORESEARCH_USD_PER_KWH, is the price that its metered energy is counted at. A
-    running loop is not disturbed.
+    Its bill is the one that autoresearch cost has, at the same rates. A running loop is not
+    disturbed.
     """
     directory = campaign or default_campaign(menu)
     with collector_at_rest():
@@ -86,7 +87,7 @@ def _own(directory: Path) -> Findings:
         directory / JOURNAL_FILE,
         list(_knobs(menu)) if menu else [],
         lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
-        read_environment().usd_per_kwh,
+        spent_on(directory, read_rates()),
     )
 
 
@@ -138,6 +139,7 @@ def _summary(found: Findings) -> dict[str, Any]:
         "elapsed_s": spending.elapsed_s if spending else None,
         "energy_wh": spending.energy_wh if spending else None,
         "cost_usd": spending.cost_usd if spending else None,
+        "bill": spending.bill.model_dump() | {"usd": spending.bill.usd} if spending else None,
         "stops": asdict(found.stops),
         "importance": asdict(found.importances),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,

@@ -88,7 +88,7 @@ def test_options_before_a_subcommand_are_not_swallowed() -> None:
 
 def test_a_person_reads_value_and_formula_on_one_line() -> None:
     lines = run().splitlines()
-    (savings,) = [line for line in lines if "expected savings" in line]
+    savings, _ = (line for line in lines if "expected savings" in line)
     assert "$1,678.99" in savings
     assert "p × F − S" in savings
     assert any("WRONG_PICK_RATE" in line for line in lines[lines.index("assumed") :])
@@ -137,7 +137,27 @@ def test_published_keys_are_kept_where_they_mean_the_same() -> None:
     assert '"8xh100_100_hours"' in other
 
 
-def test_a_gpu_without_a_rate_is_compared_at_the_price_that_is_given() -> None:
-    told = json.loads(run("cluster", "--gpu", "b200", "--hourly-usd", "5", "--gpus", "2", "--json"))
-    assert told["monthly_usd"]["rented_usd"] == pytest.approx(2 * 5 * 730.5)
-    assert "--hourly-usd" in refusal("cluster", "--gpu", "b200")
+def test_a_gpu_is_compared_at_its_rate_or_at_the_price_that_is_given() -> None:
+    asked = ("cluster", "--gpu", "b200", "--gpus", "2", "--json")
+    assert json.loads(run(*asked))["monthly_usd"]["rented_usd"] == pytest.approx(2 * 5.25 * 730.5)
+    dearer = json.loads(run(*asked, "--set", "B200_HOURLY_USD=6"))
+    assert dearer["monthly_usd"]["rented_usd"] == pytest.approx(2 * 6 * 730.5)
+    given = json.loads(run(*asked, "--hourly-usd", "5"))
+    assert given["monthly_usd"]["rented_usd"] == pytest.approx(2 * 5 * 730.5)
+
+
+def test_a_month_of_both_in_text_and_json() -> None:
+    told = json.loads(run("month", "--searches", "4", "--runs", "1", "--json"))
+    month = told["hybrid_month_usd"]
+    # $5,000 over 18 months, 4 × 100 × 88 s at 0.24 kW and $0.13, one week of 8 × $2.50.
+    assert month["unit_month_usd"] == pytest.approx(277.78)
+    assert month["electricity_usd"] == pytest.approx(0.31)
+    assert month["runs_usd"] == 3360
+    assert month["hybrid_usd"] == pytest.approx(5000 / 18 + 0.305 + 3360, abs=0.01)
+    assert month["all_rented_usd"] == pytest.approx(4 * 6.11 + 3360, abs=0.01)
+    assert month["searches_to_pay"] == pytest.approx((5000 / 18) / (6.1111 - 0.0763), rel=1e-3)
+    assert "everything rented" in told["verdict"], "four searches a month do not pay for a unit"
+    many = json.loads(run("month", "--searches", "60", "--json"))
+    assert "units for the searches" in many["verdict"]
+    assert "a month of both" in run("month")
+    assert "ask for fewer, or more --units" in refusal("month", "--searches", "400")

@@ -146,7 +146,7 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0), usd_per_kwh=0.2))
+    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0)))
     assert spending is not None
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)

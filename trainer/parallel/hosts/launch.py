@@ -32,6 +32,8 @@ LOST_S = 15 * BEAT_S
 """Without a sign of life for so long a host is taken to be lost."""
 LOST_AFTER_FAILURE_S = 4 * BEAT_S
 """The same where something has failed here, which a lost host explains."""
+_SILENT_BEFORE_S = 2.5 * BEAT_S
+"""Longer than two signs of life may be apart where all is well."""
 _SETTLE_S = 7 * BEAT_S
 """After a failure here: how long to look for a host that was lost, or failed first."""
 _LOOK_S = 0.1
@@ -132,29 +134,34 @@ class _Running:
         seen = watched(self._scratch)
         if seen is None:  # they have not met, and the worker knows why
             return own or (self._last_line() if has_ended else self._overdue(now))
-        if own or has_ended:
+        if own or has_ended or seen.failed:
             self._failed_at = self._failed_at or now
-        elsewhere = self._elsewhere(seen, now, is_watching=not has_ended)
-        if elsewhere is None and self._failed_at is not None and now - self._failed_at > _SETTLE_S:
+        lost = self._lost(seen, now, is_watching=not has_ended)
+        if lost is None and self._failed_at is not None and now - self._failed_at > _SETTLE_S:
+            # No host has fallen silent, so who said first that it failed is the one to see to.
+            for place, words in seen.failed.items():
+                return f"{self._name(place)} failed ({words}); mend that, and begin again on all"
             return f"this host failed ({own or self._last_line()}); mend that, and begin again"
-        return elsewhere or self._overdue(now)
+        return lost or self._overdue(now)
 
-    def _elsewhere(self, seen: Watched, now: float, *, is_watching: bool) -> str | None:
-        """What became of another host, where that is what went wrong."""
-        for place, words in seen.failed.items():
-            return f"{self._name(place)} failed ({words}); mend that, and begin again on all hosts"
+    def _lost(self, seen: Watched, now: float, *, is_watching: bool) -> str | None:
+        """Which host has fallen silent."""
         patience = LOST_S if self._failed_at is None else LOST_AFTER_FAILURE_S
-        if is_watching and now - seen.at_s > patience:
-            return self._lost(0, now - seen.at_s)  # nothing comes from the store any more
-        for place, at_s in seen.seen_s.items():
-            if seen.at_s - at_s > patience:
-                return self._lost(place, now - at_s)
-        return None
-
-    def _lost(self, place: int, silent: float) -> str:
+        silent = {place: seen.at_s - at_s for place, at_s in seen.seen_s.items()}
+        place = max(silent, key=lambda one: silent[one])
+        unwritten = now - seen.at_s
+        if is_watching and self._job.hosts.this > 0 and unwritten > patience:
+            # Nothing comes from the store any more: the first host was lost, or has given up
+            # because of one that had been silent before.
+            if silent[place] < _SILENT_BEFORE_S:
+                place, silent = 0, {0: 0.0}
+        elif silent[place] <= patience:
+            return None
+        else:
+            unwritten = 0.0
         return (
-            f"{self._name(place)} was lost: no sign of life for {silent:.0f} s; see to that host "
-            "and its cable, and begin again on all hosts"
+            f"{self._name(place)} was lost: no sign of life for {silent[place] + unwritten:.0f} s; "
+            "see to that host and its cable, and begin again on all hosts"
         )
 
     def _overdue(self, now: float) -> str | None:

@@ -15,6 +15,7 @@ from autoresearch.words import counted
 
 DEFAULT_PORT = 29_400
 MOST_HOSTS = 64
+LOWEST_PORT, HIGHEST_PORT = 1024, 65_534
 
 
 class Hosts(Frozen):
@@ -26,8 +27,8 @@ class Hosts(Frozen):
     """The place of this machine among them."""
     interface: str
     """Of this machine, that has its address."""
-    port: Annotated[int, Field(ge=1024, le=65_535)]
-    """On the first host, where all meet."""
+    port: Annotated[int, Field(ge=LOWEST_PORT, le=HIGHEST_PORT + 1)]
+    """On the first host, where all meet; for a second round at the next one."""
 
     @property
     def count(self) -> int:
@@ -57,8 +58,10 @@ def read_hosts(text: str, *, port: int = DEFAULT_PORT, this: str | None = None) 
         raise SettingsError(
             f"--hosts {text!r:.80} names one host twice ({', '.join(addresses)}); name each once"
         )
-    if not 1024 <= port <= 65_535:
-        raise SettingsError(f"--port is {port}, and should be from 1024 to 65535; choose another")
+    if not LOWEST_PORT <= port <= HIGHEST_PORT:
+        raise SettingsError(
+            f"--port is {port}, and should be from {LOWEST_PORT} to {HIGHEST_PORT}; choose another"
+        )
     place = _place(names, addresses, this)
     return Hosts(
         names=names,
@@ -76,7 +79,7 @@ def interface_of(address: str) -> str:
     """
     for name, known in psutil.net_if_addrs().items():
         if any(one.address.partition("%")[0] == address for one in known):
-            return name
+            return str(name)
     if address.startswith("127."):  # all of 127/8 is the loopback's, and only one of it is listed
         return interface_of("127.0.0.1")
     raise SettingsError(

@@ -14,11 +14,10 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-import torch.distributed as dist
-
 from autoresearch.files import replace_file
 from trainer.parallel.hosts.job import BEAT_S, WATCH_FILE, Watched
 from trainer.parallel.hosts.meeting import Hosts
+from trainer.parallel.hosts.store import TCPStore
 
 DONE = "done"
 """Where a count would stand: this host has all it came for, and may leave."""
@@ -34,7 +33,7 @@ class Watch:
         """
         self._hosts = hosts
         self._scratch = scratch
-        self._store = dist.TCPStore(
+        self._store = TCPStore(
             hosts.addresses[0], hosts.port, timeout=timedelta(seconds=10 * BEAT_S)
         )
         self._beats = {place: b"" for place, _ in hosts.others()}

@@ -25,8 +25,7 @@ from trainer.parallel.job import SINGLE
 from trainer.parallel.worker import in_one_line
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
-
+    from trainer.parallel.hosts.store import TCPStore
     from trainer.parallel.hosts.watch import Watch
 
 LINGER_S = 30 * BEAT_S
@@ -83,16 +82,16 @@ def _store(job: HostJob) -> TCPStore:
     """The store on the first host, made there and reached from the others."""
     import socket  # noqa: PLC0415
 
-    import torch.distributed as dist  # noqa: PLC0415
+    from trainer.parallel.hosts.store import TCPStore  # noqa: PLC0415
 
     hosts = job.hosts
     first, port = hosts.addresses[0], hosts.port
     try:
         if hosts.this > 0:
-            return dist.TCPStore(first, port, timeout=timedelta(seconds=job.meet_s))
+            return TCPStore(first, port, timeout=timedelta(seconds=job.meet_s))
         family = socket.AF_INET6 if ":" in first else socket.AF_INET
         listener = socket.create_server((first, port), family=family, backlog=128)
-        return dist.TCPStore(
+        return TCPStore(
             first,
             port,
             is_master=True,
@@ -161,6 +160,7 @@ def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     from trainer.parallel.hosts.link import measure_link  # noqa: PLC0415
+    from trainer.parallel.hosts.store import PrefixStore  # noqa: PLC0415
 
     torch.set_num_threads(1)
     device = torch.device("cpu")
@@ -170,7 +170,7 @@ def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=dist.PrefixStore("group", store),
+        store=PrefixStore("group", store),
         rank=job.hosts.this,
         world_size=job.hosts.count,
         timeout=timedelta(seconds=job.job.deadline_s),

@@ -24,6 +24,7 @@ from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import SPENT
 from trajectory.report.findings import Findings
 from trajectory.report.reading.turns import PARTS, Spent, Turn
+from trajectory.search_bill import SearchBill
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +65,8 @@ class Bar:
 class TimeAndEnergy(Figure):
     """Seconds by iteration, stacked by where they went; below, energy where it was metered.
 
-    ``cost_usd = energy_wh / 1000 * usd_per_kwh``: the metered energy's price.
+    ``cost_usd = energy_wh / 1000 * usd_per_kwh``: the metered energy's price, of which the bill has
+    more: what was not metered, and the machine's write-off.
     """
 
     name = "time-and-energy"
@@ -81,7 +83,8 @@ class TimeAndEnergy(Figure):
     unmetered: int
     """Iterations with trials whose energy nothing metered."""
     cost_usd: float | None
-    usd_per_kwh: float
+    bill: SearchBill
+    """What the search cost, all of it: what ``autoresearch cost`` says."""
     bars: tuple[Bar, ...]
 
     @classmethod
@@ -105,8 +108,8 @@ class TimeAndEnergy(Figure):
             unmetered=sum(
                 turn.energy_wh is None and turn.outcome != "refused" for turn in ledger.turns
             ),
-            cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.usd_per_kwh,
-            usd_per_kwh=ours.usd_per_kwh,
+            cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
+            bill=ours.bill,
             bars=tuple(_bars(ledger.turns)),
         )
 
