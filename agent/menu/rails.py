@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu.files import ProxyMenu
-from agent.menu.replies import ParsedReply, ReplyError, read_reply
+from agent.menu.replies import Form, ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
@@ -73,8 +73,10 @@ class Rails:
         budget: Budget,
         max_changes: int = 3,
         memory: MemoryModel | None = None,
+        form: Form = "changes",
     ) -> None:
         """
+        :param form: that replies have; the loop asks for changes.
         :raises MenuError: where the menu's own defaults break a constraint under this budget, so
             that no proposal could ever pass.
         """
@@ -85,6 +87,7 @@ class Rails:
         self.budget = budget
         self.max_changes = max_changes
         self.memory = memory
+        self.form: Form = form
 
     def check(
         self,
@@ -117,7 +120,7 @@ class Rails:
 
     def _schema(self, raw: str) -> ParsedReply:
         try:
-            return read_reply(raw)
+            return read_reply(raw, self.form)
         except ReplyError as error:
             raise _RefusedError("schema", str(error)) from error
 

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
@@ -24,6 +24,7 @@ MAX_REASON_CHARACTERS = 500
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\r?\n(?P<inside>.*)\n[ \t]*```", re.DOTALL)
 _KEYS = ("changes", "reason")
+_SINGLE_KEYS = ("knob", "new_value", "reason")
 
 
 class ReplyError(ValueError):
@@ -43,7 +44,12 @@ class ParsedReply:
         return ParsedReply(changes, self.reason)
 
 
-def read_reply(raw: str) -> ParsedReply:
+Form: TypeAlias = Literal["changes", "single-knob"]
+"""How a reply says what it changes: as above, or ``{"knob": …, "new_value": …, "reason": …}``, the
+form of the published single-knob loop."""
+
+
+def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
     """The proposal in a reply.
 
     :raises ReplyError: where there is none.
@@ -56,17 +62,30 @@ def read_reply(raw: str) -> ParsedReply:
     document = _parse(_unwrapped(raw))
     if not isinstance(document, dict):
         raise ReplyError(
-            f"the reply is {json_text(document)}; answer with a JSON object of changes and reason"
+            f"the reply is {json_text(document)}; answer with a JSON object of "
+            + ("changes and reason" if form == "changes" else "knob, new_value and reason")
         )
+    _refuse_other_keys(document, _KEYS if form == "changes" else _SINGLE_KEYS)
+    changes = document["changes"] if form == "changes" else _single_change(document)
+    return ParsedReply(changes=_changes(changes), reason=_reason(document["reason"]))
+
+
+def _refuse_other_keys(document: dict[str, Any], keys: tuple[str, ...]) -> None:
+    named = ", ".join(keys[:-1]) + f" and {keys[-1]}"
     for key in document:
-        if key not in _KEYS:
-            raise ReplyError(
-                f"the reply has an extra key {json_text(key)}; keep changes and reason only"
-            )
-    for key in _KEYS:
+        if key not in keys:
+            raise ReplyError(f"the reply has an extra key {json_text(key)}; keep {named} only")
+    for key in keys:
         if key not in document:
-            raise ReplyError(f"the reply has no {key}; give both changes and reason")
-    return ParsedReply(changes=_changes(document["changes"]), reason=_reason(document["reason"]))
+            both = "both " if len(keys) == 2 else ""
+            raise ReplyError(f"the reply has no {key}; give {both}{named}")
+
+
+def _single_change(document: dict[str, Any]) -> dict[str, Any]:
+    knob = document["knob"]
+    if not isinstance(knob, str):
+        raise ReplyError(f"knob is {json_text(knob)}; make it the name of one knob")
+    return {knob: document["new_value"]}
 
 
 def _unwrapped(raw: str) -> str:

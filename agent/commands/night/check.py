@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
@@ -20,6 +20,10 @@ MAX_LINE_BYTES = 64 << 20
 def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
     max_changes: Annotated[int, typer.Option(min=1, help="Most knobs a proposal may change.")] = 3,
+    form: Annotated[
+        Literal["changes", "single-knob"],
+        typer.Option(help="How replies say it: changes, or the published knob and new_value."),
+    ] = "changes",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a verdict.")] = False,
 ) -> None:
     """Read raw replies on stdin, print a verdict for each.
@@ -27,10 +31,11 @@ def check(
     A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
     \\"reason\\": \\"…\\"}". Each is judged by itself as an edit of the menu's baseline, under the
     menu's own budget; none counts as tried for the next. The memory rail is off, and stderr says
-    so: what fits is known of a device and a corpus, which a campaign has.
+    so: what fits is known of a device and a corpus, which a campaign has. With --form single-knob
+    a reply is the published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
     """
     chosen = load_menu(menu)
-    rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes)
+    rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes, form=form)
     typer.echo("the memory rail is off here: the loop refuses what would not fit as well", err=True)
     for raw in read_replies(sys.stdin.buffer):
         checked = rails.check(raw, chosen.baseline)

@@ -10,11 +10,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.menu.files import load_menu
 from agent.settings.environment import read_environment
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
-from trajectory.formats.imported import FormatChoice, import_campaign, imported_count
+from trajectory.formats.imported import (
+    FormatChoice,
+    import_campaign,
+    imported_count,
+    read_imported,
+)
+from trajectory.formats.retold import Retold
 from trajectory.history.store import reindex
 
 SHOWN_SKIPPED = 20
@@ -31,26 +38,38 @@ def import_(
     format_: Annotated[
         FormatChoice, typer.Option("--format", help="What the file is, where that is not plain.")
     ] = "auto",
+    menu: Annotated[
+        str | None,
+        typer.Option(help="A menu whose knobs are those that another tool's loop could turn."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Make a read-only campaign of a trajectory: for top, report, export and loop --prior.
 
     It knows the JSONL of the published single-knob loop (whose val_bpb are bits per token, and are
     imported under that name), karpathy/autoresearch's results.tsv, and our own journals. Lines that
-    cannot be read are named and left out.
+    cannot be read are named and left out. Of another tool's loop it says how many proposals were
+    repeats, which knobs were ever turned, and how long a turn took, as far as the file has that.
     """
+    knobs = list(load_menu(menu).knobs) if menu else None
     directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
     provenance = import_campaign(file, directory, format_)
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database the index of a campaign's id is that of the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
     count, noun = imported_count(directory)
+    imported = read_imported(directory)
+    retold = Retold.of(imported.runs, knobs) if imported.is_foreign else None
     if as_json:
-        taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
+        taken = provenance.model_dump(mode="json", by_alias=True) | {
+            "count": count,
+            "of": noun,
+            "loop": retold.model_dump(mode="json") if retold else None,
+        }
         typer.echo(json.dumps(taken))
         return
     console = Console()
-    for line in _lines(provenance, directory, counted(count, noun)):
+    for line in _lines(provenance, directory, counted(count, noun), retold):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
@@ -59,7 +78,7 @@ def _name_of(file: Path) -> str:
     return path.stem if path.suffix else path.name
 
 
-def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
+def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:
     lines = [
         f"line {skipped.line} was left out: {skipped.why}"
         for skipped in provenance.skipped[:SHOWN_SKIPPED]
@@ -70,5 +89,6 @@ def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
         *lines,
         f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
         f"measure   {provenance.measure}, lower is better",
+        *(retold.lines() if retold else ()),
         f"look with autoresearch top --campaign {directory}",
     ]

@@ -1,0 +1,91 @@
+"""Replies in the published loop's form, by the kinds of its published bench of 27 cases.
+
+Of that bench itself (github.com/manavsehgal/ai-field-notes, articles/
+guardrails-for-code-generation/evidence/cases.json) all 27 verdicts, and the rail of all 17
+refusals, are the published ones, under spark-354m with that loop's budget of 30 steps and its
+default of fp8. These are of the same kinds.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agent.commands.night.check import check
+from agent.menu.files import load_menu
+from agent.menu.replies import ReplyError, read_reply
+
+app = typer.Typer()
+app.command()(check)
+
+
+def said(knob: object, value: object, **more: object) -> str:
+    return json.dumps({"knob": knob, "new_value": value, "reason": "because", **more})
+
+
+CASES = (
+    (said("lr", 1e-4), None),
+    (said("lr_warmup", 20), None),
+    (said("n_layer", 32), None),
+    (said("grad_clip", 0.5), None),
+    (said("weight_decay", 0.1), None),
+    (said("beta2", 0.9), None),
+    (said("d_ff", 6144), None),
+    (said("seq_len", 2048), None),
+    (said("precision", "bf16"), None),
+    (said("n_head", 8), None),
+    ("I think a lower rate would do.", "schema"),
+    (json.dumps({"knob": "lr", "new_value": 1e-4}), "schema"),
+    (said("lr", 1e-4, command="rm"), "schema"),
+    (json.dumps({"knob": "lr", "new_value": 1e-4, "reason": "x" * 1200}), "schema"),
+    (said("lr", 1e-4) + '\n{"command": "rm"}', "schema"),
+    (said("system", 1), "menu"),
+    (said("learning_rate", 1e-4), "menu"),
+    (said("lr", 1.0), "range"),
+    (said("lr", -1e-4), "range"),
+    (said("n_head", 7), "range"),
+    (said("n_layer", 200), "range"),
+    (said("lr", "0.0001"), "range"),
+    (said("lr_warmup", 30), "cross"),
+    (said("lr_warmup", 26), "cross"),
+)
+
+
+@pytest.fixture(scope="module")
+def published_menu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """spark-354m as the published loop ran it: 30 steps, and fp8 unless told otherwise."""
+    text = load_menu("spark-354m").toml
+    before, after = text.split("[knobs.precision]")
+    after = after.replace('default = "bf16"', 'default = "fp8"', 1)
+    text = f"{before}[knobs.precision]{after}".replace('"60 steps"', '"30 steps"')
+    path = tmp_path_factory.mktemp("menu") / "published.toml"
+    path.write_text(text)
+    return path
+
+
+def test_each_kind_is_allowed_or_refused_by_the_rail_it_was_published_for(
+    published_menu: Path,
+) -> None:
+    stdin = "".join(json.dumps(raw) + "\n" for raw, _ in CASES)
+    options = ["--menu", str(published_menu), "--form", "single-knob", "--json"]
+    done = CliRunner().invoke(app, options, stdin)
+    assert done.exception is None, done.output
+    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [verdict["rail"] for verdict in verdicts] == [rail for _, rail in CASES]
+    assert verdicts[0]["proposal"] == {"changes": {"lr": 1e-4}, "reason": "because"}
+
+
+def test_the_two_forms_do_not_mix() -> None:
+    ours = json.dumps({"changes": {"lr": 1e-4}, "reason": "because"})
+    with pytest.raises(ReplyError, match='extra key "knob"; keep changes and reason only'):
+        read_reply(said("lr", 1e-4))
+    with pytest.raises(ReplyError, match="keep knob, new_value and reason only"):
+        read_reply(ours, "single-knob")
+    with pytest.raises(ReplyError, match="knob is 3; make it the name of one knob"):
+        read_reply(said(3, 1e-4), "single-knob")
+    with pytest.raises(ReplyError, match="give one number, string or boolean"):
+        read_reply(said("lr", [1e-4]), "single-knob")
