@@ -19,6 +19,7 @@ from agent.search.campaign import hardware, versions
 from bench import (
     attribution,
     corpus_speed,
+    envelope_shapes,
     history_scale,
     judge_few,
     judge_honesty,
@@ -56,6 +57,7 @@ def main(
         "attribution": attribution.run,
         "memory": memory_model.run,
         "width": lr_transfer.run,
+        "shapes": envelope_shapes.run,
         "report": report_scale.run,
         "startup": startup.run,
         "transfer": transfer.run,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from autoresearch.plain_text import plain
@@ -95,7 +95,7 @@ class Retold(Frozen):
         )
 
 
-def _repeats(proposed: Sequence[dict[str, object]]) -> Repeats:
+def _repeats(proposed: Sequence[Mapping[str, object]]) -> Repeats:
     seen = Counter(json.dumps(changes, sort_keys=True) for changes in proposed)
     return Repeats(proposals=len(proposed), repeats=len(proposed) - len(seen), distinct=len(seen))
 

@@ -14,6 +14,13 @@ from rich.status import Status
 from rich.text import Text
 
 from agent.commands.machine.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
+from agent.commands.machine.envelope_needs import (
+    ImportOption,
+    PredictOption,
+    SetOption,
+    imported_envelope,
+)
+from agent.commands.machine.envelope_needs import predict as predict_needs
 from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
@@ -75,6 +82,9 @@ def envelope(
     dry: DryOption = False,
     on: OnOption = "gb10",
     rates: RatesOption = None,
+    import_: ImportOption = None,
+    predict: PredictOption = False,
+    changes: SetOption = None,
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -85,27 +95,49 @@ def envelope(
     what the memory rail of later campaigns with this menu asks.
 
     With --dry nothing is trained: the step of each point is counted operator by operator, and its
-    time predicted from a described device's rates.
+    time predicted from a described device's rates. With --import a published sweep is fitted, for
+    the device of --on; with --predict each point's parameters, memory and time are said, by the
+    envelope in --out or the memory rail's, else by arithmetic.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
+    directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
+    if sum((dry, predict, import_ is not None)) > 1:
+        raise typer.BadParameter("--dry, --import and --predict are three questions; ask one")
+    if import_ is not None:
+        found = imported_envelope(import_, chosen, asked.backend, on)
+        _tell(found, _save(found, directory, installs=False), console, as_json=as_json)
+        return
     grid = cells(
         _numbers(asked.batch, "--batch") or _domain(chosen, "batch_size"),
         _numbers(asked.seq, "--seq") or _domain(chosen, "seq_len"),
         _precisions(asked.precision) or _domain(chosen, "precision"),
     )
     settings = _settings(chosen, asked)
+    if predict:
+        predict_needs(
+            settings,
+            grid,
+            changes or (),
+            directory=directory,
+            on=on,
+            console=Console(),
+            as_json=as_json,
+        )
+        return
     if dry:
         dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
         return
     reserve_gib = read_environment().memory_reserve_gib
     limit = device_limit(asked.device, settings.memory_gib, reserve_gib)
     wall = Wall(settings, limit.gib) if limit.is_shared and not asked.to_the_wall else None
-    directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
     with choose_executor(allow_unsandboxed=allow_unsandboxed) as executor:
         points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)
-    files = _save(found, directory)
+    _tell(found, _save(found, directory), console, as_json=as_json)
+
+
+def _tell(found: Envelope, files: dict[str, str], console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_as_json(found, files)))
     else:
@@ -191,15 +223,17 @@ def _measured(
         raise
 
 
-def _save(found: Envelope, directory: Path) -> dict[str, str]:
+def _save(found: Envelope, directory: Path, *, installs: bool = True) -> dict[str, str]:
     """Write everything; the paths by what they hold.
+
+    :param installs: for the memory rail of this machine: not what another machine measured.
 
     An envelope without a fit is not installed: it would take the place of an earlier one that can
     answer.
     """
     settings = found.settings
     paths = {"envelope": directory / ENVELOPE_FILE}
-    if found.fits:
+    if found.fits and installs:
         paths["memory_rail"] = envelope_path(
             data_dir() / "envelopes",
             menu_sha256=settings.menu_sha256,

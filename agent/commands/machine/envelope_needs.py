@@ -1,0 +1,196 @@
+"""``autoresearch envelope --import`` and ``--predict``: a published sweep; a config's needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.menu.files import ProxyMenu
+from agent.settings.environment import data_dir, read_environment
+from autoresearch.errors import SettingsError, SpecError
+from autoresearch.values import Scalar
+from autoresearch.words import changes_text
+from trainer.accounting.devices import describe
+from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings, envelope_path
+from trainer.envelope.needs import MemoryModel, Need, counted_seconds, flops_of, needs
+from trainer.envelope.published import read_published
+from trainer.envelope.rail import FittedMemory
+from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
+from trainer.spec import Config, difference, make_config
+
+ImportOption = Annotated[
+    Path | None,
+    typer.Option("--import", help="Measure nothing: fit the sweep that this file publishes."),
+]
+PredictOption = Annotated[
+    bool, typer.Option("--predict", help="Measure nothing: say what each point needs.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="With --predict: of the config; again for each."
+    ),
+]
+
+
+def imported_envelope(file: Path, menu: ProxyMenu, backend: str, on: str) -> Envelope:
+    """The fitted envelope of a published sweep, with the limit of the device it is told for.
+
+    :param on: a described device, whose memory is the limit.
+    """
+    return read_published(
+        file,
+        menu=menu.name,
+        menu_sha256=menu.sha256,
+        base=menu.baseline,
+        backend=backend,
+        limit=DeviceLimit(gib=describe(on).memory_gib, source="device"),
+    )
+
+
+def predict(
+    settings: EnvelopeSettings,
+    grid: Sequence[Cell],
+    changes: Sequence[str],
+    *,
+    directory: Path,
+    on: str,
+    console: Console,
+    as_json: bool,
+) -> None:
+    """Say what every point of the grid needs, with these fields changed.
+
+    :param directory: whose envelope is asked, where it holds one; else the memory rail's.
+    :raises SpecError: where no trainer could train such a config.
+    """
+    base = _changed(settings.base, changes)
+    configs = [make_config(base.model_dump() | cell._asdict() | _values(changes)) for cell in grid]
+    configs = list({config.config_hash: config for config in configs}.values())
+    memory, envelope, how = _models(settings, directory, on)
+    is_gpu = envelope is not None and envelope.settings.device.startswith("cuda")
+    computed = counted_seconds(describe(on)) if is_gpu else flops_of
+    found = needs(configs, memory, envelope, settings.vocab_size, computed)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, settings, how)))
+        return
+    for line in _lines(found, settings, how):
+        console.print(line, soft_wrap=True)
+
+
+def _models(
+    settings: EnvelopeSettings, directory: Path, on: str
+) -> tuple[MemoryModel, Envelope | None, str]:
+    """What is asked for memory and time, and in words."""
+    for path in (
+        directory / ENVELOPE_FILE,
+        envelope_path(
+            data_dir() / "envelopes",
+            menu_sha256=settings.menu_sha256,
+            backend=settings.backend,
+            device=settings.device,
+        ),
+    ):
+        if path.is_file():
+            envelope = Envelope.load(path)
+            memory = FittedMemory(
+                envelope,
+                vocab_size=settings.vocab_size,
+                limit_gib=envelope.limit.gib,
+                compile=settings.compile,
+            )
+            return memory, envelope, f"measured: {path}"
+    limit = _limit(settings, on)
+    analytic = AnalyticMemory(
+        vocab_size=settings.vocab_size,
+        backend=settings.backend,
+        device=settings.device,
+        limit_gib=limit.gib,
+        compile=settings.compile,
+    )
+    return analytic, None, "computed: no envelope of this menu was measured, so no time is said"
+
+
+def _limit(settings: EnvelopeSettings, on: str) -> DeviceLimit:
+    try:
+        reserve_gib = read_environment().memory_reserve_gib
+        return device_limit(settings.device, settings.memory_gib, reserve_gib)
+    except SpecError:  # the device is another machine's
+        return DeviceLimit(gib=describe(on).memory_gib, source="device")
+
+
+def _values(changes: Sequence[str]) -> dict[str, Scalar]:
+    values: dict[str, Scalar] = {}
+    for text in changes:
+        name, equals, value = text.partition("=")
+        if not equals or name.strip() not in Config.model_fields:
+            raise SettingsError(
+                f"--set {text!r:.80} names no field of a config; write it like d_model=768"
+            )
+        values[name.strip()] = _value(value.strip())
+    return values
+
+
+def _value(text: str) -> Scalar:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) else text
+
+
+def _changed(base: Config, changes: Sequence[str]) -> Config:
+    return make_config(base.model_dump() | _values(changes))
+
+
+def _lines(found: Sequence[Need], settings: EnvelopeSettings, how: str) -> Iterator[Text]:
+    yield Text(f"needs     of {settings.menu}, vocabulary {settings.vocab_size:,}; {how}")
+    yield Text(
+        f"{'precision':<9} {'batch':>6} {'seq':>6} {'parameters':>12} {'peak GiB':>9} "
+        f"{'of':>7} {'tokens/s':>10} {'ms a step':>10}   fits",
+        style="bold",
+    )
+    for need in found:
+        config = need.config
+        speed = (
+            f"{need.tokens_per_s:>10,.0f} {need.step_ms:>10,.1f}"
+            if need.tokens_per_s is not None
+            else f"{'':>21}"
+        )
+        yield Text(
+            f"{config.precision:<9} {config.batch_size:>6} {config.seq_len:>6} "
+            f"{need.params / 1e6:>10,.2f} M {need.peak_gib:>9.2f} {need.limit_gib:>7.1f} {speed}   "
+            f"{'yes' if need.fits else 'no'}"
+        )
+    if changed := difference(found[0].config, settings.base):
+        shown = {k: v for k, v in changed.items() if k not in Cell._fields}
+        if shown:
+            yield Text(f"with      {changes_text(shown)}")
+    errors = [need.speed_error for need in found if need.speed_error is not None]
+    if errors:
+        yield Text(f"time      by a line that is off by {max(errors):.1%} at most where measured")
+
+
+def _as_json(found: Sequence[Need], settings: EnvelopeSettings, how: str) -> dict[str, object]:
+    return {
+        "menu": settings.menu,
+        "vocab_size": settings.vocab_size,
+        "by": how,
+        "needs": [
+            need.model_dump(mode="json", exclude={"config"})
+            | {
+                "config": need.config.canonical(),
+                "batch_size": need.config.batch_size,
+                "seq_len": need.config.seq_len,
+                "precision": need.config.precision,
+                "step_ms": need.step_ms,
+                "fits": need.fits,
+            }
+            for need in found
+        ],
+    }

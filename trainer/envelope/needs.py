@@ -1,0 +1,171 @@
+"""What a config needs of this machine: memory as the rail predicts it, and time, where an envelope
+was measured.
+
+Of each precision the step times of an envelope are fitted by a line,
+
+    step_ms = fixed_ms + per_token_us × tokens / 1000
+
+by least squares of relative errors, so that a small step weighs as much as a large one. Another
+shape gets the line's value times the ratio of the two configs' computed times: measured time,
+computed proportions, as the memory has it. On a GPU they are computed operator by operator for a
+described device (:func:`counted_seconds`), since narrow products do less of their peak than wide
+ones; by FLOPs alone (:func:`flops_of`) ten published shapes came out twice as far off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveInt
+from trainer.accounting.devices import DeviceDescription
+from trainer.envelope.envelope import Envelope
+from trainer.envelope.points import EnvelopePoint
+from trainer.machine.flops import TrainingFlops
+from trainer.memory.estimate import parameter_count
+from trainer.spec import Config
+
+
+class MemoryModel(Protocol):
+    """As the memory rail asks it."""
+
+    @property
+    def limit_gib(self) -> float: ...
+    def predict_gib(self, config: Config) -> float: ...
+
+
+class StepTime(Frozen):
+    """The line through the step times of one precision."""
+
+    precision: str
+    fixed_ms: NonNegative
+    per_token_us: Positive
+    max_error: NonNegative
+    """The largest relative residual."""
+    points: PositiveInt
+
+    def step_ms(self, tokens_per_step: int) -> float:
+        return self.fixed_ms + self.per_token_us * tokens_per_step / 1000
+
+
+class Need(Frozen):
+    """What training one config takes."""
+
+    config: Config
+    params: PositiveInt
+    """With the vocabulary that will really be used."""
+    peak_gib: NonNegative
+    limit_gib: NonNegative
+    tokens_per_s: Finite | None
+    """None where no step of this precision was measured."""
+    speed_error: NonNegative | None
+    """The largest relative error of the line at the points it was fitted to."""
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_gib <= self.limit_gib
+
+    @property
+    def step_ms(self) -> float | None:
+        if self.tokens_per_s is None:
+            return None
+        return 1000 * self.config.tokens_per_step / self.tokens_per_s
+
+
+Computed: TypeAlias = Callable[[Config, int], float]
+"""What a step of a config with a vocabulary takes by computation, in any unit."""
+
+
+def flops_of(config: Config, vocab_size: int) -> float:
+    """FLOPs of a step."""
+    flops = TrainingFlops.of(config, vocab_size=vocab_size, seq_len=config.seq_len)
+    return flops.per_token * config.tokens_per_step
+
+
+def counted_seconds(device: DeviceDescription) -> Computed:
+    """Seconds of a step, counted operator by operator, at the device's rates; a second of one core
+    for each config. The counter has torch's operators, whatever backend was measured."""
+
+    def seconds(config: Config, vocab_size: int) -> float:
+        # torch, seconds to import, is loaded where something is counted and for no --help
+        from trainer.envelope.counted_step import count_step  # noqa: PLC0415
+
+        return device.seconds(count_step(config, vocab_size))
+
+    return seconds
+
+
+def needs(
+    configs: Sequence[Config],
+    memory: MemoryModel,
+    envelope: Envelope | None,
+    vocab_size: int,
+    computed: Computed = flops_of,
+) -> list[Need]:
+    """A :class:`Need` for each config.
+
+    :param envelope: whose step times are asked; None: no time is predicted.
+    :param computed: what carries them to other shapes.
+    :raises SpecError: where a config cannot be computed.
+    """
+    lines = _lines(envelope.points) if envelope else {}
+    return [_need(config, memory, envelope, lines, vocab_size, computed) for config in configs]
+
+
+def _need(
+    config: Config,
+    memory: MemoryModel,
+    envelope: Envelope | None,
+    lines: dict[str, StepTime],
+    vocab_size: int,
+    computed: Computed,
+) -> Need:
+    line = lines.get(config.precision)
+    tokens_per_s = None
+    if line is not None and envelope is not None:
+        step = {name: getattr(config, name) for name in ("batch_size", "seq_len", "precision")}
+        measured = envelope.settings.base.model_copy(update=step)
+        ratio = 1.0
+        if (measured, envelope.settings.vocab_size) != (config, vocab_size):
+            ratio = computed(config, vocab_size)
+            ratio /= computed(measured, envelope.settings.vocab_size)
+        tokens = config.tokens_per_step
+        tokens_per_s = 1000 * tokens / (line.step_ms(tokens) * ratio)
+    return Need(
+        config=config,
+        params=parameter_count(config, vocab_size),
+        peak_gib=memory.predict_gib(config),
+        limit_gib=memory.limit_gib,
+        tokens_per_s=tokens_per_s,
+        speed_error=line.max_error if line else None,
+    )
+
+
+def _lines(points: Sequence[EnvelopePoint]) -> dict[str, StepTime]:
+    found: dict[str, StepTime] = {}
+    for precision in dict.fromkeys(point.precision for point in points):
+        used = [p for p in points if p.precision == precision and p.step_ms is not None]
+        if len({point.tokens_per_step for point in used}) > 1:
+            found[precision] = _fitted(precision, used)
+    return found
+
+
+def _fitted(precision: str, used: Sequence[EnvelopePoint]) -> StepTime:
+    tokens = np.array([point.tokens_per_step for point in used], dtype=float)
+    step_ms = np.array([point.step_ms for point in used], dtype=float)
+    # Divided by the measured time, residuals are relative.
+    design = np.stack([1 / step_ms, tokens / step_ms], axis=1)
+    (fixed_ms, per_token_ms), *_ = np.linalg.lstsq(design, np.ones(len(used)), rcond=None)
+    if fixed_ms < 0 or per_token_ms <= 0:  # no line that starts below nothing
+        through = tokens / step_ms
+        fixed_ms, per_token_ms = 0.0, through.sum() / (through**2).sum()
+    errors = (fixed_ms + per_token_ms * tokens) / step_ms - 1
+    return StepTime(
+        precision=precision,
+        fixed_ms=float(fixed_ms),
+        per_token_us=1000 * float(per_token_ms),
+        max_error=float(np.abs(errors).max()),
+        points=len(used),
+    )
