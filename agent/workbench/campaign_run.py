@@ -44,6 +44,7 @@ def run_campaign(
     program: Path | None = None,
     priors: Sequence[Path] = (),
     log: Sequence[str] = (),
+    target_tokens: int | None = None,
     allow_unsandboxed: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -53,6 +54,7 @@ def run_campaign(
 
     :param priors: earlier campaigns that the proposers learn from.
     :param log: ``--log`` options.
+    :param target_tokens: the budget of the target that the menu is of, where it is of one.
     """
     refuse_imported(directory)
     console = Console(stderr=as_json)
@@ -77,7 +79,11 @@ def run_campaign(
         ) as sitting,
     ):
         rails.memory = sitting.memory.model
-        sitting.greet(f"proposer  {choice.description}", *(f"prior     {one}" for one in known))
+        sitting.greet(
+            f"proposer  {choice.description}",
+            *(f"prior     {one}" for one in known),
+            target_tokens=target_tokens,
+        )
         reached = _work(sitting, rails, choice, goal, known, targets)
         usage = sitting.sampler.summary(environment.usd_per_kwh)
         if as_json:

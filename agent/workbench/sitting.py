@@ -21,10 +21,12 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
+from agent.workbench.epochs import epochs_of, phases_of, warnings
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
+from trainer.memory.estimate import parameter_count
 from trainer.spec import Config, TrialSpec
 from trainer.telemetry import MeteredExecutor, Sampler
 
@@ -113,8 +115,11 @@ class Sitting:
         """One line to the person."""
         say(self.console, text, style)
 
-    def greet(self, *more: str) -> None:
-        """Say what the work is done with; ``more`` are lines of its own."""
+    def greet(self, *more: str, target_tokens: int | None = None) -> None:
+        """Say what the work is done with; ``more`` are lines of its own.
+
+        :param target_tokens: the budget of the target that the campaign is for, where it is known.
+        """
         campaign = self.campaign
         info = campaign.corpus.info
         self.say(
@@ -125,6 +130,16 @@ class Sitting:
             f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
             f"on, {info.heldout_bytes:,} bytes held out"
         )
+        phases = phases_of(campaign.menu, campaign.settings, info.vocab_size, target_tokens)
+        epochs = epochs_of(phases, info.train_tokens)
+        params = parameter_count(campaign.menu.baseline, info.vocab_size)
+        self.say(
+            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
+            f"vocabulary of {info.vocab_size:,}"
+        )
+        self.say(f"epochs    {'; '.join(one.text() for one in epochs)}")
+        for warning in warnings(epochs, info):
+            self.say(warning, "yellow")
         self.say(f"sandbox   {self.sandbox}")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from agent.commands.options import takes
 from agent.settings.rates import read_rates
+from agent.workbench.epochs import epochs_text
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
@@ -106,6 +107,8 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
         f"{winner.schedule.steps:,} steps of {winner.schedule.tokens_per_step:,}",
+        f"data      the campaign's corpus would be gone through "
+        f"{epochs_text(winner.schedule.tokens / plan.case.row.corpus.train_tokens)} times",
         f"layout    {winner.layout}, micro-batch {winner.layout.micro_batch}: "
         f"{winner.memory.total_gb:.1f} of {winner.memory.limit_gb:.1f} GB a GPU",
         f"time      {compute.hours:,.0f} hours at {compute.mfu:.0%} utilisation (stated)",

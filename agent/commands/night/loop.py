@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of, takes_some
+from agent.menu.files import load_menu
+from agent.search.campaign import read_campaign_row
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
-from agent.workbench.places import CampaignOption, MenuOption, default_campaign
+from agent.workbench.places import DEFAULT_MENU, CampaignOption, MenuOption, default_campaign
 from autoresearch.options import AsOption
+from funnel.target.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
     int | None,
@@ -74,17 +78,28 @@ def loop(
 
     Where the campaign's directory holds some already, it goes on from there.
     """
+    directory = campaign or default_campaign(asked.get("menu"))
     run_campaign(
-        campaign or default_campaign(asked.get("menu")),
+        directory,
         asked,
         goal=Goal.asked(iters, trials, hours),
         prompts=prompts,
         program=program,
         priors=prior or (),
         log=log or (),
+        target_tokens=_target_tokens(directory, asked.get("menu")),
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )
+
+
+def _target_tokens(directory: Path, menu: str | None) -> int | None:
+    """The budget of the shipped target whose proxies the menu has, by the name that ``menu
+    from-target`` gave it; None for any other menu."""
+    row = read_campaign_row(directory)
+    name = row.menu_name if row else load_menu(menu or DEFAULT_MENU).name
+    target = re.sub("-(proxy|tiny)$", "", name)
+    return load_target(target).tokens if target in shipped_targets() and target != name else None
 
 
 def calibrate(

@@ -1,0 +1,94 @@
+"""How often a corpus will be gone through, phase by phase, said before a trial starts.
+
+Up to four epochs of one text train nearly as well as new text would, and what more of them bring
+falls towards nothing at about sixteen (Muennighoff et al. 2023, arXiv 2305.16264, section 5). A
+ranking by runs that repeat their text is also about how well a config bears that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agent.menu.proxy_menu import ProxyMenu
+from agent.settings.campaign import CampaignSettings
+from autoresearch.values import Frozen, NonNegative, PositiveInt
+from trainer.memory.estimate import parameter_count
+from trainer.spec import CorpusInfo
+
+STRESS_STEPS = 1000
+"""Of a long run, where the campaign has no horizon."""
+TOKENS_PER_PARAMETER = 20
+"""Of a run that is worth its size (Hoffmann et al. 2022, arXiv 2203.15556)."""
+AS_GOOD_AS_NEW = 4.0
+WORTH_NOTHING = 16.0
+
+
+class Phase(Frozen):
+    """Something that will be trained on a corpus."""
+
+    name: str
+    tokens: PositiveInt
+
+
+class PhaseEpochs(Frozen):
+    """One phase on one corpus."""
+
+    phase: Phase
+    epochs: NonNegative
+
+    def text(self) -> str:
+        """``stress 1.3``"""
+        return f"{self.phase.name} {epochs_text(self.epochs)}"
+
+
+def phases_of(
+    menu: ProxyMenu, settings: CampaignSettings, vocab_size: int, target_tokens: int | None = None
+) -> tuple[Phase, ...]:
+    """What a campaign of these settings leads to, each at the baseline's tokens a step: its short
+    runs, where the budget is not in seconds; the stress test; the ladder's rung of the baseline's
+    size; the target, where it is known."""
+    a_step = menu.baseline.tokens_per_step
+    budget = settings.budget
+    phases = []
+    if budget.unit != "seconds":  # how many steps those are is not known beforehand
+        each = a_step if budget.unit == "steps" else 1
+        phases.append(Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each))
+    long_steps = settings.horizon_steps or STRESS_STEPS
+    phases.append(Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step))
+    params = parameter_count(menu.baseline, vocab_size)
+    phases.append(
+        Phase(
+            name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",
+            tokens=TOKENS_PER_PARAMETER * params,
+        )
+    )
+    if target_tokens is not None:
+        phases.append(Phase(name="target", tokens=target_tokens))
+    return tuple(phases)
+
+
+def epochs_of(phases: Sequence[Phase], train_tokens: int) -> tuple[PhaseEpochs, ...]:
+    """How often each phase goes through so many tokens."""
+    return tuple(PhaseEpochs(phase=one, epochs=one.tokens / train_tokens) for one in phases)
+
+
+def epochs_text(epochs: float) -> str:
+    """``0.004``, ``1.3``, ``14,000``."""
+    return f"{epochs:.2g}" if epochs < 10 else f"{float(f'{epochs:.2g}'):,.0f}"
+
+
+def warnings(found: Sequence[PhaseEpochs], corpus: CorpusInfo) -> Iterator[str]:
+    """A sentence for each phase that the corpus is too small for."""
+    for one in found:
+        if one.epochs <= AS_GOOD_AS_NEW:
+            continue
+        worth = (
+            "and what is repeated beyond sixteen times teaches next to nothing"
+            if one.epochs > WORTH_NOTHING
+            else "and beyond four times it teaches less than new text would"
+        )
+        yield (
+            f"the corpus {corpus.name} is too small for {one.phase.name}: its "
+            f"{corpus.train_tokens:,} tokens would be gone through {epochs_text(one.epochs)} "
+            f"times, {worth}; use a larger one for it"
+        )

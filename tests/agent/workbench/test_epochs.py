@@ -1,0 +1,90 @@
+"""How often a corpus is gone through, told before a trial starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import load_menu
+from agent.search.campaign_settings import new_settings
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.epochs import Phase, epochs_of, epochs_text, phases_of, warnings
+from tests.support.campaigns import Toy
+from tests.support.rows import campaign_row
+from trainer.memory.estimate import parameter_count
+from trainer.spec import Budget
+
+MENU = load_menu("cpu-tiny")
+
+
+def settings(**changes: object) -> CampaignSettings:
+    return new_settings(MENU, "cpu-tiny", {}).model_copy(update=changes)
+
+
+def test_each_phase_by_hand() -> None:
+    a_step = MENU.baseline.tokens_per_step
+    short, stress, ladder, target = phases_of(
+        MENU, settings(budget=Budget(amount=60), horizon_steps=300), 1024, 10**9
+    )
+    assert short == Phase(name="60 steps a trial", tokens=60 * a_step)
+    assert stress == Phase(name="stress of 300 steps", tokens=300 * a_step)
+    assert ladder.tokens == 20 * parameter_count(MENU.baseline, 1024)
+    assert target == Phase(name="target", tokens=10**9)
+    counted = epochs_of((stress, target), 10**6)
+    assert counted[0].epochs == pytest.approx(300 * a_step / 10**6)
+    assert counted[1].text() == "target 1,000"
+
+
+def test_the_vocabulary_that_is_really_used_counts() -> None:
+    def ladder(vocab_size: int) -> int:
+        return phases_of(MENU, settings(), vocab_size)[-1].tokens
+
+    assert ladder(1024) - ladder(512) == 20 * 512 * MENU.baseline.d_model
+
+
+def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
+    in_seconds = phases_of(MENU, settings(budget=Budget(unit="seconds", amount=300)), 1024)
+    assert [one.name.split()[0] for one in in_seconds] == ["stress", "ladder"]
+    in_tokens = phases_of(MENU, settings(budget=Budget(unit="tokens", amount=10**6)), 1024)
+    assert in_tokens[0].tokens == 10**6
+
+
+def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
+    """Muennighoff et al. 2023."""
+    corpus = campaign_row().corpus
+    tokens = corpus.train_tokens
+
+    def said(times: float) -> list[str]:
+        phase = Phase(name="target", tokens=round(times * tokens))
+        return list(warnings(epochs_of((phase,), tokens), corpus))
+
+    assert said(4) == []
+    (some,) = said(5)
+    assert "is too small for target" in some
+    assert "beyond four times it teaches less" in some
+    (many,) = said(17)
+    assert "beyond sixteen times teaches next to nothing" in many
+
+
+@pytest.mark.parametrize(
+    ("epochs", "text"), [(0.00416, "0.0042"), (1.26, "1.3"), (16.2, "16"), (13_542.0, "14,000")]
+)
+def test_two_digits_are_said(epochs: float, text: str) -> None:
+    assert epochs_text(epochs) == text
+
+
+@pytest.mark.slow
+def test_a_small_corpus_is_told_before_the_first_trial(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    done = toy.run("loop", "--iters", "0")
+    lines = done.stdout.splitlines()
+    size, epochs = (
+        next(i for i, line in enumerate(lines) if line.startswith(word))
+        for word in ("size ", "epochs ")
+    )
+    assert "M parameters at the defaults, with this corpus's vocabulary of" in lines[size]
+    warned = [i for i, line in enumerate(lines) if "is too small for ladder" in line]
+    assert warned, done.stdout
+    first = next(i for i, line in enumerate(lines) if line.startswith("baseline"))
+    assert size < epochs < warned[0] < first
