@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from autoresearch.values import Frozen, NonNegative
+from trajectory.rows import Row
 
 
 class SearchBill(Frozen):
@@ -43,6 +46,13 @@ class SearchBill(Frozen):
             f"{_usd(self.electricity_usd)}{supposed}; {self.hours:.3g} hours of the machine's "
             f"write-off are {_usd(self.write_off_usd)}"
         )
+
+
+class SearchMeter(Protocol):
+    """Whoever knows the prices: told the rows one at a time, it has the bill in the end."""
+
+    def add(self, row: Row) -> None: ...
+    def bill(self) -> SearchBill: ...
 
 
 def _usd(usd: float) -> str:

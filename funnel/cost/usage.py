@@ -78,40 +78,28 @@ class Usage(Frozen):
         )
 
 
-def measured_usage(directory: Path, rates: Rates, *, least_iterations: int = 1) -> Usage:
+def measured_usage(directory: Path, rates: Rates) -> Usage:
     """What the campaign in this directory has taken so far, by its own rows.
 
-    :raises CampaignError: where there is none, or none with so many whole iterations.
+    :raises CampaignError: where there is none, or none with a whole iteration.
     """
     if read_campaign_row(directory) is None:
         raise CampaignError(
             f"{directory} holds no campaign (no {JOURNAL_FILE}, or an empty one); name one with "
             "--campaign"
         )
-    count = _Count(rates.spark_kw)
+    count = UsageCount(rates.spark_kw)
     for row in read_rows(directory / JOURNAL_FILE):
         count.add(row)
-    if count.iterations < least_iterations:
+    if count.iterations == 0:
         raise CampaignError(
             f"{directory} has no finished iteration to take seconds from; go on with: autoresearch "
             f"loop --campaign {directory}"
         )
-    return Usage(
-        source=str(directory),
-        machine=count.machine,
-        iterations=count.iterations,
-        iterations_s=count.seconds["iteration"],
-        iterations_kwh=count.kwh["iteration"],
-        baseline_s=count.seconds["baseline"],
-        baseline_kwh=count.kwh["baseline"],
-        stress_runs=count.stress_runs,
-        stress_s=count.seconds["stress"],
-        stress_kwh=count.kwh["stress"],
-        metered_s=count.metered_s,
-    )
+    return count.usage(str(directory))
 
 
-class _Count:
+class UsageCount:
     """Adds rows up."""
 
     def __init__(self, spark_kw: float) -> None:
@@ -137,6 +125,22 @@ class _Count:
             # Both are long runs, and told as one.
             self.stress_runs += 1
             self._take("stress", row.trial.wall_s, row.energy_wh)
+
+    def usage(self, source: str) -> Usage:
+        """What the rows so far add up to."""
+        return Usage(
+            source=source,
+            machine=self.machine,
+            iterations=self.iterations,
+            iterations_s=self.seconds["iteration"],
+            iterations_kwh=self.kwh["iteration"],
+            baseline_s=self.seconds["baseline"],
+            baseline_kwh=self.kwh["baseline"],
+            stress_runs=self.stress_runs,
+            stress_s=self.seconds["stress"],
+            stress_kwh=self.kwh["stress"],
+            metered_s=self.metered_s,
+        )
 
     def _take(self, kind: str, wall_s: float, measured_wh: float | None) -> None:
         self.seconds[kind] += wall_s

@@ -30,7 +30,8 @@ from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from funnel.cost.bill import Bill
 from funnel.cost.measured import Measured
-from funnel.cost.usage import Usage, measured_usage
+from funnel.cost.usage import Usage, UsageCount
+from trajectory.rows import Row
 from trajectory.search_bill import SearchBill
 
 HOURS_PER_DAY = 24
@@ -177,12 +178,18 @@ def search_bill(rates: Rates, usage: Usage) -> SearchBill:
     )
 
 
-def spent_on(directory: Path, rates: Rates) -> SearchBill:
-    """What the search of the campaign in this directory has cost so far.
+class RatedMeter:
+    """The bill of rows as they go by: a :class:`~trajectory.search_bill.SearchMeter`."""
 
-    :raises CampaignError: where there is no campaign.
-    """
-    return search_bill(rates, measured_usage(directory, rates, least_iterations=0))
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._count = UsageCount(rates.spark_kw)
+
+    def add(self, row: Row) -> None:
+        self._count.add(row)
+
+    def bill(self) -> SearchBill:
+        return search_bill(self._rates, self._count.usage("the journal"))
 
 
 def whole_bill(rates: Rates, usage: Usage, run: CloudRun, measured: Measured) -> WholeBill:

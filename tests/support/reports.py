@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent.settings.rates import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
+from funnel.cost.whole_bill import RatedMeter
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (
@@ -37,17 +39,7 @@ from trajectory.rows import (
     StressVerdict,
     Verdict,
 )
-from trajectory.search_bill import SearchBill
 
-BILL = SearchBill(
-    seconds=7200,
-    metered_s=0,
-    kwh=0.48,
-    usd_per_kwh=0.2,
-    supposed_kw=0.24,
-    electricity_usd=0.096,
-    write_off_usd=0.76,
-)
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
 KNOBS = (
     ReportedKnob("lr", RealRange(low=1e-4, high=1e-2, scale="log"), 1e-3),
@@ -84,12 +76,12 @@ def findings(
     folder: Path,
     rows: Iterable[Row],
     read: CurveReader = lambda _: (),
-    bill: SearchBill | None = None,
+    rates: Rates | None = None,
 ) -> Findings:
     """What a report finds in these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
-    return read_campaign(folder / "trajectory.jsonl", KNOBS, read, bill or BILL)
+    return read_campaign(folder / "trajectory.jsonl", KNOBS, read, RatedMeter(rates or Rates()))
 
 
 def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:

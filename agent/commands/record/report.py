@@ -26,7 +26,7 @@ from agent.workbench.places import (
 from autoresearch.errors import MachineryError
 from autoresearch.garbage_collection import collector_at_rest
 from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
-from funnel.cost.whole_bill import spent_on
+from funnel.cost.whole_bill import RatedMeter
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
@@ -87,7 +87,7 @@ def _own(directory: Path) -> Findings:
         directory / JOURNAL_FILE,
         list(_knobs(menu)) if menu else [],
         lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
-        spent_on(directory, read_rates()),
+        RatedMeter(read_rates()),
     )
 
 

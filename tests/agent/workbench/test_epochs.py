@@ -76,8 +76,7 @@ def test_two_digits_are_said(epochs: float, text: str) -> None:
 
 @pytest.mark.slow
 def test_a_small_corpus_is_told_before_the_first_trial(tmp_path: Path) -> None:
-    toy = Toy(tmp_path)
-    done = toy.run("loop", "--iters", "0")
+    done = Toy(tmp_path).loop(0)
     lines = done.stdout.splitlines()
     size, epochs = (
         next(i for i, line in enumerate(lines) if line.startswith(word))

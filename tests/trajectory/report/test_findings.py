@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from agent.settings.rates import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config
 from tests.support.reports import KNOBS, findings, simulated, stress_rows, with_menu
@@ -146,10 +147,12 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0)))
+    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
     assert spending is not None
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)
+    assert spending.bill.usd_per_kwh == 0.2
+    assert spending.bill.electricity_usd > 0.5, "the baselines' draw is supposed, and in the bill"
     assert spending.unmetered == 0
     unmetered = TimeAndEnergy.of(findings(tmp_path, metered(None)))
     assert unmetered is not None

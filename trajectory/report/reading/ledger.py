@@ -7,6 +7,7 @@ kept, and its texts are compressed as they go by (:mod:`trajectory.report.words.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,9 +157,10 @@ class Ledger:
             work.completion_tokens += attempt.completion_tokens or 0
 
 
-def read_ledger(journal: Path) -> Ledger:
+def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Ledger:
     """The ledger of a journal, which a running loop may be writing.
 
+    :param also: told every row as well, so that the journal is read once.
     :raises JournalError: where it is damaged or has no row yet.
     """
     ledger: Ledger | None = None
@@ -168,6 +170,8 @@ def read_ledger(journal: Path) -> Ledger:
                 break
             ledger = Ledger(row)
         ledger.add(row)
+        if also is not None:
+            also(row)
     if ledger is None:
         raise JournalError(f"{journal} holds no row yet; start it with: autoresearch loop")
     return ledger

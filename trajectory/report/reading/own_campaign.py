@@ -15,23 +15,23 @@ from trajectory.report.reading.ledger import Ledger, read_ledger
 from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
 from trajectory.rows import CampaignRow, RailName
-from trajectory.search_bill import SearchBill
+from trajectory.search_bill import SearchMeter
 
 BEST = 10
 """Configs in the ranking."""
 
 
 def read_campaign(
-    journal: Path, knobs: Sequence[ReportedKnob], read: CurveReader, bill: SearchBill
+    journal: Path, knobs: Sequence[ReportedKnob], read: CurveReader, meter: SearchMeter
 ) -> Findings:
     """Everything a journal says.
 
     :param knobs: the campaign's, in the menu's order.
     :param read: where the trials' curves come from.
-    :param bill: what the search took and cost.
+    :param meter: works out what the search cost.
     :raises JournalError: where the journal is damaged or empty.
     """
-    ledger = read_ledger(journal)
+    ledger = read_ledger(journal, meter.add)
     evidence = ledger.evidence
     posteriors = Posteriors.of(evidence)
     noise, population = posteriors.noise, posteriors.population
@@ -53,7 +53,7 @@ def read_campaign(
         incumbent=knob_values(incumbent.config, knobs) if incumbent else {},
         stops=_stops(ledger),
         details=ledger.details.chunks,
-        ours=Ours(ledger, posteriors, tuple(best), read, bill),
+        ours=Ours(ledger, posteriors, tuple(best), read, meter.bill()),
     )
 
 
