@@ -33,6 +33,7 @@ from bench import (
     trainer_speed,
     transfer,
     trial_overhead,
+    utilisation,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 
@@ -61,6 +62,7 @@ def main(
         "report": report_scale.run,
         "startup": startup.run,
         "transfer": transfer.run,
+        "utilisation": utilisation.run,
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

@@ -14,12 +14,12 @@ import math
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
 from funnel.plan.projection import Projection
+from funnel.plan.running.operations import Terms, save_interval_h
+from funnel.plan.utilisation import Measured, Utilisation
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import FORMULA, TrainingFlops
 
 DAY_S = 24 * 3600
-CHECKPOINT_HOURS = 1.0
-"""Between checkpoints: the most that a failure can cost."""
 KEPT_LATEST = 2
 """Checkpoints kept beside the daily ones: Megatron-LM deletes one only once the next is written."""
 
@@ -32,7 +32,8 @@ class Compute(Frozen):
     formula: str
     total_flops: Positive
     mfu: Positive
-    """As stated, not measured."""
+    speed: Utilisation
+    """How that is known, and where a step's time goes."""
     peak_tflops: Positive
     """The data sheet's dense bf16 rate of all GPUs together."""
     tokens_per_s: Positive
@@ -75,28 +76,45 @@ class Schedule(Frozen):
 
 
 class Booking(Frozen):
-    """The GPUs, and what the whole run takes on them: the same for every candidate."""
+    """The GPUs, and what the whole run takes on them, by the winner's layout."""
 
     target: TargetArchitecture
     cluster: Cluster
     compute: Compute
+    terms: Terms = Terms()
+    measured: Measured | None = None
+    """What the pre-flight saw on these GPUs."""
 
 
 def make_booking(
-    target: TargetArchitecture, cluster: Cluster, *, mfu: float, gpu_hourly_usd: float
+    target: TargetArchitecture,
+    cluster: Cluster,
+    *,
+    mfu: float | Utilisation,
+    gpu_hourly_usd: float,
+    terms: Terms | None = None,
+    measured: Measured | None = None,
 ) -> Booking:
     """The booking of these GPUs for the target's token budget.
 
-    :param mfu: share of the peak that is expected, above 0 and at most 1.
+    :param mfu: share of the peak that is expected, above 0 and at most 1; a number is one that
+        somebody stated.
+    :param terms: how the GPUs are rented; None: kept until they are given back.
     """
+    speed = mfu if isinstance(mfu, Utilisation) else Utilisation(mfu=mfu, source="stated")
     return Booking(
-        target=target, cluster=cluster, compute=_compute(target, cluster, mfu, gpu_hourly_usd)
+        target=target,
+        cluster=cluster,
+        compute=_compute(target, cluster, speed, gpu_hourly_usd),
+        terms=terms or Terms(),
+        measured=measured,
     )
 
 
 def _compute(
-    target: TargetArchitecture, cluster: Cluster, mfu: float, gpu_hourly_usd: float
+    target: TargetArchitecture, cluster: Cluster, speed: Utilisation, gpu_hourly_usd: float
 ) -> Compute:
+    mfu = speed.mfu
     flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
     peak_tflops = cluster.world_size * cluster.gpu.bf16_tflops
     tokens_per_s = peak_tflops * 1e12 * mfu / flops.per_token
@@ -108,6 +126,7 @@ def _compute(
         formula=FORMULA,
         total_flops=flops.per_token * target.tokens,
         mfu=mfu,
+        speed=speed,
         peak_tflops=peak_tflops,
         tokens_per_s=tokens_per_s,
         hours=hours,
@@ -134,10 +153,13 @@ def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int)
 
 
 def plan_checkpoints(booking: Booking, schedule: Schedule) -> Checkpoints:
-    """One an hour, one a day to keep."""
+    """One an hour, or more often where interruptions ask for it; one a day to keep."""
     size_gb = (WEIGHT_BYTES + OPTIMIZER_BYTES) * booking.target.total_params / 1e9
     step_hours = schedule.tokens_per_step / booking.compute.tokens_per_s / 3600
-    every_steps = min(schedule.steps, max(1, round(CHECKPOINT_HOURS / step_hours)))
+    every_steps = min(
+        schedule.steps,
+        max(1, round(save_interval_h(booking.terms, size_gb, booking.cluster) / step_hours)),
+    )
     a_day = max(1, round(24 / (every_steps * step_hours)))
     kept_every_steps = every_steps * a_day
     kept = schedule.steps // kept_every_steps + min(KEPT_LATEST, schedule.steps // every_steps)

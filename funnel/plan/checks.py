@@ -11,6 +11,10 @@ from funnel.plan.booking import Booking
 from funnel.plan.layout import Cluster, Layout, MemoryUse
 from funnel.plan.megatron_flags import flag_words, layout_flags
 from funnel.plan.recipe import Recipe
+from funnel.plan.speed.machines import MACHINES
+from funnel.plan.speed.step_time import FABRIC_SHARE
+from funnel.plan.utilisation import ERROR
+from funnel.target.sizes import size_text
 
 NCCL_SHARE = 0.7
 """The share of NVLink's data-sheet bandwidth one way that an all-reduce of gigabytes should get."""
@@ -38,6 +42,8 @@ class PreflightLimits(Frozen):
 
     memory_mib: PositiveInt
     nccl_gb_s: NonNegative
+    fabric_gb_s: NonNegative
+    """0 where the GPU's adapter is not known."""
     toy_ranks: PositiveInt
     other_layout: tuple[str, ...]
     """Flags of a second layout; empty where no other one fits."""
@@ -49,6 +55,9 @@ class PreflightLimits(Frozen):
         return cls(
             memory_mib=int(cluster.gpu.memory_gb * 1e9 / MIB * MEMORY_SHARE),
             nccl_gb_s=round(NCCL_SHARE * cluster.gpu.nvlink_gb_s / 2),
+            fabric_gb_s=round(FABRIC_SHARE * MACHINES[cluster.gpu.name].fabric_gb_s)
+            if cluster.gpu.name in MACHINES
+            else 0,
             toy_ranks=max((ranks for ranks in (2, 4, 8) if ranks <= cluster.gpus), default=2),
             other_layout=tuple(flag_words(layout_flags(other.layout))) if other else (),
         )
@@ -77,9 +86,12 @@ def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Se
     other = other_layout(recipe)
     return [
         *_of_the_node(limits, booking.cluster),
+        *([_fabric(limits)] if booking.cluster.nodes > 1 else []),
+        _data(recipe),
         _toy(limits, booking.cluster),
         _fp8(recipe),
         *([_full_width(recipe.layout, other.layout)] if other is not None else []),
+        _speed(recipe, booking),
         _day(booking, forecast),
     ]
 
@@ -102,6 +114,46 @@ def _of_the_node(limits: PreflightLimits, cluster: Cluster) -> tuple[Check, Chec
                 f"bus bandwidth of at least {limits.nccl_gb_s:,.0f} GB/s, {NCCL_SHARE:.0%} of "
                 "NVLink one way"
             ),
+        ),
+    )
+
+
+def _fabric(limits: PreflightLimits) -> Check:
+    return Check(
+        name="Fabric between nodes",
+        command="./preflight.sh fabric",
+        does="all-reduces between nodes alone, all adapters at once; on every node, together",
+        passes=(
+            f"bus bandwidth of at least {limits.fabric_gb_s:,.0f} GB/s a GPU, {FABRIC_SHARE:.0%} "
+            "of its adapter"
+        ),
+    )
+
+
+def _data(recipe: Recipe) -> Check:
+    return Check(
+        name="Data",
+        command="./preflight.sh data",
+        does="reads every token of DATA_PATH's files; prepare_data.py makes them",
+        passes=(
+            "files whole, all ids within the vocabulary, and tokens enough for "
+            f"{size_text(recipe.schedule.tokens)} without more than four repeats"
+        ),
+    )
+
+
+def _speed(recipe: Recipe, booking: Booking) -> Check:
+    planned_s = recipe.schedule.tokens_per_step / booking.compute.tokens_per_s
+    return Check(
+        name="Speed and memory",
+        command="./preflight.sh speed",
+        does=(
+            f"{SHORT_STEPS} steps of the launch script; writes measured.json, which autoresearch "
+            "handoff --measured plans with"
+        ),
+        passes=(
+            f"a step takes at most {ERROR:.0%} more than {planned_s:,.3g} s; memory near "
+            f"{recipe.memory.total_gb:.1f} GB a GPU"
         ),
     )
 

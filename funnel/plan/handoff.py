@@ -21,9 +21,13 @@ from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
+from funnel.plan.megatron_flags import launch_precision
+from funnel.plan.phases import PhasePlan, plan_phases
 from funnel.plan.projection import LrRule
-from funnel.plan.recipe import Carrying, Recipe, make_recipes
+from funnel.plan.recipe import Carrying, Recipe, carried_and_laid_out, make_recipes
 from funnel.plan.risks import risks
+from funnel.plan.running.operations import Terms
+from funnel.plan.utilisation import Measured, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
@@ -35,7 +39,8 @@ from funnel.transfer.support import LadderSupport
 class Wishes(Frozen):
     """What the person asked for."""
 
-    mfu: float
+    mfu: float | None
+    """None: what the layout's arithmetic says, or the pre-flight measured."""
     lr_rule: LrRule
     hourly_usd: float | None
     """None: by the rates."""
@@ -43,6 +48,9 @@ class Wishes(Frozen):
     """Sequences a step; None: by ``batch_rule``."""
     bytes_per_token: float | None
     """Mean bytes in a token of the cloud's tokenizer, where they are known."""
+    terms: Terms = Terms()
+    measured: Measured | None = None
+    """What the pre-flight saw on the rented GPUs."""
     length_rule: HorizonRule = DEFAULT_RULES.horizon
     batch_rule: BatchRule = DEFAULT_RULES.batch
 
@@ -69,6 +77,8 @@ class Handoff:
     """What the search changed, and what became of it."""
     attribution: AttributionResult | None
     """None where no change was taken back."""
+    phases: tuple[PhasePlan, ...] = ()
+    """Of the target's curriculum; empty where it has none."""
 
     @property
     def winner(self) -> Recipe:
@@ -93,14 +103,8 @@ def make_handoff(
     best, menu = case.candidates[0].config, menu_of(case.row)
     measured = read_attribution(case.directory, best)
     shape = shape_of_winner(best, target, menu, case.row.corpus.vocab_size, measured)
-    target = shape.target
-    booking = make_booking(
-        target,
-        cluster,
-        mfu=wishes.mfu,
-        gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
-    )
     carrying = wishes.carrying.model_copy(update={"support": support})
+    booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)
     forecast = _forecast(case, recipes[0], booking, wishes)
     return Handoff(
@@ -122,6 +126,33 @@ def make_handoff(
             )
         ),
         attribution=measured,
+        phases=tuple(plan_phases(recipes[0], booking)),
+    )
+
+
+def _booking(
+    case: LaunchCase,
+    target: TargetArchitecture,
+    cluster: Cluster,
+    wishes: Wishes,
+    rates: Rates,
+    carrying: Carrying,
+) -> Booking:
+    """By the winner's layout, whose speed is the whole run's."""
+    projection, _, memory = carried_and_laid_out(
+        case.candidates[0], target, cluster, carrying, wishes.measured
+    )
+    fp8 = launch_precision(projection) == "fp8"
+    speed = wishes.mfu or utilisation(
+        target, memory.layout, cluster, fp8=fp8, measured=wishes.measured
+    )
+    return make_booking(
+        target,
+        cluster,
+        mfu=speed,
+        gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
+        terms=wishes.terms,
+        measured=wishes.measured,
     )
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -26,6 +27,9 @@ from funnel.plan.checks import (
 from funnel.plan.handoff import Handoff
 from funnel.plan.megatron_flags import CHECKED_AGAINST, MUP_SINCE, flag_words, precision_flags
 from funnel.plan.recipe import Recipe
+from funnel.plan.running.operator_flags import ASYNC_FLAGS
+from funnel.plan.speed.step_time import FABRIC_SHARE
+from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
 from funnel.stress.plot import Panel, Run, save_plot
 from funnel.target.sizes import size_text
@@ -34,6 +38,7 @@ from trainer.spec import difference
 FORECAST_FILE = "forecast.json"
 PLAN_FILE = "plan.json"
 HALF_LR_FILE = "pretrain_gpt_half_lr.py"
+SCRIPTS = ("prepare_data.py", "measure_fabric.py")
 
 
 def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
@@ -49,10 +54,12 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         FORECAST_FILE: json_bytes(plan.forecast.model_dump(mode="json")),
         "forecast.csv": plan.forecast.to_csv().encode(),
         "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
+        "run.sh": pages.render("run.sh.j2", plan.winner),
+        **{name: _script(name) for name in SCRIPTS},
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
         **dict(_stress_pictures(plan)),
     }
-    for recipe in plan.recipes:
+    for recipe in (*plan.recipes, *(phase.recipe for phase in plan.phases)):
         files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
         files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
         if recipe.is_continuation:
@@ -97,6 +104,11 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "money": plan.money.as_json(),
         "changes": [change.model_dump(mode="json") for change in plan.changes],
         "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
+        "phases": [
+            phase.model_dump(mode="json", exclude={"recipe"})
+            | {"file": phase.recipe.file, "script": phase.recipe.script}
+            for phase in plan.phases
+        ],
         "risks": list(plan.risks),
     }
 
@@ -119,13 +131,14 @@ class _Pages:
             "estimate": estimate_text,
         }
         winner = plan.winner
-        self._values = {
+        self._values: dict[str, Any] = {
             "plan": plan,
             "out": out,
             "case": plan.case,
             "search": plan.case.search,
             "target": plan.booking.target,
             "cluster": plan.booking.cluster,
+            "booking": plan.booking,
             "compute": plan.booking.compute,
             "forecast": plan.forecast,
             "can_confirm": telling_point(plan.forecast) is not None,
@@ -140,8 +153,11 @@ class _Pages:
             "nccl_share": NCCL_SHARE,
             "fp8_tolerance": FP8_TOLERANCE,
             "layout_tolerance": LAYOUT_TOLERANCE,
+            "speed_tolerance": ERROR,
+            "fabric_share": FABRIC_SHARE,
             "short_steps": SHORT_STEPS,
             "short_warmup": SHORT_WARMUP,
+            "async_flags": ASYNC_FLAGS,
             "baseline": menu_of(plan.case.row).baseline,
             "difference": difference,
             "fidelity": list(fidelity_lines(plan.case.ranking_test))
@@ -155,6 +171,7 @@ class _Pages:
         template = self._environment.get_template(name)
         own = {
             "recipe": recipe,
+            "step_s": recipe.schedule.tokens_per_step / self._values["compute"].tokens_per_s,
             "layout": recipe.layout,
             "save_flags": flag_words(recipe.save_flags),
             "words": flag_words(recipe.flags),
@@ -164,6 +181,11 @@ class _Pages:
 
 def _template(name: str) -> str:
     return (resources.files("funnel.plan") / "templates" / name).read_text("utf-8")
+
+
+def _script(name: str) -> bytes:
+    """A program that goes along as it is."""
+    return (resources.files("funnel.plan") / "scripts" / name).read_bytes()
 
 
 def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:

@@ -1,8 +1,9 @@
 """What one GPU must hold, by how the model is laid out, and the layout to take.
 
 A layout is tensor parallel × pipeline parallel × data parallel, with sequence parallelism wherever
-tensor parallelism is, and the optimizer's state spread over the data-parallel GPUs (Megatron-LM's
-distributed optimizer, Rajbhandari et al. 2020, ZeRO stage 1).
+tensor parallelism is. Where every GPU has room for the whole of its optimizer's state that is plain
+DDP; where it has not, the state is spread over the data-parallel GPUs (Megatron-LM's distributed
+optimizer, Rajbhandari et al. 2020, ZeRO stage 1).
 
 Bytes a parameter, as Megatron-LM counts them: weights 2 (bf16), gradients 4 (fp32), and 12 for the
 fp32 master copy and Adam's two moments, divided by DP where the optimizer is distributed. fp8 adds
@@ -26,7 +27,7 @@ entry (bf16, fp32 and a bf16 gradient), over TP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from autoresearch.errors import HandoffError
@@ -100,6 +101,11 @@ class Layout(Frozen):
         or more."""
         return self.accumulation < self.pipeline
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the optimizer's state is spread over several GPUs."""
+        return self.distributed_optimizer and self.data > 1
+
     def __str__(self) -> str:
         return f"TP {self.tensor} × PP {self.pipeline} × DP {self.data}"
 
@@ -167,6 +173,14 @@ def _stage(
         ),
         limit_gb=USABLE * gpu.memory_gb,
     )
+
+
+def stage_params(target: TargetArchitecture, layout: Layout) -> int:
+    """Parameters on a GPU of the first pipeline stage, which has the embedding."""
+    layers = target.n_layer // layout.pipeline
+    matrices = layers * block_weights(target) // layout.tensor
+    tables = _table_params(target, layout, first=True, last=layout.pipeline == 1)
+    return matrices + tables + (2 * layers + 1) * target.d_model
 
 
 def padded_vocab(target: TargetArchitecture, layout: Layout) -> int:
@@ -242,6 +256,7 @@ def _roomiest(
     *,
     fp8: bool,
 ) -> MemoryUse:
+    """Unsharded where that fits with any micro-batch, else sharded."""
     data = cluster.world_size // (tensor * pipeline)
     global_batch = data * max(1, round(batch / data))
     uses = [
@@ -254,17 +269,19 @@ def _roomiest(
                 micro_batch=micro_batch,
                 global_batch=global_batch,
                 recompute=recompute,
+                distributed_optimizer=sharded,
             ),
             cluster.gpu,
             fp8=fp8,
         )
+        for sharded in ((False, True) if data > 1 else (False,))
         for micro_batch in MICRO_BATCHES
         if global_batch % (data * micro_batch) == 0
     ]
     return next((use for use in uses if use.is_usable), uses[-1])
 
 
-def suggest(uses: list[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
+def suggest(uses: Sequence[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
     """The usable layout with the least model parallelism, recomputing everything only where
     nothing does without.
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from pydantic import Field
+
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import scalar_text
 from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
 from funnel.plan.case import Candidate
-from funnel.plan.layout import Layout, MemoryUse, layouts, suggest
+from funnel.plan.layout import Cluster, Layout, MemoryUse, layouts
 from funnel.plan.megatron_flags import (
     Flag,
     FlagGroup,
@@ -28,11 +30,14 @@ from funnel.plan.megatron_flags import (
     save_flags,
 )
 from funnel.plan.projection import Projection, project
+from funnel.plan.running.operations import Operations, plan_operations
+from funnel.plan.running.operator_flags import operator_flags
+from funnel.plan.utilisation import Measured, fastest
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
 
-RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
+RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]
 RESTART_LR = 0.5
 """A restart's learning rate, as a share of the winner's."""
 
@@ -56,19 +61,25 @@ class Recipe(Frozen):
     """All that divide."""
     schedule: Schedule
     checkpoints: Checkpoints
+    operations: Operations
     precision: Literal["bf16", "fp8"]
     groups: tuple[FlagGroup, ...]
     """Flags of pretrain_gpt.py, but for data, tokenizer and places."""
     lr_factor: Positive = 1.0
     """What the launch script multiplies the learning rates of the flags by."""
+    follows: str | None = None
+    """Of a phase: the script of the one before it, whose last weights it starts from."""
+    mix: dict[str, float] = Field(default_factory=dict)
+    """Names of corpora and their weights; empty: the user's DATA_PATH."""
     precision_flags: tuple[Flag, ...]
     save_flags: tuple[Flag, ...]
+    running_flags: tuple[Flag, ...]
 
     @property
     def flags(self) -> tuple[Flag, ...]:
         """All of them, in order."""
         named = (flag for group in self.groups for flag in group.flags)
-        return (*named, *self.precision_flags, *self.save_flags)
+        return (*named, *self.precision_flags, *self.running_flags, *self.save_flags)
 
     @property
     def layout(self) -> Layout:
@@ -177,16 +188,21 @@ def _recipe(
     booking: Booking,
     carrying: Carrying,
 ) -> Recipe:
-    projection = carry(candidate, booking.target, carrying)
-    wanted = projection.config.batch_size
-    fp8 = projection.config.precision == "fp8"
-    uses = layouts(booking.target, booking.cluster, wanted, fp8=fp8)
-    memory = suggest(uses, booking.target, booking.cluster)
-    if memory.layout.global_batch != wanted:
-        # Rates and steps are those of the batch that the layout takes.
-        projection = carry(candidate, booking.target, carrying, memory.layout.global_batch)
+    projection, uses, memory = carried_and_laid_out(
+        candidate, booking.target, booking.cluster, carrying, booking.measured
+    )
+    # The batch that was asked for, before the layout had its say.
+    wanted = carry(candidate, booking.target, carrying).config.batch_size
     schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
     checkpoints = plan_checkpoints(booking, schedule)
+    operations = plan_operations(
+        booking.terms,
+        booking.cluster,
+        size_gb=checkpoints.size_gb,
+        every_h=checkpoints.every_hours,
+        hours=booking.compute.hours,
+        usd_per_h=booking.compute.day_usd / 24,
+    )
     precision = launch_precision(projection)
     return Recipe(
         name=name,
@@ -200,11 +216,35 @@ def _recipe(
         layouts=tuple(uses),
         schedule=schedule,
         checkpoints=checkpoints,
+        operations=operations,
+        running_flags=operator_flags(operations),
         precision=precision,
         groups=megatron_flags(projection, memory.layout, schedule),
         precision_flags=precision_flags(precision),
         save_flags=save_flags(checkpoints),
     )
+
+
+def carried_and_laid_out(
+    candidate: Candidate,
+    target: TargetArchitecture,
+    cluster: Cluster,
+    carrying: Carrying,
+    measured: Measured | None,
+) -> tuple[Projection, list[MemoryUse], MemoryUse]:
+    """The candidate's recipe at the batch that a layout takes, all layouts, and the one to take.
+
+    :raises HandoffError: where no layout fits.
+    """
+    projection = carry(candidate, target, carrying)
+    wanted = projection.config.batch_size
+    fp8 = launch_precision(projection) == "fp8"
+    uses = layouts(target, cluster, wanted, fp8=fp8)
+    memory = fastest(uses, target, cluster, fp8=fp8, measured=measured)
+    if memory.layout.global_batch != wanted:
+        # Rates and steps are those of the batch that the layout takes.
+        projection = carry(candidate, target, carrying, memory.layout.global_batch)
+    return projection, uses, memory
 
 
 def batch_words(recipe: Recipe) -> str | None:

@@ -20,8 +20,6 @@ USUAL_WARMUP = 0.01
 appendix B); Llama 2: 2000 steps of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
 WIDE_APART = 2.0
 """How many times apart rules may be before it is a risk which of them is taken."""
-MOST_SAVING = 0.01
-"""The largest share of the time that saving checkpoints should take."""
 
 
 def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
@@ -73,21 +71,17 @@ def _carried_over(projection: Projection) -> Iterator[str]:
 
 def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
     """What was stated or computed where only a run could say it."""
-    bubble = winner.layout.bubble
-    if bubble > 0:
+    speed = booking.compute.speed
+    if speed.source != "measured":
         yield (
-            f"{bubble:.0%} of a step is the pipeline's bubble; the stated utilisation must allow "
-            "for it"
+            f"a utilisation of {speed.mfu:.0%} is {speed.words()}: hours and cost go with its "
+            "inverse; preflight.sh speed measures it, and handoff --measured takes it"
         )
-    yield (
-        f"a utilisation of {booking.compute.mfu:.0%} is stated, not measured: hours and cost go "
-        "with its inverse"
-    )
     yield from _pauses(winner)
     yield (
-        "the data are not looked at: where DATA_PATH has fewer than "
+        "the data are not looked at here: where DATA_PATH has fewer than "
         f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
-        "says so (total number of epochs)"
+        "says so (total number of epochs); preflight.sh data counts them"
     )
     yield (
         f"memory is computed, not measured, and {1 - USABLE:.0%} of the GPU is kept free for what "
@@ -112,17 +106,22 @@ def _head_start(projection: Projection) -> Iterator[str]:
 
 
 def _pauses(winner: Recipe) -> Iterator[str]:
-    """What the GPUs wait for, or do besides; the stated utilisation says nothing of it."""
-    checkpoints = winner.checkpoints
-    seconds = MOST_SAVING * checkpoints.every_hours * 3600
+    """What the GPUs wait for, or do besides; the utilisation says nothing of it."""
     # Forward alone is a third of a training step.
     evaluation = EVAL_BATCHES / EVAL_STEPS / 3
+    checkpoints, run = winner.checkpoints, winner.operations
+    waiting = run.pause_sync_s / (3600 * checkpoints.every_hours)
     yield (
-        f"hours and cost are of training alone: evaluation adds {evaluation:.1%}, and the GPUs "
-        f"wait while {checkpoints.size_gb:,.0f} GB are saved every {checkpoints.every_hours:.2g} "
-        f"h, {MOST_SAVING:.0%} of the time where storage takes "
-        f"{checkpoints.size_gb / seconds:,.2g} GB/s"
+        f"hours and cost are of training alone: evaluation adds {evaluation:.1%}; interruptions "
+        f"and saves add {run.lost_share:.1%} where saves are asynchronous; where they are not, the "
+        f"GPUs wait {run.pause_sync_s:,.0f} s for each {checkpoints.size_gb:,.0f} GB, "
+        f"{waiting:.1%} of the time"
     )
+    if run.spot:
+        yield (
+            "spot GPUs: how often they are taken back is assumed, and how long they stay away is "
+            "not in hours or cost"
+        )
 
 
 def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:

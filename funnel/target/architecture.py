@@ -16,6 +16,7 @@ from funnel.target.budget import (
     with_budget_spent,
 )
 from funnel.target.ratios import RatioName
+from funnel.target.phases import Phase, phases_problem
 from funnel.target.shape import ParameterCount
 from trainer.spec import Activation
 
@@ -64,10 +65,15 @@ class TargetArchitecture(Frozen):
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
     fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
     """The ratios that stay as they are; the others may be searched and are carried back."""
+    phases: Annotated[tuple[Phase, ...], Field(strict=False)] = ()
+    """The curriculum; empty: one phase."""
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> Self:
-        if problem := self._shape_problem() or self._count_problem():
+        problem = self._shape_problem() or self._count_problem()
+        if problem := problem or phases_problem(
+            self.phases, seq_len=self.seq_len, positions=self.positions
+        ):
             raise ValueError(problem)
         return self
 

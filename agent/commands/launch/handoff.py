@@ -17,12 +17,14 @@ from agent.workbench.epochs import epochs_text
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
-from funnel.cost.gpus import UTILISATION, find_gpu
+from funnel.cost.gpus import find_gpu
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files, plan_json
 from funnel.plan.layout import Cluster
+from funnel.plan.running.operations import Terms
+from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
 from funnel.target.sizes import size_text
 
@@ -34,11 +36,19 @@ class Asked(Frozen):
     nodes: int = Field(1, ge=1, le=4096, description="Rented machines.")
     gpus: int = Field(8, ge=1, le=64, description="GPUs of a machine.")
     gpu: str = Field("h100", description="h100, h200 or b200.")
-    mfu: float = Field(
-        UTILISATION,
-        ge=0.01,
-        le=1.0,
-        description="Share of the GPUs' peak that training should get.",
+    mfu: Annotated[float, Field(ge=0.01, le=1.0)] | None = Field(
+        None,
+        description="Share of the GPUs' peak that training gets. Default: computed.",
+    )
+    measured: Path | None = Field(
+        None, description="What preflight.sh speed wrote: it replaces what was computed."
+    )
+    spot: bool = Field(False, description="The GPUs may be taken back at any time.")
+    preemptions: float = Field(
+        2.0, ge=0, le=1000, description="With --spot: of the whole booking, a day."
+    )
+    storage_gb_s: float = Field(
+        5.0, ge=0.01, le=10_000, description="What the shared storage takes, 10^9 bytes a second."
     )
     lr_rule: Literal["mup", "sqrt_width", "step_law"] = Field(
         "mup", description="How the learning rate goes with the model's width."
@@ -88,6 +98,12 @@ def handoff(
         bytes_per_token=asked.bytes_per_token,
         length_rule=asked.length_rule,
         batch_rule=asked.batch_rule,
+        terms=Terms(
+            spot=asked.spot,
+            preemptions_per_day=asked.preemptions,
+            storage_gb_s=asked.storage_gb_s,
+        ),
+        measured=read_measured(asked.measured) if asked.measured else None,
     )
     case = read_case(existing_campaign(campaign, menu))
     plan = make_handoff(case, architecture, cluster, wishes, read_rates())
@@ -111,7 +127,8 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
         f"{epochs_text(winner.schedule.tokens / plan.case.row.corpus.train_tokens)} times",
         f"layout    {winner.layout}, micro-batch {winner.layout.micro_batch}: "
         f"{winner.memory.total_gb:.1f} of {winner.memory.limit_gb:.1f} GB a GPU",
-        f"time      {compute.hours:,.0f} hours at {compute.mfu:.0%} utilisation (stated)",
+        f"time      {compute.hours:,.0f} hours at {compute.mfu:.0%} utilisation "
+        f"({compute.speed.words()}); with interruptions {winner.operations.hours:,.0f}",
         f"money     ${compute.cost_usd:,.0f} at ${compute.gpu_hourly_usd:,.2f} a GPU-hour; the "
         f"first day ${compute.day_usd:,.0f}",
         f"forecast  {points[0].low_bpb:.3f} … {points[0].high_bpb:.3f} bits per byte at "

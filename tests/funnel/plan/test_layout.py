@@ -203,3 +203,24 @@ def test_gpus_by_name_and_what_they_cost() -> None:
     assert hourly_usd(GPUS["h200"], rates, 9.0) == 9.0
     with pytest.raises(HandoffError, match="--hourly-usd"):
         hourly_usd(GPUS["b200"], rates, None)
+
+
+def test_what_fits_unsharded_is_not_sharded() -> None:
+    """llama-1b's 18 bytes a parameter are 22 GB; llama-7b's 145, and on two of tensor parallel 72
+    beside its activations and logits."""
+    small = layouts(load_target("llama-1b"), cluster(), 128, fp8=False)
+    assert not small[0].layout.distributed_optimizer
+    assert small[0].optimizer_gb == pytest.approx(12 * small[0].weights_gb / 2)
+    large = suggest(
+        layouts(load_target("llama-7b"), cluster(), 128, fp8=False),
+        load_target("llama-7b"),
+        cluster(),
+    )
+    assert large.layout.is_sharded
+    roomy = layouts(load_target("llama-7b"), cluster(gpu="h200"), 128, fp8=False)
+    for use in (*small, *roomy):
+        if use.layout.is_sharded:
+            plain = use.layout.model_copy(update={"distributed_optimizer": False, "micro_batch": 1})
+            name = "h100" if use in small else "h200"
+            target = load_target("llama-1b" if use in small else "llama-7b")
+            assert not memory_use(target, plain, GPUS[name], fp8=False).is_usable

@@ -1,0 +1,236 @@
+"""The target's curriculum, phase by phase: layout, memory, steps, rates, hours and money.
+
+A step has the same tokens in every phase, so that the batch's part in the learning rate stays. A
+phase starts from the weights of the one before it by Megatron-LM's ``--pretrained-checkpoint``: its
+counters of steps and samples and its schedule start anew, since they count sequences, whose length
+changes; and so do Adam's moments, which no flag carries over without them. Hence a warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
+from funnel.plan.booking import Booking, make_booking, make_schedule, plan_checkpoints
+from funnel.plan.layout import MemoryUse, layouts
+from funnel.plan.megatron_flags import Flag, FlagGroup, megatron_flags, save_flags
+from funnel.plan.recipe import Recipe
+from funnel.plan.running.operations import plan_operations
+from funnel.plan.running.operator_flags import operator_flags
+from funnel.plan.utilisation import Utilisation, fastest, utilisation
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.phases import Phase
+
+WARMUP_STEPS = 100
+"""At a hand-over, and no more than a tenth of the phase: assumed, ten times Adam's memory of the
+gradient at beta1 0.9."""
+
+
+class PhasePlan(Frozen):
+    """One phase."""
+
+    name: str
+    seq_len: PositiveInt
+    recipe: Recipe
+    speed: Utilisation
+    lr_start: NonNegative
+    """The launch script's ``--lr``, and ``--min-lr``."""
+    lr_end: NonNegative
+    hours: Positive
+    """Of training alone."""
+    cost_usd: NonNegative
+    change: str
+    """In words, what is spread otherwise than in the phase before; empty where nothing is."""
+
+
+def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
+    """The winner's recipe in each phase of its target; nothing where that has none.
+
+    :raises HandoffError: where a phase fits no layout, or not the one that it asks for.
+    """
+    rates = list(pairwise([1.0, *hand_overs(winner, booking.target.phases)]))
+    before: PhasePlan | None = None
+    for place, (phase, (start, end)) in enumerate(zip(booking.target.phases, rates, strict=True)):
+        before = _plan(winner, booking, phase, place, start, end, before)
+        yield before
+
+
+def hand_overs(winner: Recipe, phases: Sequence[Phase]) -> Iterator[float]:
+    """The rate at each phase's end, as a share of the peak: its own, else that of one cosine over
+    all tokens."""
+    lowest = winner.projection.config.lr_min_ratio
+    passed = 0.0
+    for phase in phases:
+        passed += phase.share
+        usual = lowest + (1 - lowest) * (1 + math.cos(math.pi * min(1.0, passed))) / 2
+        yield usual if phase.rate is None else phase.rate
+
+
+def _plan(
+    winner: Recipe,
+    booking: Booking,
+    phase: Phase,
+    place: int,
+    start: float,
+    end: float,
+    before: PhasePlan | None,
+) -> PhasePlan:
+    target = _target_of(booking.target, phase)
+    fp8 = winner.precision == "fp8"
+    memory, uses = _laid_out(winner, booking, phase, target)
+    speed: float | Utilisation = booking.compute.mfu
+    if booking.compute.speed.source != "stated":
+        speed = utilisation(
+            target, memory.layout, booking.cluster, fp8=fp8, measured=booking.measured
+        )
+    own = make_booking(
+        target,
+        booking.cluster,
+        mfu=speed,
+        gpu_hourly_usd=booking.compute.gpu_hourly_usd,
+        terms=booking.terms,
+        measured=booking.measured,
+    )
+    recipe = _recipe(winner, own, phase, place, memory, uses, before)
+    peak = winner.projection.base_lr
+    recipe = recipe.model_copy(
+        update={"groups": _with_rates(recipe.groups, peak * start, peak * end, phase, before)}
+    )
+    return PhasePlan(
+        name=phase.name,
+        seq_len=target.seq_len,
+        recipe=recipe,
+        speed=own.compute.speed,
+        lr_start=peak * start,
+        lr_end=peak * end,
+        hours=own.compute.hours,
+        cost_usd=own.compute.cost_usd,
+        change=_change(before.recipe.memory, memory) if before else "",
+    )
+
+
+def _target_of(target: TargetArchitecture, phase: Phase) -> TargetArchitecture:
+    return target.model_copy(
+        update={
+            "seq_len": phase.seq_len or target.seq_len,
+            "token_budget": max(1, round(phase.share * target.tokens)),
+            "phases": (),
+        }
+    )
+
+
+def _laid_out(
+    winner: Recipe, booking: Booking, phase: Phase, target: TargetArchitecture
+) -> tuple[MemoryUse, list[MemoryUse]]:
+    fp8 = winner.precision == "fp8"
+    batch = max(1, round(winner.schedule.tokens_per_step / target.seq_len))
+    uses = [
+        use
+        for use in layouts(target, booking.cluster, batch, fp8=fp8)
+        if phase.tensor in (None, use.layout.tensor)
+        and phase.pipeline in (None, use.layout.pipeline)
+    ]
+    if not uses:
+        raise HandoffError(
+            f"phase {phase.name} wants TP {phase.tensor or 'any'} × PP {phase.pipeline or 'any'}, "
+            f"which does not divide {target.name} and {booking.cluster.nodes} × "
+            f"{booking.cluster.gpus} GPUs; take another, or leave it to the plan"
+        )
+    chosen = fastest(uses, target, booking.cluster, fp8=fp8, measured=booking.measured)
+    return chosen, uses
+
+
+def _recipe(
+    winner: Recipe,
+    own: Booking,
+    phase: Phase,
+    place: int,
+    memory: MemoryUse,
+    uses: list[MemoryUse],
+    before: PhasePlan | None,
+) -> Recipe:
+    sequences = memory.layout.global_batch
+    projection = winner.projection.model_copy(
+        update={
+            "target": own.target,
+            "config": winner.projection.config.model_copy(
+                update={"seq_len": own.target.seq_len, "batch_size": sequences}
+            ),
+        }
+    )
+    schedule = make_schedule(projection, memory.layout, batch_carried=sequences)
+    # The first warms up as the whole run would.
+    warmup = min(WARMUP_STEPS, schedule.steps // 10) if before else winner.schedule.warmup_steps
+    schedule = schedule.model_copy(update={"warmup_steps": min(warmup, schedule.steps - 1)})
+    checkpoints = plan_checkpoints(own, schedule)
+    operations = plan_operations(
+        own.terms,
+        own.cluster,
+        size_gb=checkpoints.size_gb,
+        every_h=checkpoints.every_hours,
+        hours=own.compute.hours,
+        usd_per_h=own.compute.day_usd / 24,
+    )
+    return winner.model_copy(
+        update={
+            "name": f"recipe-phase-{place + 1}-{phase.name}",
+            "role": "phase",
+            "why": f"{phase.share:.4g} of the tokens, in sequences of {own.target.seq_len:,}",
+            "projection": projection,
+            "memory": memory,
+            "layouts": tuple(uses),
+            "schedule": schedule,
+            "checkpoints": checkpoints,
+            "operations": operations,
+            "groups": megatron_flags(projection, memory.layout, schedule),
+            "save_flags": save_flags(checkpoints),
+            "running_flags": operator_flags(operations),
+            "follows": before.recipe.script if before else None,
+            "mix": phase.mix,
+        }
+    )
+
+
+def _with_rates(
+    groups: Sequence[FlagGroup], lr: float, min_lr: float, phase: Phase, before: PhasePlan | None
+) -> tuple[FlagGroup, ...]:
+    """The phase's own rates: the first falls as the run would, the others in a straight line."""
+    values = {"--lr": f"{lr:.8g}", "--min-lr": f"{min_lr:.8g}"}
+    if before is not None:
+        values["--lr-decay-style"] = "linear"
+    if phase.rope_base is not None:
+        values["--rotary-base"] = f"{phase.rope_base:.0f}"
+    return tuple(
+        FlagGroup(
+            name=group.name,
+            flags=tuple(
+                Flag(name=flag.name, value=values.get(flag.name, flag.value))
+                for flag in group.flags
+            ),
+        )
+        for group in groups
+    )
+
+
+def _change(before: MemoryUse, now: MemoryUse) -> str:
+    """What the hand-over spreads otherwise, and why."""
+    changes = []
+    if str(before.layout) != str(now.layout):
+        changes.append(f"{before.layout} becomes {now.layout}")
+    if now.layout.is_sharded != before.layout.is_sharded:
+        whole_gb = now.optimizer_gb * (now.layout.data if now.layout.is_sharded else 1)
+        changes.append(
+            f"the optimizer's state, {whole_gb:.1f} GB a GPU, is "
+            + (
+                f"sharded: with {now.activations_gb + now.logits_gb:.1f} GB of activations and "
+                f"logits it would not fit in {now.limit_gb:.1f}"
+                if now.layout.is_sharded
+                else "kept whole: there is room for it"
+            )
+        )
+    if before.layout.recompute != now.layout.recompute:
+        changes.append(f"recomputation is {now.layout.recompute}")
+    return "; ".join(changes)

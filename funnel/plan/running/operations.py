@@ -1,0 +1,113 @@
+"""What keeps a run going: how often it is interrupted, what a checkpoint costs, how long to wait.
+
+Interruptions come from hardware (Llama 3: 419 unexpected ones in 54 days of 16,384 GPUs, arXiv
+2407.21783, section 3.3.4: one in 50,700 GPU-hours) and, on spot GPUs, from whoever rents them out.
+The interval between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between
+interruptions)``, within an hour. What is lost: the pauses, half an interval an interruption, and
+the restart.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
+from funnel.plan.layout import Cluster
+
+GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
+LONGEST_INTERVAL_H = 1.0
+"""The most that a failure can cost, whatever the formula says."""
+COPY_GB_S = 20.0
+"""From a GPU to its host's memory, while an asynchronous save holds the training up: assumed, less
+than half of PCIe 5.0 x16's 63 GB/s."""
+START_S = 300.0
+"""To start processes, join NCCL's groups, open the data and compile: assumed."""
+SHORTEST_TIMEOUT_S = 300
+START_TIMEOUT_MIN = 60
+"""The first start builds the index of the data, on one rank, while the others wait."""
+
+
+class Terms(Frozen):
+    """How the GPUs are rented."""
+
+    spot: bool = False
+    """They may be taken back at any time."""
+    preemptions_per_day: NonNegative = 2.0
+    """Of the whole booking, where it is spot: assumed."""
+    storage_gb_s: Positive = 5.0
+    """What the shared storage takes, all nodes together: assumed until it is measured."""
+
+
+class Operations(Frozen):
+    """The run's interruptions and what they cost."""
+
+    spot: bool
+    interruptions_per_day: NonNegative
+    save_s: Positive
+    """To write a checkpoint: beside the training where saves are asynchronous."""
+    pause_async_s: Positive
+    """What an asynchronous save holds the training up for."""
+    pause_sync_s: Positive
+    restart_s: Positive
+    """From an interruption to the next step, the machines being there."""
+    timeout_s: PositiveInt
+    """How long a collective may take once training runs, before the job is ended."""
+    lost_share: NonNegative
+    """Of the hours, on top of training: pauses, work done again, restarts. Waiting for spot GPUs to
+    come back is not in it."""
+    hours: Positive
+    """With that share."""
+    cost_usd: NonNegative
+
+
+def interruptions_per_day(terms: Terms, cluster: Cluster) -> float:
+    """Of the whole booking."""
+    failures = 24 * cluster.world_size / GPU_HOURS_BETWEEN_FAILURES
+    return failures + (terms.preemptions_per_day if terms.spot else 0.0)
+
+
+def pause_s(size_gb: float, cluster: Cluster) -> float:
+    """What an asynchronous save holds the training up for: every GPU's part copied to its host."""
+    return size_gb / cluster.world_size / COPY_GB_S
+
+
+def save_interval_h(terms: Terms, size_gb: float, cluster: Cluster) -> float:
+    """Young's interval, no longer than an hour and no shorter than two saves."""
+    between_s = 86_400 / interruptions_per_day(terms, cluster)
+    young_s = math.sqrt(2 * pause_s(size_gb, cluster) * between_s)
+    return min(LONGEST_INTERVAL_H, max(young_s, 2 * size_gb / terms.storage_gb_s) / 3600)
+
+
+def plan_operations(
+    terms: Terms,
+    cluster: Cluster,
+    *,
+    size_gb: float,
+    every_h: float,
+    hours: float,
+    usd_per_h: float,
+) -> Operations:
+    """What the run takes besides training.
+
+    :param every_h: between checkpoints.
+    :param hours: of training alone.
+    :param usd_per_h: of all GPUs.
+    """
+    a_day = interruptions_per_day(terms, cluster)
+    save_s = size_gb / terms.storage_gb_s
+    paused_s = pause_s(size_gb, cluster)
+    restart_s = START_S + save_s
+    lost = paused_s / (3600 * every_h) + a_day / 24 * (every_h / 2 + restart_s / 3600)
+    return Operations(
+        spot=terms.spot,
+        interruptions_per_day=a_day,
+        save_s=save_s,
+        pause_async_s=paused_s,
+        pause_sync_s=save_s,
+        restart_s=restart_s,
+        # A synchronous save is the longest that ranks wait for each other.
+        timeout_s=max(SHORTEST_TIMEOUT_S, 60 * math.ceil(3 * save_s / 60)),
+        lost_share=lost,
+        hours=hours * (1 + lost),
+        cost_usd=hours * (1 + lost) * usd_per_h,
+    )

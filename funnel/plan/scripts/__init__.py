@@ -1,0 +1,1 @@
+"""Programs that go into a launch plan as they are: they need nothing of this project."""

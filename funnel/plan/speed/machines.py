@@ -1,0 +1,91 @@
+"""What a GPU and the links around it can do, beyond what its price list says.
+
+Peaks are from data sheets. What of a peak is reached is a constant for each generation of GPUs: one
+number fitted to a published table of whole training runs, since no data sheet says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, Positive
+from funnel.cost.gpus import GPUS, Gpu
+
+
+class Machine(Frozen):
+    """A GPU in its node, as the step's arithmetic needs it."""
+
+    gpu: Gpu
+    hbm_gb_s: Positive
+    """Bandwidth of its memory, 10^9 bytes a second."""
+    fabric_gb_s: Positive
+    """Bandwidth of its own network adapter, one way."""
+    product_share: Positive
+    """Of the peak, what large dense products reach within a training step."""
+    fitted_to: str
+    """The runs that :attr:`product_share` is from."""
+    source: str
+
+
+A100 = Gpu(
+    name="a100",
+    memory_gb=80,
+    bf16_tflops=312,
+    nvlink_gb_s=600,
+    source="NVIDIA A100 80GB Tensor Core GPU data sheet, SXM",
+)
+"""Not rented here: the machine of the older table that the arithmetic is held against."""
+
+_H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
+
+MACHINES: Mapping[str, Machine] = {
+    machine.gpu.name: machine
+    for machine in (
+        Machine(
+            gpu=A100,
+            hbm_gb_s=2039,
+            fabric_gb_s=25,
+            product_share=0.74,
+            fitted_to="table 1 of Narayanan et al. 2021 (arXiv 2104.04473)",
+            source="A100 data sheet; DGX A100: eight HDR adapters of 200 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["h100"],
+            hbm_gb_s=3350,
+            fabric_gb_s=50,
+            product_share=0.55,
+            fitted_to=_H100_TABLE,
+            source="H100 data sheet; DGX H100: eight NDR adapters of 400 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["h200"],
+            hbm_gb_s=4800,
+            fabric_gb_s=50,
+            product_share=0.55,
+            fitted_to=f"{_H100_TABLE}: the same chip with more memory",
+            source="H200 data sheet; DGX H200: eight NDR adapters of 400 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["b200"],
+            hbm_gb_s=8000,
+            fabric_gb_s=50,
+            product_share=0.46,
+            fitted_to="one run of NVIDIA's Megatron-Bridge summary: 8 B in fp8 on eight B200",
+            source="DGX B200 data sheet, an eighth of the system; eight adapters of 400 Gb/s",
+        ),
+    )
+}
+
+
+def machine_of(gpu: Gpu) -> Machine:
+    """What the arithmetic knows of this GPU.
+
+    :raises HandoffError: where its memory and links are not known.
+    """
+    if gpu.name not in MACHINES:
+        raise HandoffError(
+            f"the memory bandwidth and links of the GPU {gpu.name} are not known, so its speed "
+            "cannot be computed; state a utilisation with --mfu"
+        )
+    return MACHINES[gpu.name].model_copy(update={"gpu": gpu})

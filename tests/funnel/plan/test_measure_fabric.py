@@ -1,0 +1,64 @@
+"""Two nodes of two ranks each, as two torchruns on this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from funnel.plan.scripts import measure_fabric
+
+
+def free_port() -> int:
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", 0))
+        return int(here.getsockname()[1])
+
+
+def node(
+    rank: int, nodes: int, port: int, *arguments: object, each: int = 1
+) -> subprocess.Popen[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    where = ["--nnodes", str(nodes), "--node-rank", str(rank), "--nproc-per-node", str(each)]
+    master = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    own = [
+        measure_fabric.__file__,
+        "--gpus-per-node",
+        str(each),
+        "--megabytes",
+        "2",
+        "--repeats",
+        "2",
+        *map(str, arguments),
+    ]
+    return subprocess.Popen(
+        [*torchrun, *where, *master, *own],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_bandwidth_between_nodes_is_measured_and_judged(tmp_path: Path) -> None:
+    port = free_port()
+    out = tmp_path / "fabric.json"
+    both = [node(rank, 2, port, "--output", out, each=2) for rank in range(2)]
+    said = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    seen = json.loads(out.read_text())
+    assert (seen["nodes"], seen["gpus"]) == (2, 2)
+    assert seen["fabric_gb_s"] > 0.001
+    assert "passed" in said[0][0]
+    port = free_port()
+    both = [node(rank, 2, port, "--least", 1e6) for rank in range(2)]
+    said = [process.communicate(timeout=240) for process in both]
+    assert all(process.returncode for process in both)
+    assert "FAILED" in said[0][0]
+    alone = node(0, 1, free_port())
+    assert "are no two nodes" in alone.communicate(timeout=240)[1]
+    assert alone.returncode

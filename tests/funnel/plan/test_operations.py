@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from funnel.cost.gpus import GPUS
+from funnel.plan.layout import Cluster
+from funnel.plan.running.operations import (
+    Terms,
+    interruptions_per_day,
+    plan_operations,
+    save_interval_h,
+)
+
+NODE = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
+LLAMA_3 = Cluster(nodes=2048, gpus=8, gpu=GPUS["h100"])
+SPOT = Terms(spot=True, preemptions_per_day=6)
+
+
+def test_llama_3s_interruptions_come_out_again() -> None:
+    assert interruptions_per_day(Terms(), LLAMA_3) * 54 == pytest.approx(419)
+    assert interruptions_per_day(Terms(), NODE) < 0.01
+    assert interruptions_per_day(SPOT, NODE) == pytest.approx(6, rel=0.01)
+    # Who does not rent on spot terms is not pre-empted.
+    assert interruptions_per_day(Terms(preemptions_per_day=6), NODE) < 0.01
+
+
+def test_the_interval_is_youngs_within_an_hour_and_two_saves() -> None:
+    assert save_interval_h(Terms(), 112, NODE) == 1
+    # A pause of 112 / 8 / 20 s, six interruptions a day.
+    young_s = (2 * 0.7 * 86_400 / interruptions_per_day(SPOT, NODE)) ** 0.5
+    assert save_interval_h(SPOT, 112, NODE) == pytest.approx(young_s / 3600)
+    slow = SPOT.model_copy(update={"storage_gb_s": 0.5})
+    assert save_interval_h(slow, 112, NODE) == pytest.approx(2 * 224 / 3600)
+
+
+def test_what_is_lost_is_added_to_hours_and_money() -> None:
+    plan = plan_operations(SPOT, NODE, size_gb=112, every_h=0.5, hours=100, usd_per_h=20)
+    a_day = interruptions_per_day(SPOT, NODE)
+    lost = 0.7 / 1800 + a_day / 24 * (0.25 + (300 + 22.4) / 3600)
+    assert plan.lost_share == pytest.approx(lost)
+    assert plan.hours == pytest.approx(100 * (1 + lost))
+    assert plan.cost_usd == pytest.approx(20 * plan.hours)
+    kept = plan_operations(Terms(), NODE, size_gb=112, every_h=1, hours=100, usd_per_h=20)
+    assert kept.lost_share < 0.001
+
+
+def test_a_collective_may_take_as_long_as_three_saves() -> None:
+    slow = Terms(storage_gb_s=0.2)
+    waits = plan_operations(slow, NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1)
+    assert waits.save_s == pytest.approx(560)
+    assert waits.timeout_s == 1680
+    assert (
+        plan_operations(Terms(), NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1).timeout_s
+        == 300
+    )

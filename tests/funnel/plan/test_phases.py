@@ -1,0 +1,203 @@
+"""A curriculum: what each phase trains, where it fits, and how it is launched."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.settings.rates import Rates
+from autoresearch.errors import HandoffError, TargetError
+from funnel.cost.gpus import GPUS
+from funnel.plan.bundle import write_bundle
+from funnel.plan.case import read_case
+from funnel.plan.handoff import Handoff, Wishes, make_handoff
+from funnel.plan.handoff_files import handoff_files
+from funnel.plan.layout import Cluster, memory_use
+from funnel.target.architecture import TargetArchitecture, load_target, parse_target
+from tests.funnel.plan.test_handoff_files import Node
+from tests.funnel.plan.test_megatron_flags import known_options, options
+
+CURRICULUM = """
+[[phases]]
+name = "main"
+share = 0.9
+seq_len = 4096
+mix = { web = 0.8, code = 0.2 }
+rate = 0.2
+
+[[phases]]
+name = "long"
+share = 0.1
+seq_len = 32768
+mix = { books = 1.0 }
+rate = 0.0
+rope_base = 500000.0
+"""
+
+
+def target(name: str = "llama-1b", phases: str = CURRICULUM) -> TargetArchitecture:
+    shipped = Path(__file__).parents[3] / f"funnel/target/shipped/{name}.toml"
+    return parse_target(shipped.read_text("utf-8") + phases, "test")
+
+
+def plan_of(campaign: Path, asked: TargetArchitecture, **changes: Any) -> Handoff:
+    wishes = Wishes(mfu=None, lr_rule="mup", hourly_usd=None, batch=64, bytes_per_token=None)
+    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"]).model_copy(update=changes)
+    return make_handoff(read_case(campaign), asked, cluster, wishes, Rates())
+
+
+@pytest.fixture(scope="module")
+def plan(stressed: Path) -> Handoff:
+    return plan_of(stressed, target())
+
+
+@pytest.fixture(scope="module")
+def bundle(plan: Handoff, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("phases") / "handoff"
+    write_bundle(out, handoff_files(plan, out))
+    return out
+
+
+def test_tokens_are_shared_out_and_a_step_keeps_its_tokens(plan: Handoff) -> None:
+    first, second = plan.phases
+    whole = plan.winner.schedule
+    assert first.recipe.schedule.tokens == pytest.approx(0.9 * whole.tokens, rel=0.01)
+    assert second.recipe.schedule.tokens == pytest.approx(0.1 * whole.tokens, rel=0.01)
+    for phase in plan.phases:
+        assert phase.recipe.schedule.tokens_per_step == whole.tokens_per_step == 64 * 8192
+    assert (first.seq_len, second.seq_len) == (4096, 32768)
+    assert second.recipe.schedule.batch == 16
+
+
+def test_each_phase_has_its_own_memory_time_and_layout(plan: Handoff) -> None:
+    first, second = plan.phases
+    assert not first.recipe.layout.is_sharded
+    # Attention over eight times the length, of a tenth of the tokens.
+    assert first.hours / 9 < second.hours
+    assert second.speed.mfu != first.speed.mfu
+    for phase in plan.phases:
+        assert phase.recipe.memory.fits
+        assert phase.cost_usd == pytest.approx(phase.hours * 8 * 2.5)
+
+
+def test_where_the_memory_says_so_the_state_is_sharded_at_the_hand_over(stressed: Path) -> None:
+    """3.1 B parameters, 56 GB whole: no room for sequences of 32,768 beside it."""
+    wider = target().model_copy(
+        update={"d_model": 3072, "n_head": 48, "n_layer": 20, "params": 3_100_000_000}
+    )
+    first, second = plan_of(stressed, wider).phases
+    assert not first.recipe.layout.is_sharded
+    assert second.recipe.layout.is_sharded
+    assert "is sharded: with" in second.change
+    whole = second.recipe.layout.model_copy(update={"distributed_optimizer": False})
+    longer = wider.model_copy(update={"seq_len": 32768})
+    assert not memory_use(longer, whole, GPUS["h100"], fp8=False).fits
+
+
+def test_rates_hand_over(plan: Handoff) -> None:
+    first, second = plan.phases
+    peak = plan.winner.projection.base_lr
+    assert (first.lr_start, first.lr_end) == pytest.approx((peak, 0.2 * peak))
+    assert (second.lr_start, second.lr_end) == pytest.approx((0.2 * peak, 0))
+
+
+def test_a_rate_that_is_not_given_is_one_cosines(stressed: Path) -> None:
+    plain = CURRICULUM.replace("rate = 0.2\n", "").replace("rate = 0.0\n", "")
+    first, second = plan_of(stressed, target(phases=plain)).phases
+    lowest = first.recipe.projection.config.lr_min_ratio
+    share = lowest + (1 - lowest) * (1 + math.cos(math.pi * 0.9)) / 2
+    assert first.lr_end == pytest.approx(share * first.lr_start)
+    assert second.lr_end == pytest.approx(lowest * first.lr_start)
+
+
+def flags_of(node: Node) -> dict[str, list[str]]:
+    words = node.words()
+    return dict(options(words[words.index(node.pretrain) + 1 :]))
+
+
+def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    del node.environment["DATA_PATH"]
+    node.environment["DATA_ROOT"] = "/corpora"
+    first, second = sorted(bundle.glob("launch_megatron_phase_*.sh"))
+    for script in (first, second):
+        subprocess.run(["shellcheck", str(script)], check=True, timeout=60)
+    done = node.run(first)
+    assert done.returncode == 0, done.stderr
+    flags = flags_of(node)
+    assert set(flags) <= set(known_options())
+    assert flags["--seq-length"] == ["4096"]
+    assert flags["--data-path"] == ["0.8", "/corpora/web", "0.2", "/corpora/code"]
+    assert "--pretrained-checkpoint" not in flags
+    assert "--use-distributed-optimizer" not in flags
+
+    before = Path(node.environment["CHECKPOINT_DIR"])
+    node.environment["CHECKPOINT_DIR"] = str(tmp_path / "long")
+    assert "set FROM_DIR to the CHECKPOINT_DIR of launch_megatron_phase_1_main.sh" in (
+        node.run(second).stderr
+    )
+    node.environment["FROM_DIR"] = str(before)
+    done = node.run(second)
+    assert (done.returncode, "which has no checkpoint" in done.stderr) == (2, True)
+    (before / "latest_checkpointed_iteration.txt").write_text("900")
+    done = node.run(second)
+    assert done.returncode == 0, done.stderr
+    flags = flags_of(node)
+    assert set(flags) <= set(known_options())
+    assert flags["--pretrained-checkpoint"] == [str(before)]
+    assert flags["--load"] == flags["--save"] == [str(tmp_path / "long")]
+    assert flags["--seq-length"] == ["32768"]
+    assert flags["--rotary-base"] == ["500000"]
+    assert flags["--lr-decay-style"] == ["linear"]
+    assert float(flags["--min-lr"][0]) == 0
+    assert int(flags["--lr-warmup-iters"][0]) > 0
+    # Its own checkpoints are gone on from, the others' only ever started from.
+    (tmp_path / "long/latest_checkpointed_iteration.txt").write_text("10")
+    assert node.run(second).returncode == 0
+    assert "--pretrained-checkpoint" not in flags_of(node)
+
+
+def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> None:
+    text = (bundle / "README.md").read_text()
+    assert "## Phases" in text
+    total = sum(phase.hours for phase in plan.phases)
+    assert f"In all {total:,.0f} hours" in text
+    written = json.loads((bundle / "plan.json").read_text())["phases"]
+    assert [phase["name"] for phase in written] == ["main", "long"]
+    for phase in written:
+        assert (bundle / phase["script"]).exists()
+        assert (bundle / phase["file"]).exists()
+
+
+def test_a_target_without_phases_has_none(stressed: Path) -> None:
+    assert plan_of(stressed, load_target("llama-1b")).phases == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("share = 0.1", "share = 0.2", "add up to 1.1, not 1"),
+        ("rate = 0.0", "rate = 0.5", "rates rise"),
+        ('name = "long"', 'name = "main"', "two phases are called main"),
+        ("books = 1.0", "books = 0.5", "mix of phase long adds up to 0.5"),
+        ("seq_len = 32768", 'seq_len = "long"', "seq_len"),
+        ("rope_base", "rope_bass", "rope_bass"),
+    ],
+)
+def test_a_curriculum_that_cannot_be_is_one_sentence(old: str, new: str, said: str) -> None:
+    with pytest.raises(TargetError, match=said) as error:
+        target(phases=CURRICULUM.replace(old, new))
+    assert "\n" not in str(error.value)
+
+
+def test_a_parallelism_that_does_not_divide_is_refused(stressed: Path) -> None:
+    asked = target(phases=CURRICULUM.replace("rope_base", "tensor = 3\nrope_base"))
+    with pytest.raises(HandoffError, match="phase long wants TP 3 × PP any"):
+        plan_of(stressed, asked)
+    given = target(phases=CURRICULUM.replace("rope_base", "tensor = 4\nrope_base"))
+    assert plan_of(stressed, given).phases[1].recipe.layout.tensor == 4

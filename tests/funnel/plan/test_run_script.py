@@ -1,0 +1,227 @@
+"""The restart loop and the signals, under the real torchrun and a trainer that is really killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.settings.rates import Rates
+from funnel.cost.gpus import GPUS
+from funnel.plan.bundle import write_bundle
+from funnel.plan.case import read_case
+from funnel.plan.handoff import Wishes, make_handoff
+from funnel.plan.handoff_files import handoff_files
+from funnel.plan.layout import Cluster
+from funnel.target.architecture import load_target
+
+TRAINER = '''
+"""Steps of a twentieth of a second; rank 0 saves every fifth one, and at SIGTERM after one more."""
+import os, pathlib, signal, sys, time
+
+told = False
+
+
+def remember(*_):
+    global told
+    told = True
+
+
+signal.signal(signal.SIGTERM, remember)
+home = pathlib.Path(os.environ["HOME"])
+places = sys.argv[sys.argv.index("--save") + 1]
+tracker = pathlib.Path(places, "latest_checkpointed_iteration.txt")
+rank = os.environ["RANK"]
+step = int(tracker.read_text()) if tracker.exists() else 0
+last = int(os.environ["STAND_IN_STEPS"])
+(home / f"pid.{rank}").write_text(str(os.getpid()))
+with open(home / "starts", "a") as starts:
+    starts.write(f"{rank} {step}\\n")
+
+
+def save():
+    if rank == "0":
+        part = tracker.with_suffix(".part")
+        part.write_text(str(step))
+        part.rename(tracker)
+
+
+while step < last:
+    time.sleep(0.05)
+    step += 1
+    print(f" iteration {step}/ {last} | lm loss: 1.0 |", flush=True)
+    if step == int(os.environ.get("STAND_IN_CRASH", "0")):
+        sys.exit(7)
+    if told:
+        time.sleep(float(os.environ.get("STAND_IN_SAVE_S", "0")))
+        save()
+        sys.exit(0)
+    if step % 5 == 0:
+        save()
+save()
+'''
+
+
+@pytest.fixture(scope="module")
+def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two GPUs, with a run of 60 steps."""
+    out = tmp_path_factory.mktemp("plan") / "handoff"
+    wishes = Wishes(mfu=None, lr_rule="mup", hourly_usd=None, batch=16, bytes_per_token=None)
+    cluster = Cluster(nodes=1, gpus=2, gpu=GPUS["h100"])
+    plan = make_handoff(read_case(stressed), load_target("llama-1b"), cluster, wishes, Rates())
+    files = dict(handoff_files(plan, out))
+    script = files["launch_megatron.sh"].decode()
+    shorter, count = re.subn(r"--train-iters \d+", "--train-iters 60", script)
+    assert count == 1
+    write_bundle(out, files | {"launch_megatron.sh": shorter.encode()})
+    return out
+
+
+class Job:
+    """One script, started; its checkpoints and what it said."""
+
+    def __init__(self, home: Path, bundle: Path) -> None:
+        self.home, self.bundle = home, bundle
+        self.checkpoints = home / "checkpoints"
+        core = home / "Megatron-LM/megatron/core"
+        core.mkdir(parents=True)
+        (core / "package_info.py").write_text("MAJOR = 0\nMINOR = 19\nPATCH = 0\n")
+        (home / "Megatron-LM/pretrain_gpt.py").write_text(TRAINER)
+        self.environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "MEGATRON_DIR": str(home / "Megatron-LM"),
+            "DATA_PATH": "/data/a",
+            "TOKENIZER_MODEL": "/data/tokenizer",
+            "CHECKPOINT_DIR": str(self.checkpoints),
+            "MASTER_PORT": str(20_000 + os.getpid() % 20_000),
+            "STAND_IN_STEPS": "60",
+            "FIRST_WAIT": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, script: str = "run.sh", **more: str) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [self.bundle / script],
+            cwd=self.home,
+            env=self.environment | more,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return self.process
+
+    def ended(self) -> tuple[int, str]:
+        assert self.process is not None
+        _, said = self.process.communicate(timeout=200)
+        return self.process.returncode, said
+
+    def step(self) -> int:
+        path = self.checkpoints / "latest_checkpointed_iteration.txt"
+        return int(path.read_text()) if path.exists() else 0
+
+    def starts(self) -> list[int]:
+        """The steps that rank 0 was started from."""
+        path = self.home / "starts"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [int(line.split()[1]) for line in lines if line.startswith("0 ")]
+
+    def worker(self, rank: int) -> int:
+        return int((self.home / f"pid.{rank}").read_text())
+
+
+def until(is_so: Callable[[], bool], seconds: float = 100) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def job(tmp_path: Path, bundle: Path) -> Iterator[Job]:
+    made = Job(tmp_path, bundle)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        os.killpg(made.process.pid, signal.SIGKILL)
+        made.process.communicate()
+
+
+def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -> None:
+    job.start()
+    until(lambda: job.step() >= 10)
+    os.kill(job.worker(1), signal.SIGKILL)
+    code, said = job.ended()
+    assert code == 0, said
+    assert job.step() == 60
+    first, second = job.starts()
+    assert first == 0
+    assert second >= 10
+    assert "done: step 60 of 60" in said
+
+
+def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) -> None:
+    """A save of two seconds, and a step that is no multiple of five: the workers were told, and
+    waited for."""
+    process = job.start(STAND_IN_SAVE_S="2")
+    until(lambda: job.step() >= 10)
+    process.send_signal(signal.SIGUSR1)
+    code, said = job.ended()
+    assert code == 75, said
+    stopped = job.step()
+    assert 10 < stopped < 60
+    assert f"stopped with step {stopped} of 60 saved" in said
+    for rank in range(2):
+        with pytest.raises(ProcessLookupError):
+            os.kill(job.worker(rank), 0)
+    job.start()
+    assert job.ended()[0] == 0
+    assert job.starts() == [0, stopped]
+
+
+@pytest.mark.slow
+def test_a_notice_that_the_machine_is_taken_back_is_a_signal(job: Job) -> None:
+    notice = job.home / "notice"
+    job.start(NOTICE_COMMAND=f"test -e {notice}", NOTICE_EVERY="0.1")
+    until(lambda: job.step() >= 5)
+    notice.touch()
+    code, said = job.ended()
+    assert code == 75, said
+    assert 5 <= job.step() < 60
+
+
+@pytest.mark.slow
+def test_a_run_that_gets_no_further_is_given_up(job: Job) -> None:
+    """It crashes at step 8 whenever it comes there: the first start saved step 5, the others
+    nothing."""
+    job.start(STAND_IN_CRASH="8", MOST_FAILURES="2")
+    code, said = job.ended()
+    assert code == 1, said
+    assert "gave up: 2 starts in a row saved nothing after step 5" in said
+    assert job.starts() == [0, 5, 5]
+
+
+def test_what_the_launch_script_refuses_is_not_tried_again(job: Job) -> None:
+    job.start(PRECISION="fp4")
+    code, said = job.ended()
+    assert code == 2
+    assert said.count("starting from") == 1
+
+
+@pytest.mark.slow
+def test_the_launch_script_alone_saves_at_a_signal_too(job: Job) -> None:
+    process = job.start("launch_megatron.sh")
+    until(lambda: job.step() >= 5)
+    process.send_signal(signal.SIGTERM)
+    code, said = job.ended()
+    assert code == 0, said
+    assert 5 < job.step() < 60
+    assert "iteration" in (job.home / "cloud.log").read_text()
