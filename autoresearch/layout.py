@@ -11,6 +11,7 @@ endpoint.json       what the language model's endpoint was found to accept
 imported.jsonl      what another tool measured, and where it is from
 prompts/            what was said to a language model
 compiled/           what its trials compiled
+texts/              tokens of the texts that a confirmation scores
 trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, error.json, tmp/
 trials/.specs/      the orders, where no trial can write
 report/             report.html and figures/
@@ -34,6 +35,7 @@ IMPORTED_FILE = "imported.jsonl"
 PROMPTS_DIR = "prompts"
 COMPILED_DIR = "compiled"
 EXPORT_DIR = "export"
+TEXTS_DIR = "texts"
 
 TRIALS_DIR = "trials"
 ORDERS_DIR = ".specs"

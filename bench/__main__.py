@@ -18,6 +18,7 @@ from rich.table import Table
 from agent.search.campaign import hardware, versions
 from bench import (
     attribution,
+    confirm_honesty,
     corpus_speed,
     envelope_shapes,
     history_scale,
@@ -54,6 +55,7 @@ def main(
         "history": history_scale.run,
         "search": search_quality.run,
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
+        "confirm": confirm_honesty.run,
         "rules": judge_rules.run,
         "attribution": attribution.run,
         "memory": memory_model.run,

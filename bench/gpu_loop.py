@@ -33,6 +33,7 @@ def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
     asked = REHEARSED if rehearse else _on_gpu(campaign, device)
     iterations = 1 if rehearse else ITERATIONS
     always = ["--iters", str(iterations), "--campaign", str(campaign), "--allow-unsandboxed"]
+    always.append("--no-confirm")
     code = subprocess.run([*COMMAND, "loop", *always, *asked], cwd=ROOT, check=False).returncode
     kept = [name for name in ("trajectory.jsonl", "telemetry.csv") if (campaign / name).is_file()]
     print(f"kept in {campaign}: {', '.join(kept) or 'nothing'}")

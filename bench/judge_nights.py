@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean
+from typing import TypeVar
 
 from agent.menu.files import load_menu
 from agent.search.race import Race
@@ -39,7 +40,7 @@ def _config(number: int) -> Config:
     return make_config(baseline | {"lr": 1e-3 * (1 + number / 1e6)})
 
 
-_RESULT = TrialOk(
+RESULT = TrialOk(
     val_bpb=1,
     val_bits_per_token=1,
     val_bytes=1,
@@ -89,7 +90,7 @@ class Night:
             role=role,
             config_hash=config.config_hash,
             seed=seed,
-            result=_RESULT.model_copy(update={"val_bpb": score}),
+            result=RESULT.model_copy(update={"val_bpb": score}),
             wall_s=1,
         )
 
@@ -188,8 +189,18 @@ def nights(
 
     :param first: number of the first.
     """
-    for number in range(first, first + campaigns):
-        night = Night(world, random.Random(number))
+    return nights_of(Night, world, rules, range(first, first + campaigns), enough)
+
+
+N = TypeVar("N", bound=Night)
+
+
+def nights_of(
+    kind: type[N], world: World, rules: Rules, numbers: range, enough: Callable[[N], bool]
+) -> Iterator[N]:
+    """The same of another kind of campaign."""
+    for number in numbers:
+        night = kind(world, random.Random(number))
         night.measure_baseline()
         while not enough(night):
             night.iterate(rules)

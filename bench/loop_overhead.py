@@ -34,6 +34,7 @@ def run() -> list[Figure]:
                 str(Path(sys.executable).with_name("autoresearch")),
                 "loop",
                 f"--iters={ITERATIONS}",
+                "--no-confirm",
                 f"--campaign={campaign}",
             ],
             check=True,

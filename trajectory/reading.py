@@ -15,12 +15,12 @@ from trajectory import ranking
 from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
 from trajectory.ranking import Ranked
-from trajectory.rows import CampaignRow, FinalistsRow, Row, StressRow
+from trajectory.rows import CampaignRow, ConfirmedRow, FinalistsRow, Row, StressRow
 
 SHORT_BYTES = 8 << 20
 """About three thousand iterations, read in a quarter of a second."""
 
-Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow)
+Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow, ConfirmedRow)
 
 
 class Reading(Closing, Protocol):
@@ -61,7 +61,7 @@ class JournalReading(Closing):
         """But for the short runs, which the evidence has."""
         for record in read_records(journal):
             self._evidence.add(record.row)
-            if isinstance(record.row, CampaignRow | StressRow | FinalistsRow):
+            if isinstance(record.row, CampaignRow | StressRow | FinalistsRow | ConfirmedRow):
                 self._rows.append(record.row)
 
     @property

@@ -20,15 +20,17 @@ from pydantic import (
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trajectory.confirmed import Confirmed
 from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
 
 SCHEMA = 4
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
-``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kind ``attribution``."""
-STRESS_SCHEMA, ITERATION_SCHEMA, ATTRIBUTION_SCHEMA = 2, 3, 4
-"""What a reader must know for rows of a stress test, for an iteration's as they are now, and for
-those of an attribution."""
+``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
+``confirm`` and ``confirmed``, a result's ``texts``, and the first row's ``hold_back``."""
+STRESS_SCHEMA, ITERATION_SCHEMA, ATTRIBUTION_SCHEMA, CONFIRM_SCHEMA = 2, 3, 4, 4
+"""What a reader must know for rows of a stress test, for an iteration's as they are now, for those
+of an attribution, and for a confirmation's."""
 
 
 def _encodable(value: Any) -> Any:
@@ -56,7 +58,9 @@ Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
-Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress", "attribution"]
+Role: TypeAlias = Literal[
+    "baseline", "candidate", "reference", "stress", "attribution", "confirm"
+]
 
 
 class Proposal(Frozen):
@@ -199,6 +203,9 @@ class CampaignRow(Frozen):
     backend: str
     device: str
     compile: bool = False
+    hold_back: bool = False
+    """Trials train without the documents that a confirmation sets aside to score; left out of a
+    row where they do not."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt
@@ -219,6 +226,8 @@ class CampaignRow(Frozen):
         written: dict[str, Any] = write(self)
         if self.first_drop is None:
             written.pop("first_drop", None)
+        if not self.hold_back:
+            written.pop("hold_back", None)
         return written
 
 
@@ -337,6 +346,30 @@ class AttributionRow(Frozen):
     energy_wh: NonNegative | None = None
 
 
+class ConfirmRow(Frozen):
+    """One fresh run of a finalist or of the baseline. It counts in no ranking and no race."""
+
+    kind: Literal["confirm"] = "confirm"
+    at: str
+    rank: PositiveInt
+    """The config's place in the ranking of the time, 1 the best."""
+    train_tokens: PositiveInt | None = None
+    """It trained on so much of the train split; None: on all of it."""
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is ``confirm``; its result has a score for each text besides the search's."""
+    energy_wh: NonNegative | None = None
+
+
+class ConfirmedRow(Frozen):
+    """What a confirmation ends with. The latest is what is told."""
+
+    kind: Literal["confirmed"] = "confirmed"
+    at: str
+    found: Confirmed
+
+
 class EventRow(Frozen):
     """Something that happened to the campaign rather than in it."""
 
@@ -349,7 +382,15 @@ class EventRow(Frozen):
 
 
 Row: TypeAlias = (
-    CampaignRow | BaselineRow | IterationRow | StressRow | FinalistsRow | AttributionRow | EventRow
+    CampaignRow
+    | BaselineRow
+    | IterationRow
+    | StressRow
+    | FinalistsRow
+    | AttributionRow
+    | ConfirmRow
+    | ConfirmedRow
+    | EventRow
 )
 
 _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
@@ -359,7 +400,8 @@ def trials_of(row: Row) -> tuple[TrialRecord, ...]:
     """The trials that a row records."""
     if isinstance(row, IterationRow):
         return row.trials
-    return (row.trial,) if isinstance(row, BaselineRow | StressRow | AttributionRow) else ()
+    of_one = BaselineRow | StressRow | AttributionRow | ConfirmRow
+    return (row.trial,) if isinstance(row, of_one) else ()
 
 
 def parse_row(line: str | bytes) -> Row:

@@ -53,6 +53,11 @@ _ENTRIES = (
         "The K best distinct configs, by posterior mean shrunk by the noise.",
     ),
     Entry(
+        "confirm",
+        "night.confirm:confirm",
+        "Train the best configs and the baseline on fresh seeds, and score them on fresh text.",
+    ),
+    Entry(
         "stress",
         "launch.stress:stress",
         "Train the best distinct configs for a full schedule: which stand it?",

@@ -26,6 +26,7 @@ from autoresearch.layout import (
     SETTINGS_FILE,
 )
 from trainer.corpus import Corpus
+from trainer.corpus.second_text import set_aside
 from trainer.machine.name import cpu_name
 from trainer.spec import Config, Limits, TrialSpec, makes_code
 from trajectory.evidence import Evidence
@@ -67,7 +68,8 @@ class Campaign(Closing):
 
         :param sandbox: how trials are confined, for the record.
         :raises CampaignLockedError: while another process writes it.
-        :raises CampaignError: when the corpus is not the one it was measured with.
+        :raises CampaignError: when the corpus is not the one it was measured with, or is to hold
+            text back and is too small.
         """
         self.directory = directory
         self.settings = settings
@@ -86,6 +88,7 @@ class Campaign(Closing):
             row = read_campaign_row(directory)
             if row is not None:
                 self._refuse_another_ruler(row)
+            self._train_tokens = _held_back(corpus) if settings.hold_back else None
             self.note = self._keep_settings(is_new=row is None)
             if row is None:
                 row = self._first_row(sandbox)
@@ -129,9 +132,10 @@ class Campaign(Closing):
         return self.evidence.configs[self.evidence.incumbent_hash].config
 
     def is_short_run(self, spec: TrialSpec) -> bool:
-        """Whether it is one of the loop's own trials, rather than a long run."""
-        mine = (self.settings.budget, self.settings.horizon_steps)
-        return (spec.budget, spec.horizon_steps) == mine
+        """Whether it is one of the loop's own trials, rather than a long run or one of a
+        confirmation."""
+        mine = (self.settings.budget, self.settings.horizon_steps, ())
+        return (spec.budget, spec.horizon_steps, spec.texts) == mine
 
     def trial_spec(self, config: Config, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
@@ -149,6 +153,7 @@ class Campaign(Closing):
             threads=settings.threads,
             compile=settings.compile,
             compile_cache=self._compile_cache,
+            train_tokens=self._train_tokens,
             limits=Limits(
                 wall_s=settings.trial_wall_s,
                 memory_gib=settings.trial_memory_gib,
@@ -214,6 +219,22 @@ class Campaign(Closing):
         return CampaignRow.model_validate(
             row | {name: getattr(self.settings, name) for name in self.settings.in_first_row()}
         )
+
+
+def _held_back(corpus: Corpus) -> int:
+    """How many tokens of the train split trials train on that leave out what a confirmation sets
+    aside.
+
+    :raises CampaignError: where nothing can be.
+    """
+    text = set_aside(corpus)
+    if text is None or text.train_tokens is None:
+        raise CampaignError(
+            f"the corpus {corpus.info.name} is too small to hold any text back "
+            f"({corpus.info.train_bytes:,} bytes to train on); go without --hold-back, or give it "
+            "more text"
+        )
+    return text.train_tokens
 
 
 def versions() -> dict[str, str]:

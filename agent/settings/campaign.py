@@ -71,6 +71,12 @@ class Ruler(Frozen):
         False, strict=True, description="Train torch's blocks compiled. Default: no."
     )
     """Other sums in the last digits, so one campaign does it always or never."""
+    hold_back: bool = Field(
+        False,
+        strict=True,
+        description="Keep the text to confirm on out of the search's training. Default: no.",
+    )
+    """Other batches, so other numbers: one campaign does it always or never."""
     reference: Annotated[ReferenceMode, AsOption(before="backend")] = Field(
         "incumbent", description="What proposals edit."
     )

@@ -26,11 +26,13 @@ from agent.search.loop import Loop
 from agent.search.scribe import Scribe, timestamp
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
+from agent.workbench.confirming import ConfirmAsked, confirm, told
 from agent.workbench.display import Progress, display_for
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
 from autoresearch.words import counted
 from trainer.telemetry import TelemetrySummary
+from trajectory.confirmed import Confirmed
 from trajectory.ranking import Noise, ranked_incumbent
 from trajectory.rows import EventRow
 
@@ -45,6 +47,7 @@ def run_campaign(
     priors: Sequence[Path] = (),
     log: Sequence[str] = (),
     target_tokens: int | None = None,
+    confirming: bool = False,
     allow_unsandboxed: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -55,6 +58,7 @@ def run_campaign(
     :param priors: earlier campaigns that the proposers learn from.
     :param log: ``--log`` options.
     :param target_tokens: the budget of the target that the menu is of, where it is of one.
+    :param confirming: end with a confirmation, where something was kept.
     """
     refuse_imported(directory)
     console = Console(stderr=as_json)
@@ -85,11 +89,14 @@ def run_campaign(
             target_tokens=target_tokens,
         )
         reached = _work(sitting, rails, choice, goal, known, targets)
+        found = _confirmed(sitting) if confirming else None
         usage = sitting.sampler.summary(environment.usd_per_kwh)
         if as_json:
-            typer.echo(json.dumps(_summary(sitting.campaign, usage) | {"ended": reached}))
+            summary = _summary(sitting.campaign, usage) | {"ended": reached}
+            confirmed = found.model_dump(mode="json") if found else None
+            typer.echo(json.dumps(summary | {"confirmed": confirmed}))
         else:
-            _conclude(sitting, usage, reached)
+            _conclude(sitting, usage, reached, found)
 
 
 def _work(
@@ -124,6 +131,15 @@ def _work(
             return loop.run(goal)
     finally:
         watcher.close(HURRIED_CLOSE_S if sitting.stop.at_once() else CLOSE_S)
+
+
+def _confirmed(sitting: Sitting) -> Confirmed | None:
+    """What fresh runs say of what was kept; None where the baseline still stands, so that there is
+    nothing to tell."""
+    evidence = sitting.campaign.evidence
+    if evidence.incumbent_hash == evidence.baseline_hash:
+        return None
+    return confirm(sitting, ConfirmAsked())
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
@@ -177,7 +193,9 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
     }
 
 
-def _conclude(sitting: Sitting, usage: TelemetrySummary, reached: str) -> None:
+def _conclude(
+    sitting: Sitting, usage: TelemetrySummary, reached: str, found: Confirmed | None
+) -> None:
     campaign = sitting.campaign
     evidence = campaign.evidence
     noise = Noise.of(evidence.tally)
@@ -188,6 +206,8 @@ def _conclude(sitting: Sitting, usage: TelemetrySummary, reached: str) -> None:
     if usage.samples:
         for line in usage.lines():
             sitting.say(f"gpu       {line}")
+    for text in told(found) if found else ():
+        sitting.console.print(text, soft_wrap=True, highlight=False)
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     sitting.say(
         f"done      {counted(evidence.iterations, 'iteration')}, "

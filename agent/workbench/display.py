@@ -19,9 +19,10 @@ from agent.search.goal import Goal
 from agent.search.pace import Pace
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec, difference
+from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.ranking import ranked_incumbent
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
 
 SHOWN_ITERATIONS = 10
 PACE_ITERATIONS = 30
@@ -67,8 +68,14 @@ class Progress:
         evidence = self.campaign.evidence
         measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
         if measured != self._measured:
-            self._measured, self._best = measured, _best(evidence)
+            self._measured, self._best = measured, _best(evidence) + self._confirmed()
         return self._best
+
+    def _confirmed(self) -> str:
+        """What fresh runs of an earlier sitting said of it."""
+        found = [row.found for row in self.campaign.history.newest(ConfirmedRow)]
+        said = latest_of(found).get(self.campaign.evidence.incumbent_hash or "")
+        return f"; confirmed {said.headline}" if said is not None and said.stands else ""
 
 
 def _best(evidence: Evidence) -> str:

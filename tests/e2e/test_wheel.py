@@ -46,7 +46,7 @@ def test_a_wheel_in_an_empty_environment_runs_two_iterations(tmp_path: Path) -> 
     run(python, "-m", "pip", "install", "--quiet", "-c", constraints, wheel, cwd=away)
 
     command = away / "env" / "bin" / "autoresearch"
-    run(command, "loop", "--iters", "2", "--baseline-seeds", "2", cwd=away)
+    run(command, "loop", "--iters", "2", "--baseline-seeds", "2", "--no-confirm", cwd=away)
     rows = [
         json.loads(line)
         for line in (away / "runs" / "cpu-tiny" / "trajectory.jsonl").read_text().splitlines()

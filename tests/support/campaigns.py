@@ -120,6 +120,7 @@ class Toy:
             f"--campaign={self.campaign}",
             "--baseline-seeds=2",
             "--max-runs=2",
+            "--no-confirm",  # a test that is about it says --confirm
             *more,
         ]
 

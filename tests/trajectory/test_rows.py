@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.support.configs import config
-from tests.support.rows import Simulator, campaign_row, iteration_row
+from tests.support.confirmed import confirmation
+from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row
 from trajectory.journal import read_rows
 from trajectory.rows import (
     SCHEMA,
     Attempt,
+    ConfirmRow,
     Decision,
     EventRow,
     IterationRow,
@@ -137,6 +139,17 @@ def test_journals_of_every_schema_so_far_are_read(path: Path) -> None:
     assert sum(isinstance(row, IterationRow) for row in rows) == 25
     assert any(isinstance(row, EventRow) for row in rows)
     assert any(isinstance(row, StressRow) for row in rows) == (path.stem != "journal_v1")
+    assert any(isinstance(row, ConfirmRow) for row in rows) == (path.stem == "journal_v4")
+
+
+def test_only_a_result_that_scored_more_says_so() -> None:
+    assert "texts" not in dump_row(baseline_row(1, 4.0, 0))
+    runs, end = confirmation(1, config(), {3: config(lr=2e-3)})
+    for row in (*runs, end):
+        assert parse_row(dump_row(row)) == row
+    assert all(len(json.loads(dump_row(row))["trial"]["result"]["texts"]) == 1 for row in runs)
+    assert "hold_back" not in dump_row(campaign_row())
+    assert campaign_row().model_copy(update={"hold_back": True}).model_dump()["hold_back"] is True
 
 
 def test_only_a_row_that_restates_says_so() -> None:

@@ -17,11 +17,13 @@ from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CurvePoint,
     FailureStatus,
+    TextScore,
     TrialFailed,
     TrialOk,
     TrialResult,
     parse_result,
 )
+from trainer.spec.text import MOST_PARTS, ScoredText, TextPart
 from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
     BackendName,
@@ -37,6 +39,7 @@ __all__ = [
     "DEFAULT_RESERVE_GIB",
     "GATED_ACTIVATIONS",
     "MAX_MESSAGE_CHARACTERS",
+    "MOST_PARTS",
     "Activation",
     "BackendName",
     "Budget",
@@ -49,6 +52,9 @@ __all__ = [
     "KeptCurve",
     "Limits",
     "PruneRule",
+    "ScoredText",
+    "TextPart",
+    "TextScore",
     "TrialFailed",
     "TrialOk",
     "TrialResult",

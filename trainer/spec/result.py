@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from autoresearch.values import Frozen, PlainText
+from trainer.spec.text import MOST_PARTS, Sha256
 
 _FP32_MAX = 3.5e38
 """No loss or norm is larger: they are computed in 32 bits."""
@@ -51,6 +52,20 @@ class CurvePoint(Frozen):
     """Since the first step began."""
 
 
+class TextScore(Frozen):
+    """What one more text was scored at."""
+
+    sha256: Sha256
+    """Of its file of tokens."""
+    val_bpb: Bits
+    """As :attr:`TrialOk.val_bpb`, over the whole text."""
+    val_bytes: Count
+    val_tokens: Count
+    """Targets: of every part all tokens but the first."""
+    parts_bpb: Annotated[tuple[Bits, ...], Field(min_length=1, max_length=MOST_PARTS)]
+    """Of each part by itself, in their order."""
+
+
 class TrialOk(Frozen):
     """A trial that ended with a measurement."""
 
@@ -83,6 +98,11 @@ class TrialOk(Frozen):
     device: Name
     """The device's own name."""
     precision: Name
+    texts: Annotated[tuple[TextScore, ...], Field(max_length=100)] = Field(
+        (), exclude_if=lambda scored: not scored
+    )
+    """Of the texts that the spec names besides, in its order. Left out of JSON where it named
+    none, so that such results are written as they always were."""
 
 
 FailureStatus: TypeAlias = Literal["nonfinite", "oom", "timeout", "crash", "killed", "pruned"]

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.config import Config
+from trainer.spec.text import ScoredText
 
 
 class Budget(Frozen):
@@ -143,6 +144,11 @@ class TrialSpec(Frozen):
     """Steps between lines of the curve."""
     prune: PruneRule | None = None
     limits: Limits = Limits()
+    train_tokens: PositiveInt | None = None
+    """Train on so many tokens of the train split, from its first on; None: on all of it."""
+    texts: tuple[ScoredText, ...] = ()
+    """What to score after training besides the corpus' held-out text. A trial can read these files,
+    and one that names none can read no such file."""
 
     @property
     def makes_code(self) -> bool:

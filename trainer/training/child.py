@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import numpy as np
 import psutil
 import torch
 from torch import Tensor
@@ -36,10 +35,10 @@ from trainer.machine.device import (
 )
 from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
-from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.data import Batches
-from trainer.training.evaluate import Evaluation, evaluate
 from trainer.training.schedule import Schedule
+from trainer.training.scoring import check_texts, score_heldout, score_texts, train_split
 from trainer.training.train import TrialStopped, train
 
 _MACHINERY_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT}
@@ -120,10 +119,11 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     device, backend = _prepared(spec)
     corpus = _open_corpus(spec)
+    check_texts(spec)
     torch.manual_seed(spec.seed)
     model = backend.build(spec.config, corpus.info.vocab_size, device)
     batches = Batches(
-        corpus.train,
+        train_split(spec, corpus),
         seed=spec.seed,
         batch_size=spec.config.batch_size,
         seq_len=spec.config.seq_len,
@@ -144,7 +144,8 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
             report=lambda point: _append(curve, point),
         )
     began = time.perf_counter()
-    scored = _score(model, corpus, spec.config, after_step=trained.steps)
+    scored = score_heldout(model, corpus, spec, trained.steps)
+    texts = tuple(score_texts(model, corpus, spec, trained.steps))
     eval_s = time.perf_counter() - began
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
@@ -166,6 +167,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         backend=backend.name,
         device=device_name(device),
         precision=spec.config.precision,
+        texts=texts,
     )
 
 
@@ -239,23 +241,6 @@ def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, 
 
 
 # --- after it ---------------------------------------------------------------------------------
-
-
-def _score(
-    model: torch.nn.Module, corpus: Corpus, config: Config, *, after_step: int
-) -> Evaluation:
-    """:raises TrialStopped: where the held-out loss is not finite."""
-    scored = evaluate(
-        model, corpus.heldout, seq_len=config.seq_len, vocab_size=corpus.info.vocab_size
-    )
-    if not np.isfinite(scored.nll_nats):
-        raise TrialStopped(
-            "nonfinite",
-            f"the held-out loss after step {after_step} was {scored.nll_nats};"
-            " a smaller lr may hold",
-            after_step,
-        )
-    return scored
 
 
 def _append(curve: TextIO, point: CurvePoint) -> None:

@@ -19,6 +19,7 @@ from trajectory.rows import (
     AttributionRow,
     BaselineRow,
     CampaignRow,
+    ConfirmRow,
     IterationRow,
     Row,
     StressRow,
@@ -95,9 +96,9 @@ def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[st
     for trial in trials:
         if trial.trial_id in trial_ids:
             raise ValueError(f"trial {trial.trial_id} is there already")
-        # A long run's row describes its config for itself alone.
+        # A long or fresh run's row describes its config for itself alone.
         known = trial.config_hash in configs or trial.config_hash in described
-        if not (known or isinstance(row, StressRow | AttributionRow)):
+        if not (known or isinstance(row, StressRow | AttributionRow | ConfirmRow)):
             raise ValueError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                 "taken in describes"

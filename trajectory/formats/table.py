@@ -17,6 +17,7 @@ from trajectory.formats.foreign import ForeignRun, Measure, Plain
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
+    ConfirmRow,
     IterationRow,
     Row,
     StressRow,
@@ -47,7 +48,7 @@ class Table:
 
 _ITERATION = (
     Column("campaign_id", "text", "of the campaign"),
-    Column("kind", "text", "baseline, iteration or stress"),
+    Column("kind", "text", "baseline, iteration, stress or confirm"),
     Column("iter", "int", "iteration, 1 the first; empty beside iterations"),
     Column("at", "text", "when the row was written, ISO 8601, UTC"),
     Column("proposer", "text", "who made the proposal that was used"),
@@ -67,7 +68,7 @@ _ITERATION = (
 )
 _TRIAL = (
     Column("trial_id", "text", "of the trial"),
-    Column("role", "text", "baseline, candidate, reference or stress"),
+    Column("role", "text", "baseline, candidate, reference, stress or confirm"),
     Column("config_hash", "text", "SHA-256 of the config that was trained"),
     Column("seed", "int", "of initial weights and batches"),
     Column("status", "text", "ok, or how it failed"),
@@ -125,7 +126,7 @@ def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
     for row in rows:
         if isinstance(row, CampaignRow):
             campaign_id = row.id
-        if isinstance(row, BaselineRow | IterationRow | StressRow):
+        if isinstance(row, BaselineRow | IterationRow | StressRow | ConfirmRow):
             if row.config is not None and row.config_hash is not None:
                 configs[row.config_hash] = row.config
             about = (campaign_id, *_iteration_cells(row))
@@ -134,7 +135,7 @@ def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
                 yield (*about, *_trial_cells(trial), *_config_cells(config))
 
 
-def _iteration_cells(row: BaselineRow | IterationRow | StressRow) -> tuple[Cell, ...]:
+def _iteration_cells(row: BaselineRow | IterationRow | StressRow | ConfirmRow) -> tuple[Cell, ...]:
     if not isinstance(row, IterationRow):
         return (row.kind, None, row.at, *[None] * (len(_ITERATION) - 4))
     decision = row.decision

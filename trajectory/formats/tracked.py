@@ -8,9 +8,17 @@ from datetime import UTC, datetime
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
-from trajectory.rows import BaselineRow, IterationRow, Row, StressRow, TrialRecord, trials_of
+from trajectory.rows import (
+    BaselineRow,
+    ConfirmRow,
+    IterationRow,
+    Row,
+    StressRow,
+    TrialRecord,
+    trials_of,
+)
 
-NOT_METRICS = {"status", "backend", "device", "precision"}
+NOT_METRICS = {"status", "backend", "device", "precision", "texts"}
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
 """What is told of each logged step, under the names and in the units of a CurvePoint."""
 
@@ -58,7 +66,7 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
     ending when the row was written."""
     configs: dict[str, Config] = {}
     for row in rows:
-        if not isinstance(row, BaselineRow | IterationRow | StressRow):
+        if not isinstance(row, BaselineRow | IterationRow | StressRow | ConfirmRow):
             continue
         if row.config is not None and row.config_hash is not None:
             configs[row.config_hash] = row.config
@@ -73,7 +81,9 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
             )
 
 
-def _tags(row: BaselineRow | IterationRow | StressRow, trial: TrialRecord) -> dict[str, str]:
+def _tags(
+    row: BaselineRow | IterationRow | StressRow | ConfirmRow, trial: TrialRecord
+) -> dict[str, str]:
     tags = {
         "kind": row.kind,
         "role": trial.role,

@@ -25,6 +25,7 @@ from trajectory.rows import (
     AttributionRow,
     BaselineRow,
     CampaignRow,
+    ConfirmRow,
     IterationRow,
     Row,
     StressRow,
@@ -192,7 +193,7 @@ def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
     }
 
 
-_OF_ONE_CONFIG = IterationRow | BaselineRow | StressRow | AttributionRow
+_OF_ONE_CONFIG = IterationRow | BaselineRow | StressRow | AttributionRow | ConfirmRow
 
 
 def _config_hash_of(row: Row) -> str | None:

@@ -17,6 +17,8 @@ from trajectory.rows import (
     AttributionRow,
     BaselineRow,
     CampaignRow,
+    ConfirmedRow,
+    ConfirmRow,
     EventRow,
     FinalistsRow,
     IterationRow,
@@ -29,7 +31,17 @@ from trajectory.statistics.population import Population
 _CHUNK = 500
 
 _CONFIGS: TypeAdapter[list[ConfigEvidence]] = TypeAdapter(list[ConfigEvidence])
-Kind = TypeVar("Kind", CampaignRow, IterationRow, StressRow, FinalistsRow, AttributionRow, EventRow)
+Kind = TypeVar(
+    "Kind",
+    CampaignRow,
+    IterationRow,
+    StressRow,
+    FinalistsRow,
+    AttributionRow,
+    ConfirmRow,
+    ConfirmedRow,
+    EventRow,
+)
 
 
 def newest(

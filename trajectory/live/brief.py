@@ -7,6 +7,7 @@ from typing import Literal
 
 from autoresearch.values import Frozen, Scalar
 from trainer.spec import TrialFailed
+from trajectory.confirmed import ConfirmedConfig
 from trajectory.evidence import Evidence
 from trajectory.rows import IterationRow
 
@@ -72,6 +73,8 @@ class Status(Frozen):
     gain_lo: float | None
     gain_hi: float | None
     """Its 95 % interval."""
+    confirmed: ConfirmedConfig | None
+    """What fresh runs say of the incumbent, where there were any."""
     sigma: float | None
     """Sd of one run within a config, bits per byte."""
     baseline_bpb: float | None

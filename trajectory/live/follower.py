@@ -27,12 +27,20 @@ from autoresearch.layout import (
     TRIALS_DIR,
     is_imported,
 )
+from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
-from trajectory.rows import BaselineRow, CampaignRow, EventRow, IterationRow, Row
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    ConfirmedRow,
+    EventRow,
+    IterationRow,
+    Row,
+)
 
 SILENT_S = 60.0
 """A campaign none of whose files changed for so long is not said to be running."""
@@ -55,6 +63,8 @@ class Follower:
         self.briefs: list[Brief] = []
         """What is told of finished iterations, in order."""
         self.events: deque[EventRow] = deque(maxlen=50)
+        self.confirmed: deque[Confirmed] = deque(maxlen=50)
+        """What confirmations found, the newest first."""
         self.baseline_bpb: list[float] = []
         self.failures: dict[str, int] = {}
         """Trials that ended without a score, by status."""
@@ -117,6 +127,8 @@ class Follower:
             self.campaign = row
         elif isinstance(row, EventRow):
             self.events.append(row)
+        elif isinstance(row, ConfirmedRow):
+            self.confirmed.appendleft(row.found)
         elif isinstance(row, BaselineRow):
             self._count([row.trial.result.status])
             if row.trial.val_bpb is not None:
@@ -166,6 +178,10 @@ class Follower:
     def top(self, k: int) -> list[Ranked]:
         """The ranking as it stands; see :mod:`trajectory.ranking`."""
         return top(self.evidence, k)
+
+    def fresh(self) -> dict[str, ConfirmedConfig]:
+        """By config_hash, what fresh runs say of configs that had any."""
+        return latest_of(self.confirmed)
 
     def noise(self) -> Noise | None:
         """What one run's number is worth so far."""
@@ -217,6 +233,7 @@ class Follower:
             gain_bpb=gain.delta_vs_baseline if gain else None,
             gain_lo=gain.delta_lo if gain else None,
             gain_hi=gain.delta_hi if gain else None,
+            confirmed=self.fresh().get(self.evidence.incumbent_hash or ""),
             sigma=noise.sigma if noise else None,
             baseline_bpb=fmean(self.baseline_bpb) if self.baseline_bpb else None,
             failures=dict(self.failures),

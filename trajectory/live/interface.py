@@ -11,6 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from autoresearch.values import Frozen, Scalar
 from trainer.spec import CurvePoint
+from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
@@ -71,6 +72,8 @@ class Standing(Ranked):
 
     difference: dict[str, Scalar]
     """The values in which the config is not the baseline's; empty where there is no baseline."""
+    confirmed: ConfirmedConfig | None
+    """What fresh runs say of it, where there were any."""
 
 
 class PauseWanted(Frozen):
@@ -162,7 +165,11 @@ def top(
         evidence = watched.follower.evidence
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         before = baseline.config.said if baseline else None
-        return [_standing(entry, before) for entry in watched.follower.top(k)]
+        fresh = watched.follower.fresh()
+        return [
+            _standing(entry, before, fresh.get(entry.config_hash))
+            for entry in watched.follower.top(k)
+        ]
 
 
 @router.get("/api/campaigns/{name}/figures")
@@ -227,10 +234,12 @@ def _summary(watched: Watched) -> CampaignSummary:
     )
 
 
-def _standing(entry: Ranked, before: Mapping[str, Scalar] | None) -> Standing:
+def _standing(
+    entry: Ranked, before: Mapping[str, Scalar] | None, confirmed: ConfirmedConfig | None
+) -> Standing:
     after = {} if before is None else entry.config.said
     found = {name: value for name, value in after.items() if value != (before or {}).get(name)}
-    return Standing.model_validate({**dict(entry), "difference": found})
+    return Standing.model_validate({**dict(entry), "difference": found, "confirmed": confirmed})
 
 
 def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:

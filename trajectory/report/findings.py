@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
+from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Ranked
 from trajectory.report.importance import Importances, importances
 from trajectory.report.reading.curves import CurveReader
@@ -81,6 +82,8 @@ class Best:
     train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
     """The fields in which it is not the baseline: the baseline's value and its own."""
+    fresh: ConfirmedConfig | None = None
+    """What fresh runs say of it, where there were any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,15 @@ class Findings:
     details: tuple[Chunk, ...]
     ours: Ours | None = None
     """None for another tool's."""
+    confirmed: Confirmed | None = None
+    """The latest confirmation."""
+
+    @property
+    def confirmed_choice(self) -> bool:
+        """Whether the latest confirmation chose the config that is the best now."""
+        if self.confirmed is None or not self.best or self.best[0].fresh is None:
+            return False
+        return self.best[0].fresh.config_hash == self.confirmed.chosen.config_hash
 
     @property
     def kept(self) -> tuple[Turn, ...]:

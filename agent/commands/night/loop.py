@@ -56,6 +56,12 @@ LogOption = Annotated[
     ),
     AsOption(before="seed"),
 ]
+ConfirmOption = Annotated[
+    bool,
+    typer.Option(
+        "--confirm/--no-confirm", help="End by confirming what was found on fresh seeds and text."
+    ),
+]
 
 
 @takes_some(CampaignSettings)
@@ -70,6 +76,7 @@ def loop(
     program: ProgramOption = None,
     prior: PriorOption = None,
     log: LogOption = None,
+    confirm: ConfirmOption = True,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -77,6 +84,9 @@ def loop(
     trials or HOURS of work, whichever is given and comes first.
 
     Where the campaign's directory holds some already, it goes on from there.
+
+    At the end, where something was kept, the three best and the baseline are
+    trained on six fresh seeds and scored on fresh text (see confirm).
     """
     directory = campaign or default_campaign(asked.get("menu"))
     run_campaign(
@@ -88,6 +98,7 @@ def loop(
         priors=prior or (),
         log=log or (),
         target_tokens=_target_tokens(directory, asked.get("menu")),
+        confirming=confirm,
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )

@@ -26,10 +26,11 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Config, difference
+from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, latest_of
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
 from trajectory.reading import Reading, read_campaign
-from trajectory.rows import FinalistsRow, StressRow
+from trajectory.rows import ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def top(
     if not board.entries:
         console.print(Text(board.nothing))
         return
+    for text in board.confirmed:
+        console.print(Text(text, style="bold"), soft_wrap=True)
     for line in _lines(board):
         console.print(line, soft_wrap=True)
     console.print(Text(board.legend, style="dim"))
@@ -92,6 +95,10 @@ class Board:
     note: str | None = None
     incumbent: str | None = None
     fidelity: Sequence[str] = ()
+    confirmed: Sequence[str] = ()
+    """What fresh runs say of the search's choice, or that none were made."""
+    fresh: Sequence[str] = ()
+    """The same of each config; empty for one that had none."""
 
 
 # --- one of our own campaigns -------------------------------------------------------------------
@@ -105,10 +112,20 @@ def _own_board(directory: Path, k: int) -> Board:
         baseline = menu_of(row).baseline if row else None
         tested = _tested(reading)
         incumbent = reading.tally.incumbent_hash
+        found = [row.found for row in reading.newest(ConfirmedRow)]
+    of_config = latest_of(found)
+    fresh = [of_config.get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
     configs = [
-        entry.model_dump(mode="json") | {"rank": place, "vs_baseline": versus}
-        for place, (entry, versus) in enumerate(zip(ranked, differences, strict=True), start=1)
+        entry.model_dump(mode="json")
+        | {
+            "rank": place,
+            "vs_baseline": versus,
+            "confirmed": said.model_dump(mode="json") if said else None,
+        }
+        for place, (entry, versus, said) in enumerate(
+            zip(ranked, differences, fresh, strict=True), start=1
+        )
     ]
     return Board(
         entries=ranked,
@@ -123,11 +140,44 @@ def _own_board(directory: Path, k: int) -> Board:
             "configs": configs,
             "incumbent": incumbent,
             "ranking": fidelity_json(tested),
+            "confirmed": found[0].model_dump(mode="json") if found else None,
         },
         note=reading.note,
         incumbent=_incumbent(ranked, incumbent, baseline) if ranked else None,
         fidelity=list(fidelity_lines(tested)) if tested else [],
+        confirmed=_confirmed(found[0] if found else None, ranked, baseline),
+        fresh=[_fresh(said) for said in fresh],
     )
+
+
+def _confirmed(found: Confirmed | None, ranked: list[Ranked], baseline: Config | None) -> list[str]:
+    """The headline, and what it does not speak of."""
+    others = [entry for entry in ranked if baseline is None or entry.config != baseline]
+    if not others:
+        return []
+    if found is None:
+        return [
+            "nothing is confirmed yet: these are the search's own claims, on the seeds and the "
+            "text that chose them; run autoresearch confirm"
+        ]
+    lines = [found.headline]
+    if others[0].config_hash != found.chosen.config_hash:
+        lines.append(
+            f"the ranking has changed since, and iteration {others[0].iter} is its first now; "
+            "run autoresearch confirm again"
+        )
+    return lines
+
+
+def _fresh(said: ConfirmedConfig | None) -> str:
+    if said is None:
+        return ""
+    if said.headline is None:
+        return f"not confirmed: {said.trouble}"
+    verdict = "confirmed" if said.stands else "not confirmed,"
+    gain = said.headline
+    text = gain.text if gain.text == SEARCH_TEXT else f"fresh text ({gain.text})"
+    return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
 
 
 def _history_of(directory: Path) -> str | Path:
@@ -228,6 +278,8 @@ def _lines(board: Board) -> Iterator[Text]:
             cost,
         )
         yield Text(f"{'':>14}{said}", style="cyan")
+        if board.fresh and board.fresh[place - 1]:
+            yield Text(f"{'':>14}{board.fresh[place - 1]}", style="bold")
 
 
 def _interval(entry: Entry) -> str:

@@ -55,6 +55,7 @@ OTHERS: dict[str, Any] = {
     "backend": "megatron",
     "device": "cuda",
     "compile": True,
+    "hold_back": True,
     "reference": "baseline",
     "seed": 8,
     "baseline_seeds": 6,

@@ -99,6 +99,8 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
         for path, access in _of_itself(spec.device):
             allow(path, access)
         allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
+        for text in spec.texts:
+            allow(_beside(trial_dir, Path(text.path).resolve()), read)
         allow(Path(os.devnull), write)
         if spec.device.startswith("cuda"):
             for path in paths.driver.readable():

@@ -7,9 +7,10 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   what that lets through, a name that speaks of a key, token, password or the like never passes, nor
   an address with a user in it. The environment and memory of the processes outside cannot be read
   through /proc.
-* **Files.** Landlock: reads only what Python, torch, the device and the corpus need; the user's
-  home, the campaign and other trials are closed (directories of Python itself, where they lie in
-  the home, are opened one by one). Writes only the trial's own directory, whatever links or
+* **Files.** Landlock: reads only what Python, torch, the device and the corpus need, and of the
+  texts that a campaign confirms on those that the trial itself is to score; the user's home, the
+  campaign and other trials are closed (directories of Python itself, where they lie in the home,
+  are opened one by one). Writes only the trial's own directory, whatever links or
   renames it makes there, and where it makes code the campaign's compile cache. Mode, owner and
   extended attributes of files cannot be changed at all, and no directory can be watched.
 * **Its own order.** spec.json lies in the trial's directory; what is believed of it later lies

@@ -232,7 +232,8 @@ function drawHead({ summary }) {
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const cells = [
     ["incumbent, as believed", status.believed_bpb == null ? "–" : `${bpb(status.believed_bpb)} bpb`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `bpb, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
+    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `bpb, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
+    ["confirmed", ...confirmedCell(status.confirmed)],
     ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} bpb`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
@@ -248,6 +249,23 @@ function drawHead({ summary }) {
       return cell;
     }),
   );
+}
+
+// On fresh text where there was some, else on fresh seeds alone: the value and a note.
+function confirmedCell(config) {
+  const gain = freshGain(config);
+  if (!config) return ["not yet", "run autoresearch confirm"];
+  if (!gain) return ["no", visible(config.trouble)];
+  return [signed(gain.delta), `bpb, 95 % interval ${signed(gain.lo)} … ${signed(gain.hi)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
+}
+
+function freshText(config) {
+  const gain = freshGain(config);
+  return gain ? `${signed(gain.delta)} ± ${(gain.hi - gain.delta).toFixed(4)}` : config ? "no" : "–";
+}
+
+function freshGain(config) {
+  return config?.gains.length ? config.gains[Math.min(1, config.gains.length - 1)] : null;
 }
 
 byId("pause").addEventListener("click", async () => {
@@ -480,7 +498,7 @@ byId("older").addEventListener("click", () => {
 const ranked = { briefs: null, count: -1 };
 
 async function drawTop({ summary, briefs }) {
-  const count = briefs.length;
+  const count = briefs.length + (summary.status.confirmed ? 1 : 0); // which lands without an iteration
   if (ranked.briefs === briefs && ranked.count === count) return;
   Object.assign(ranked, { briefs, count });
   const best = await ask(`${place(summary.name)}/top?k=10`).catch((error) => (trouble(error), []));
@@ -492,7 +510,7 @@ async function drawTop({ summary, briefs }) {
       const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_hi == null ? "" : ` ± ${(one.delta_hi - one.delta_vs_baseline).toFixed(4)}`}${one.beats_baseline ? " *" : ""}`;
       row.append(
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", changesText(one.difference) || "–", "changes"),
+        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", freshText(one.confirmed)), element("td", changesText(one.difference) || "–", "changes"),
       );
       return row;
     }),

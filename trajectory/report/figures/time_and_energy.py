@@ -76,10 +76,12 @@ class TimeAndEnergy(Figure):
     """What calibration and iterations took, in seconds of work."""
     long_runs_s: float
     """Seconds of work on long runs, beside that."""
+    fresh_runs_s: float
+    """The same of the runs of confirmations."""
     elapsed_s: float
     """From the campaign's creation to its last row, pauses and stops included."""
     energy_wh: float | None
-    """Metered in calibration, iterations and long runs; None where nothing meters it."""
+    """Metered in calibration, iterations, long and fresh runs; None where nothing meters it."""
     unmetered: int
     """Iterations with trials whose energy nothing metered."""
     cost_usd: float | None
@@ -99,10 +101,12 @@ class TimeAndEnergy(Figure):
             total.add(turn.spent)
         metered = [ledger.calibration_wh, *(turn.energy_wh for turn in ledger.turns)]
         metered += [row.energy_wh for row in ledger.stress]
+        metered += [row.energy_wh for row in ledger.fresh]
         energy_wh = _sum(metered)
         return cls(
             total=total,
             long_runs_s=sum(row.trial.wall_s for row in ledger.stress),
+            fresh_runs_s=sum(row.trial.wall_s for row in ledger.fresh),
             elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
             energy_wh=energy_wh,
             unmetered=sum(

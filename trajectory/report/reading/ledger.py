@@ -21,6 +21,8 @@ from trajectory.report.words.details import DetailBook, details_of
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
+    ConfirmedRow,
+    ConfirmRow,
     EventRow,
     FinalistsRow,
     IterationRow,
@@ -54,6 +56,9 @@ class Ledger:
         self.reigns: list[Reign] = []
         self.stress: list[StressRow] = []
         self.finalists: list[FinalistsRow] = []
+        self.fresh: list[ConfirmRow] = []
+        """The runs of confirmations."""
+        self.confirmed: list[ConfirmedRow] = []
         self.details = DetailBook()
         self.workloads: dict[str, Workload] = {}
         self.failures: Counter[str] = Counter()
@@ -87,6 +92,10 @@ class Ledger:
             self.stress.append(row)
         elif isinstance(row, FinalistsRow):
             self.finalists.append(row)
+        elif isinstance(row, ConfirmRow):
+            self.fresh.append(row)
+        elif isinstance(row, ConfirmedRow):
+            self.confirmed.append(row)
         elif isinstance(row, EventRow):
             self.interruptions += row.event == "interrupted"
             self.pauses += row.event == "paused"

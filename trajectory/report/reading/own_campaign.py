@@ -8,6 +8,7 @@ from typing import get_args
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, FailureStatus
+from trajectory.confirmed import ConfirmedConfig, latest_of
 from trajectory.ranking import Ranked, baseline_run
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
 from trajectory.report.reading.curves import CurveReader
@@ -39,13 +40,15 @@ def read_campaign(
     entry = evidence.configs.get(evidence.baseline_hash or "")
     baseline = entry if entry is not None and entry.n else None
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
+    found = [row.found for row in reversed(ledger.confirmed)]
+    fresh = latest_of(found)
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
         turns=tuple(ledger.turns),
         noise=noise,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=baseline_run(baseline, noise, population) if baseline else None,
-        best=tuple(_best(entry, ledger) for entry in best),
+        best=tuple(_best(entry, ledger, fresh) for entry in best),
         reigns=tuple(ledger.reigns),
         believed=_believed(ledger, posteriors),
         knobs=tuple(knobs),
@@ -54,6 +57,7 @@ def read_campaign(
         stops=_stops(ledger),
         details=ledger.details.chunks,
         ours=Ours(ledger, posteriors, tuple(best), read, meter.bill()),
+        confirmed=found[0] if found else None,
     )
 
 
@@ -111,7 +115,7 @@ def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _best(entry: Ranked, ledger: Ledger) -> Best:
+def _best(entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -> Best:
     return Best(
         iter=entry.iter,
         name="",
@@ -127,6 +131,7 @@ def _best(entry: Ranked, ledger: Ledger) -> Best:
         beats_baseline=entry.beats_baseline,
         train_s=entry.train_s,
         difference=_difference(entry.config, ledger.baseline),
+        fresh=fresh.get(entry.config_hash),
     )
 
 

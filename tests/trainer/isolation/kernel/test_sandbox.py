@@ -25,7 +25,7 @@ from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.environment import allowed_environment
-from trainer.spec import TrialFailed
+from trainer.spec import ScoredText, TextPart, TrialFailed
 
 HERE = Layers.detect()
 
@@ -76,6 +76,7 @@ def attack(tmp_path: Path) -> Callable[..., Any]:
         /,
         *,
         device: str = "cpu",
+        texts: tuple[ScoredText, ...] = (),
         **arguments: object,
     ) -> Any:
         # a directory of its own, as the trials of a campaign have
@@ -87,7 +88,7 @@ def attack(tmp_path: Path) -> Callable[..., Any]:
         (corpus / "tokens").write_text("the corpus")
         # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
         backend = "megatron" if device == "cuda" else "torch"
-        spec = trial_spec(corpus, device=device, backend=backend)
+        spec = trial_spec(corpus, device=device, backend=backend, texts=texts)
         result = executor.run(spec, trial_dir).result
         assert isinstance(result, TrialFailed)
         assert result.message == "ended without a result", result
@@ -107,6 +108,25 @@ def precious(tmp_path: Path) -> Path:
 
 def refused(loot: Any) -> bool:
     return isinstance(loot, dict) and loot.get("errno") in {errno.EACCES, errno.EPERM}
+
+
+def test_a_text_to_confirm_on_is_read_by_those_alone_that_are_to_score_it(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "campaign" / "texts"
+    folder.mkdir(parents=True)
+    mine, other = folder / "mine.bin", folder / "other.bin"
+    mine.write_text("mine")
+    other.write_text("other")
+    text = ScoredText(
+        name="mine", path=str(mine), sha256="0" * 64, parts=(TextPart(tokens=2, bytes=1),)
+    )
+    assert refused(attack(confined, hostile.read, path=str(mine)))
+    assert attack(unconfined, hostile.read, path=str(mine)) == "mine"
+    assert attack(confined, hostile.read, texts=(text,), path=str(mine)) == "mine"
+    assert refused(attack(confined, hostile.read, texts=(text,), path=str(other)))
+    assert refused(attack(confined, hostile.write, texts=(text,), path=str(mine)))
+    assert refused(attack(confined, hostile.list_directory, texts=(text,), path=str(folder)))
 
 
 # --- secrets -------------------------------------------------------------------------------------

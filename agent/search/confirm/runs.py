@@ -1,0 +1,197 @@
+"""The confirmation: every run that the journal lacks, then what they say.
+
+Every run is a trial like the loop's: sandboxed, metered, one row when it ends. What is in the
+journal is not run again; what a kill cut short is run again from its start.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.search.campaign import Campaign
+from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, Entrant
+from agent.search.scribe import Scribe, timestamp
+from agent.search.stopping import StopRequest
+from agent.search.trials import TrialRunner, TrialWatcher
+from trainer.spec import Config, TrialFailed, TrialOk, TrialSpec, difference
+from trainer.telemetry import Meter
+from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
+from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
+from trajectory.rows import CONFIRM_SCHEMA, ConfirmedRow, ConfirmRow
+
+
+class ConfirmWatcher(TrialWatcher, Protocol):
+    """Whoever shows a confirmation to a person."""
+
+    def note(self, text: str) -> None: ...
+    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None: ...
+    def run_ended(self, row: ConfirmRow) -> None: ...
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """One confirmation of a campaign. Make one and call :meth:`run` once."""
+
+    campaign: Campaign
+    plan: ConfirmPlan
+    spec: ConfirmSpec
+    runner: TrialRunner
+    """Whose template is ``spec``."""
+    watcher: ConfirmWatcher
+    stop: StopRequest
+    meter: Meter
+    retry_failed: bool = False
+    """Run again what ended without a score."""
+    scribe: Scribe = field(init=False)
+    _rows: dict[tuple[str, int], ConfirmRow] = field(init=False)
+    """The newest row that serves this plan, by config and seed."""
+
+    def __post_init__(self) -> None:
+        self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
+        self._rows = {}
+        for row in self.campaign.history.newest(ConfirmRow):
+            if self._serves(row):
+                self._rows.setdefault((row.config_hash, row.trial.seed), row)
+
+    def run(self) -> ConfirmedRow:
+        """Every run of the plan that the journal lacks, then the conclusion.
+
+        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        """
+        self.scribe.report_unfinished(self.runner.leftovers)
+        missing = self.missing()
+        for number, (entrant, seed) in enumerate(missing, start=1):
+            self.stop.check()
+            self.scribe.wait_while_paused()
+            self.watcher.run_begins(entrant, seed, number, len(missing))
+            self._run(entrant, seed)
+        return self._conclude()
+
+    def missing(self) -> list[tuple[Entrant, int]]:
+        """The runs of the plan that are in no row."""
+        return [(e, seed) for e, seed in self.plan.runs() if not self._done(e, seed)]
+
+    def looked_before(self) -> int:
+        """How many other configs were scored on any of these texts: each look fits a text a
+        little."""
+        texts = {text.sha256 for text in self.spec.texts.scored}
+        mine = {e.ranked.config_hash for e in (self.plan.baseline, *self.plan.finalists)}
+        seen = {
+            row.config_hash
+            for row in self.campaign.history.newest(ConfirmRow)
+            if isinstance(row.trial.result, TrialOk)
+            and any(text.sha256 in texts for text in row.trial.result.texts)
+        }
+        return len(seen - mine)
+
+    def expected_s(self) -> float:
+        """How long the missing runs should take, by the latest short run of each config."""
+        return sum(self._short_s(entrant) for entrant, _ in self.missing())
+
+    def _short_s(self, entrant: Entrant) -> float:
+        known = self.campaign.history.measurements(entrant.ranked.config_hash)
+        return known[0].wall_s if known else 0.0
+
+    def _done(self, entrant: Entrant, seed: int) -> bool:
+        row = self._rows.get((entrant.ranked.config_hash, seed))
+        if row is None:
+            return False
+        return isinstance(row.trial.result, TrialOk) or not self.retry_failed
+
+    def _serves(self, row: ConfirmRow) -> bool:
+        """Whether it was trained on what this plan's runs are, and scored on their texts."""
+        if row.train_tokens != self.spec.texts.train_tokens:
+            return False
+        result = row.trial.result
+        if isinstance(result, TrialFailed):
+            return True
+        scored = {text.sha256 for text in result.texts}
+        return scored >= {text.sha256 for text in self.spec.texts.scored}
+
+    def _run(self, entrant: Entrant, seed: int) -> None:
+        began = time.monotonic()
+        ranked = entrant.ranked
+        trial = self.runner.run(ranked.config, seed, "confirm")
+        self.scribe.announce_format(CONFIRM_SCHEMA)
+        row = ConfirmRow(
+            at=timestamp(),
+            rank=entrant.rank,
+            train_tokens=self.spec.texts.train_tokens,
+            config=ranked.config,
+            config_hash=ranked.config_hash,
+            trial=trial,
+            # Of a run that had ended before this start nothing was metered here.
+            energy_wh=None
+            if trial.trial_id in self.runner.taken_up
+            else self.meter.energy_wh(began),
+        )
+        self.scribe.record(row)
+        self._rows[ranked.config_hash, seed] = row
+        self._account_for_superseded(ranked.config, seed)
+        self.watcher.run_ended(row)
+
+    def _account_for_superseded(self, config: Config, seed: int) -> None:
+        """A run of this config and seed that had finished under other settings, or for other texts,
+        will not be asked for any more."""
+
+        def same(spec: TrialSpec) -> bool:
+            mine = (config, seed, self.campaign.settings.budget)
+            return (spec.config, spec.seed, spec.budget) == mine
+
+        self.scribe.interrupted(
+            self.runner.leftovers.give_up(same),
+            "finished before the campaign last stopped, under other settings, and was run again",
+        )
+
+    def _conclude(self) -> ConfirmedRow:
+        baseline = self._fresh_runs(self.plan.baseline)
+        found = Confirmed(
+            seeds=self.plan.seeds,
+            texts=tuple(
+                ConfirmText(
+                    name=text.name, sha256=text.sha256, bytes=text.bytes, parts=len(text.parts)
+                )
+                for text in self.spec.texts.scored
+            ),
+            configs=tuple(self._config(entrant, baseline) for entrant in self.plan.finalists),
+        )
+        latest = next(iter(self.campaign.history.newest(ConfirmedRow, 1)), None)
+        if latest is not None and latest.found == found:
+            return latest
+        row = ConfirmedRow(at=timestamp(), found=found)
+        self.scribe.announce_format(CONFIRM_SCHEMA)
+        self.scribe.record(row)
+        return row
+
+    def _fresh_runs(self, entrant: Entrant) -> FreshRuns:
+        name = entrant.ranked.config_hash
+        return FreshRuns({seed: self._rows[name, seed].trial.result for seed in self.plan.seeds})
+
+    def _config(self, entrant: Entrant, baseline: FreshRuns) -> ConfirmedConfig:
+        """A finalist that fails on any seed is not confirmed: a recipe that cannot be relied on to
+        train is no recipe, and its other seeds alone would flatter it."""
+        ranked, runs = entrant.ranked, self._fresh_runs(entrant)
+        changes = difference(ranked.config, self.campaign.menu.baseline)
+        trouble = ""
+        measured: tuple[FreshGain, ...] = ()
+        if runs.failed is not None:
+            seed, failure = runs.failed
+            trouble = f"it failed on seed {seed} ({failure.status}: {failure.message})"
+        else:
+            count = len(self.plan.finalists)
+            measured = gains(runs, baseline, self.spec.texts.scored, finalists=count)
+            if not measured:
+                trouble = f"the baseline was measured on fewer than {FEWEST_SEEDS} of these seeds"
+        return ConfirmedConfig(
+            config_hash=ranked.config_hash,
+            iter=ranked.iter,
+            rank=entrant.rank,
+            changes=changes,
+            claimed=ranked.delta_vs_baseline,
+            claimed_lo=ranked.delta_lo,
+            claimed_hi=ranked.delta_hi,
+            gains=measured,
+            trouble=trouble,
+        )

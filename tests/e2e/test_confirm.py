@@ -1,0 +1,215 @@
+"""The best of a search on fresh seeds and fresh text, through the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.campaigns import Toy, write_text_corpus
+from trajectory.journal import read_rows
+from trajectory.rows import ConfirmedRow, ConfirmRow
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
+
+
+def confirm(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
+    return toy.run("confirm", f"--campaign={toy.campaign}", *options)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def fresh_runs(toy: Toy) -> list[ConfirmRow]:
+    rows = read_rows(toy.campaign / "trajectory.jsonl")
+    return [row for row in rows if isinstance(row, ConfirmRow)]
+
+
+def ends(toy: Toy) -> list[ConfirmedRow]:
+    rows = read_rows(toy.campaign / "trajectory.jsonl")
+    return [row for row in rows if isinstance(row, ConfirmedRow)]
+
+
+def top(toy: Toy) -> dict[str, Any]:
+    return said(toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
+    without = said(toy.loop(6, "--json"))
+    assert without["confirmed"] is None
+    before = top(toy)
+    assert any(row["decision"]["action"] == "keep" for row in toy.iterations())
+    assert before["confirmed"] is None
+    plain = toy.run("top", f"--campaign={toy.campaign}").stdout
+    assert "nothing is confirmed yet" in plain
+
+    found = said(toy.loop(6, "--confirm", "--json"))["confirmed"]
+    runs = fresh_runs(toy)
+    finalists = len(found["configs"])
+    assert len(runs) == 6 * (finalists + 1)
+    used = {seed for entry in before["configs"] for seed in entry["seeds"]}
+    assert {row.trial.seed for row in runs} == set(found["seeds"])
+    assert not used & set(found["seeds"])
+    assert {row.trial.role for row in runs} == {"confirm"}
+    for row in runs:
+        result = row.trial.result
+        assert result.status == "ok"
+        assert [text.sha256 for text in result.texts] == [found["texts"][0]["sha256"]]
+    # By hand, on the search's own text: the mean paired difference.
+    by = {(row.config_hash, row.trial.seed): row.trial.val_bpb or 0.0 for row in runs}
+    baseline = next(e["config_hash"] for e in before["configs"] if not e["vs_baseline"])
+    chosen = found["configs"][0]
+    assert chosen["config_hash"] == next(
+        e["config_hash"] for e in before["configs"] if e["vs_baseline"]
+    )
+    differences = [by[chosen["config_hash"], seed] - by[baseline, seed] for seed in found["seeds"]]
+    assert chosen["gains"][0]["delta"] == pytest.approx(sum(differences) / 6)
+
+    # It counts in no ranking, and the claim stands beside it.
+    after = top(toy)
+    strip = [{k: v for k, v in entry.items() if k != "confirmed"} for entry in after["configs"]]
+    assert strip == [{k: v for k, v in e.items() if k != "confirmed"} for e in before["configs"]]
+    assert after["confirmed"] == found
+    told = next(e for e in after["configs"] if e["config_hash"] == chosen["config_hash"])
+    assert told["confirmed"]["claimed"] == told["delta_vs_baseline"]
+    plain = toy.run("top", f"--campaign={toy.campaign}").stdout
+    assert "confirmed: iteration" in plain
+    assert f"{chosen['gains'][1]['delta']:+.4f}" in plain
+
+    # Once is enough, also after the index is gone.
+    rows = toy.rows()
+    (toy.campaign / "history.sqlite").unlink()
+    assert said(confirm(toy, "--json")) == found
+    assert toy.rows() == rows
+
+    # The page tells the confirmed gain.
+    assert toy.run("report", f"--campaign={toy.campaign}").returncode == 0
+    page = (toy.campaign / "report" / "report.html").read_text("utf-8")
+    gain = f"{chosen['gains'][1]['delta']:+.4f}".replace("-", "\N{MINUS SIGN}")
+    assert f"Iteration {chosen['iter']}, the best of" in page
+    assert f"<b>{gain}</b>" in page
+    assert "The search had claimed" in page
+
+
+@pytest.mark.slow
+def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) -> None:
+    assert toy.loop(3).returncode == 0
+    twin = Toy(tmp_path / "twin")
+    twin.campaign.parent.mkdir(parents=True)
+    subprocess.run(["cp", "-r", toy.campaign, twin.campaign], check=True)
+    whole = said(confirm(twin, "--seeds=3", "--json"))
+
+    for rows in (2, 5):
+        working = subprocess.Popen(
+            [toy.arguments(1)[0], "confirm", "--seeds=3", f"--campaign={toy.campaign}"],
+            cwd=toy.home,
+            env=toy.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for(lambda rows=rows: len(fresh_runs(toy)) >= rows)
+        os.kill(working.pid, signal.SIGKILL)
+        working.wait()
+    assert said(confirm(toy, "--seeds=3", "--json")) == whole
+    runs = [(row.config_hash, row.trial.seed) for row in fresh_runs(toy)]
+    assert len(runs) == len(set(runs))
+    assert [row.found for row in ends(toy)] == [row.found for row in ends(twin)]
+    scores = {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(toy)}
+    assert scores == {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(twin)}
+
+    # The search goes on where it was, and does not mistake fresh runs for its own.
+    assert toy.loop(4).returncode == 0
+    assert len(toy.iterations()) == 4
+
+
+@pytest.mark.slow
+def test_other_texts_are_scored_besides(toy: Toy) -> None:
+    assert toy.loop(3).returncode == 0
+    other = toy.home / "other.txt"
+    other.write_text("Quite another text, about ships and the sea.\n" * 40)
+    found = said(confirm(toy, "--top=1", "--seeds=2", f"--heldout={other}", "--json"))
+    names = [text["name"] for text in found["texts"]]
+    assert names == ["set aside", "other"]
+    assert [gain["text"] for gain in found["configs"][0]["gains"]] == [
+        "the search's text",
+        *names,
+    ]
+    assert found["configs"][0]["gains"][2]["holds_for"] == "this text"
+    runs = len(fresh_runs(toy))
+
+    # What was scored on more texts serves for fewer of them.
+    fewer = said(confirm(toy, "--top=1", "--seeds=2", "--json"))
+    assert len(fresh_runs(toy)) == runs
+    assert fewer["configs"][0]["gains"] == found["configs"][0]["gains"][:2]
+
+    # Whoever comes after others is told how often the text was looked at.
+    assert "looked at this text before" not in confirm(toy, "--top=1", "--seeds=2").stdout
+    assert confirm(toy, "--top=2", "--seeds=2").returncode == 0
+    others = len({row.config_hash for row in fresh_runs(toy)}) - 2
+    assert others >= 1
+    told = confirm(toy, "--top=1", "--seeds=2").stdout
+    assert f"{others} other config" in told
+
+    refused = confirm(toy, f"--heldout={write_text_corpus(toy.home / 'text') / '000.txt'}")
+    assert refused.returncode == 1
+    assert "name a text that it does not hold" in refused.stdout + refused.stderr
+
+
+@pytest.mark.slow
+def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
+    assert toy.loop(3, "--hold-back").returncode == 0
+    assert toy.rows()[0]["hold_back"] is True
+    orders = sorted((toy.campaign / "trials" / ".specs").iterdir())
+    held = {json.loads(order.read_text())["train_tokens"] for order in orders}
+    done = confirm(toy, "--top=1", "--seeds=2")
+    assert "these runs train without them, as all of this campaign did" in done.stdout
+    assert {row.train_tokens for row in fresh_runs(toy)} == held
+    assert held != {None}
+
+    again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-hold-back")
+    assert again.returncode == 1
+    assert "hold_back is True there and False here" in again.stdout + again.stderr
+
+
+def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:
+    assert toy.loop(0).returncode == 0
+    refused = confirm(toy)
+    assert refused.returncode == 1
+    assert "nothing but the baseline was measured" in refused.stdout + refused.stderr
+
+
+@pytest.mark.slow
+def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
+    """Twenty documents: a tenth is two, and a tenth of the others one, which is too few."""
+    small = toy.home / "small"
+    small.mkdir()
+    for number in range(20):
+        text = f"document {number:02d}\n" + "about the loss " * 60
+        (small / f"{number}.txt").write_text(text)
+    assert toy.loop(3, f"--corpus={small}").returncode == 0
+    done = confirm(toy, "--top=1", "--seeds=2")
+    assert done.returncode == 0, done.stderr
+    assert "too small to set any text aside" in done.stdout
+    assert "--heldout FILE" in done.stdout
+    assert "on the text that the search scored too" in done.stdout
+    assert ends(toy)[-1].found.texts == ()

@@ -1,0 +1,130 @@
+"""A journal with a confirmation: what reads it tells it, and what ranks and judges passes it by."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.support.confirmed import confirmation
+from tests.support.reports import findings, simulated
+from tests.support.rows import write_journal
+from trajectory.evidence import Evidence
+from trajectory.formats.imported import import_campaign
+from trajectory.formats.table import trials_table
+from trajectory.history.store import History, reindex
+from trajectory.live.follower import Follower
+from trajectory.ranking import top
+from trajectory.reading import JournalReading
+from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.page import render
+from trajectory.rows import ConfirmedRow, ConfirmRow, Row
+
+SEARCH = simulated(30)
+EVIDENCE = Evidence(SEARCH)
+BASELINE = EVIDENCE.configs[EVIDENCE.baseline_hash or ""].config
+FINALISTS = {
+    one.iter: one.config for one in top(EVIDENCE, 4) if one.config_hash != EVIDENCE.baseline_hash
+}
+MINUS = "\N{MINUS SIGN}"
+
+
+def confirmed(gain: float = 0.3) -> tuple[list[Row], ConfirmedRow]:
+    runs, end = confirmation(9_000, BASELINE, FINALISTS, gain=gain)
+    return [*SEARCH, *runs, end], end
+
+
+def test_it_counts_in_no_ranking_and_no_race() -> None:
+    rows, _ = confirmed()
+    assert vars(Evidence(rows)) == vars(EVIDENCE)
+
+
+def test_the_index_says_what_the_journal_says(tmp_path: Path) -> None:
+    rows, end = confirmed()
+    journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
+    write_journal(journal, iter(rows))
+    reindex(where, journal)
+    runs = [row for row in rows if isinstance(row, ConfirmRow)]
+    with History.open(where, journal) as history:
+        assert history.newest(ConfirmRow) == runs[::-1]
+        assert history.newest(ConfirmedRow) == JournalReading(journal).newest(ConfirmedRow) == [end]
+        assert {row.trial.trial_id for row in runs} <= history.trial_ids()
+        assert history.measurements(BASELINE.config_hash) == [
+            row.trial for row in reversed(SEARCH) if row.kind == "baseline"
+        ]
+
+
+def test_the_page_follows_it(tmp_path: Path) -> None:
+    rows, end = confirmed()
+    journal = tmp_path / "trajectory.jsonl"
+    write_journal(journal, iter(rows[:-1]))
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert (follower.status().confirmed, follower.fresh()) == (None, {})
+    write_journal(journal, iter(rows))
+    follower.poll()
+    assert follower.fresh() == {one.config_hash: one for one in end.found.configs}
+    incumbent = follower.fresh().get(EVIDENCE.incumbent_hash or "")
+    assert follower.status().confirmed == incumbent
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.3, ": confirmed."), (0.0, "<em>not</em> conf")])
+def test_the_report_s_headline_is_the_confirmed_gain(
+    gain: float, verdict: str, tmp_path: Path
+) -> None:
+    rows, end = confirmed(gain)
+    page = render(findings(tmp_path, rows), (), (), datetime.now(UTC))
+    chosen = end.found.chosen
+    assert chosen.headline is not None
+    said = f"{chosen.headline.delta:+.4f}".replace("-", MINUS)
+    lede = page.split('<p class="lede">')[1].split("</p>")[0]
+    assert f"gains <b>{said}</b>" in lede
+    assert verdict in lede
+    assert "on text that no trial of the search scored" in lede
+    assert f"claimed {-1.2 * gain:+.4f}".replace("-", MINUS) in lede
+    assert page.count('<th class="n">confirmed</th>') == 1
+
+
+def test_the_report_counts_its_time_and_energy(tmp_path: Path) -> None:
+    rows, _ = confirmed()
+    metered = [
+        row.model_copy(update={"energy_wh": 2.0}) if isinstance(row, ConfirmRow) else row
+        for row in rows
+    ]
+    spent = TimeAndEnergy.of(findings(tmp_path / "with", metered))
+    without = TimeAndEnergy.of(findings(tmp_path / "without", SEARCH))
+    runs = sum(isinstance(row, ConfirmRow) for row in rows)
+    assert spent is not None and without is not None
+    assert spent.fresh_runs_s == pytest.approx(3.65 * runs)
+    assert spent.total == without.total
+    assert (spent.energy_wh or 0) - (without.energy_wh or 0) == pytest.approx(2.0 * runs)
+    assert without.fresh_runs_s == 0
+
+
+def test_a_report_without_one_is_as_it_was(tmp_path: Path) -> None:
+    page = render(findings(tmp_path, SEARCH), (), (), datetime.now(UTC))
+    assert "onfirmed" not in page.split("<main>")[0].split("</style>")[1]
+    assert '<th class="n">against the baseline</th>' in page
+
+
+def test_a_headline_of_another_config_than_the_best_is_none(tmp_path: Path) -> None:
+    """The search went on and found a better one: what was confirmed is not said of it."""
+    others = dict(list(FINALISTS.items())[1:])
+    runs, end = confirmation(9_000, BASELINE, others)
+    found = findings(tmp_path, [*SEARCH, *runs, end])
+    assert not found.confirmed_choice
+    page = render(found, (), (), datetime.now(UTC))
+    assert "is believed to score" in page
+
+
+def test_other_tools_get_its_runs(tmp_path: Path) -> None:
+    rows, _ = confirmed()
+    journal = tmp_path / "given" / "trajectory.jsonl"
+    journal.parent.mkdir()
+    write_journal(journal, iter(rows))
+    kinds = [line[1] for line in trials_table(rows).lines]
+    assert kinds.count("confirm") == 2 * (1 + len(FINALISTS))
+    import_campaign(journal, tmp_path / "taken")
+    taken = JournalReading(tmp_path / "taken" / "trajectory.jsonl")
+    assert len(taken.newest(ConfirmedRow)) == 1

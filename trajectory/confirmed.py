@@ -1,0 +1,133 @@
+"""What a confirmation found, as values: claims of the search beside what fresh runs say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt, Scalar
+
+SEARCH_TEXT = "the search's text"
+"""The campaign's own held-out text, by which the search chose."""
+
+
+class ConfirmText(Frozen):
+    """A text that was scored beside the search's own, and that no trial of the search scored."""
+
+    name: str
+    sha256: str
+    bytes: PositiveInt
+    parts: PositiveInt
+    """Stretches of whole documents that were scored by themselves."""
+
+
+class FreshGain(Frozen):
+    """A config's difference to the baseline on fresh seeds and one text; negative is better.
+
+    Bits per byte. The interval is Student's t; see :mod:`trajectory.confirmation`.
+    """
+
+    text: str
+    """Its name, or :data:`SEARCH_TEXT`."""
+    holds_for: Literal["this text", "text like it"]
+    """What the interval speaks of: the text's own spread is in it where it has parts enough to
+    show one."""
+    delta: Finite
+    lo: Finite
+    """95 % interval of this one difference."""
+    hi: Finite
+    all_lo: Finite
+    """The same where it is to hold for all configs of the confirmation at once (Bonferroni)."""
+    all_hi: Finite
+    seeds: PositiveInt
+    """Common seeds behind it."""
+    dof: Positive
+
+    def __str__(self) -> str:
+        """``-0.5123 (-0.5300 … -0.4946)``"""
+        return f"{self.delta:+.4f} ({self.lo:+.4f} … {self.hi:+.4f})"
+
+
+class ConfirmedConfig(Frozen):
+    """One finalist."""
+
+    config_hash: str
+    iter: NonNegativeInt
+    rank: PositiveInt
+    """In the search's ranking at the time."""
+    changes: dict[str, Scalar]
+    """Its values that are not the baseline's."""
+    claimed: Finite | None
+    """Its difference to the baseline as the search believed it."""
+    claimed_lo: Finite | None
+    claimed_hi: Finite | None
+    gains: tuple[FreshGain, ...] = ()
+    """On the search's own text, then on each other text. Empty where nothing can be said."""
+    trouble: str = ""
+    """Why nothing can be said, in a clause."""
+
+    @property
+    def headline(self) -> FreshGain | None:
+        """What is told of it: on the first text that the search has not scored, where there is
+        one; else on fresh seeds alone."""
+        return self.gains[min(1, len(self.gains) - 1)] if self.gains else None
+
+    @property
+    def stands(self) -> bool:
+        """Whether all of its 95 % interval is better than the baseline."""
+        gain = self.headline
+        return gain is not None and gain.hi < 0
+
+
+class Confirmed(Frozen):
+    """A confirmation that ran to its end."""
+
+    seeds: tuple[NonNegativeInt, ...]
+    texts: tuple[ConfirmText, ...]
+    """Empty: fresh seeds alone, on the search's own text."""
+    configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
+    """The first is the search's own choice, made before any of these runs. Only of it does the
+    plain interval hold whatever these runs say; for a choice among several by these runs there is
+    the wider one."""
+
+    @property
+    def chosen(self) -> ConfirmedConfig:
+        """The config whose gain is the headline."""
+        return self.configs[0]
+
+    @property
+    def basis(self) -> str:
+        """What the runs were made on: ``on 6 fresh seeds and on text that no trial of the search
+        scored``."""
+        seeds = f"on {len(self.seeds)} fresh seeds"
+        if self.texts:
+            return f"{seeds} and on text that no trial of the search scored"
+        return f"{seeds}, on the text that the search scored too"
+
+    @property
+    def headline(self) -> str:
+        """One line: what is confirmed of the search's own choice."""
+        chosen = self.chosen
+        gain = chosen.headline
+        if gain is None:
+            return f"not confirmed: iteration {chosen.iter}: {chosen.trouble}"
+        verdict = "confirmed" if chosen.stands else "not confirmed"
+        claimed = "" if chosen.claimed is None else f" (the search claimed {chosen.claimed:+.4f})"
+        return (
+            f"{verdict}: iteration {chosen.iter}, {gain} against the baseline{claimed}, "
+            f"{self.basis}"
+        )
+
+
+def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:
+    """By config_hash, what the latest confirmation that had the config says of it.
+
+    :param found: the newest first.
+    """
+    by_hash: dict[str, ConfirmedConfig] = {}
+    for one in found:
+        for config in one.configs:
+            by_hash.setdefault(config.config_hash, config)
+    return by_hash
