@@ -58,9 +58,7 @@ Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
-Role: TypeAlias = Literal[
-    "baseline", "candidate", "reference", "stress", "attribution", "confirm"
-]
+Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress", "attribution", "confirm"]
 
 
 class Proposal(Frozen):

@@ -15,7 +15,7 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, P
 from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
 from funnel.plan.projection import Projection
 from funnel.plan.running.operations import Terms, save_interval_h
-from funnel.plan.utilisation import Measured, Utilisation
+from funnel.plan.utilisation import MeasuredSpeed, Utilisation
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import FORMULA, TrainingFlops
 
@@ -82,7 +82,7 @@ class Booking(Frozen):
     cluster: Cluster
     compute: Compute
     terms: Terms = Terms()
-    measured: Measured | None = None
+    measured: MeasuredSpeed | None = None
     """What the pre-flight saw on these GPUs."""
 
 
@@ -93,7 +93,7 @@ def make_booking(
     mfu: float | Utilisation,
     gpu_hourly_usd: float,
     terms: Terms | None = None,
-    measured: Measured | None = None,
+    measured: MeasuredSpeed | None = None,
 ) -> Booking:
     """The booking of these GPUs for the target's token budget.
 

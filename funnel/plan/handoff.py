@@ -27,7 +27,7 @@ from funnel.plan.projection import LrRule
 from funnel.plan.recipe import Carrying, Recipe, carried_and_laid_out, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.running.operations import Terms
-from funnel.plan.utilisation import Measured, utilisation
+from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
@@ -49,7 +49,7 @@ class Wishes(Frozen):
     bytes_per_token: float | None
     """Mean bytes in a token of the cloud's tokenizer, where they are known."""
     terms: Terms = Terms()
-    measured: Measured | None = None
+    measured: MeasuredSpeed | None = None
     """What the pre-flight saw on the rented GPUs."""
     length_rule: HorizonRule = DEFAULT_RULES.horizon
     batch_rule: BatchRule = DEFAULT_RULES.batch

@@ -32,7 +32,7 @@ from funnel.plan.megatron_flags import (
 from funnel.plan.projection import Projection, project
 from funnel.plan.running.operations import Operations, plan_operations
 from funnel.plan.running.operator_flags import operator_flags
-from funnel.plan.utilisation import Measured, fastest
+from funnel.plan.utilisation import MeasuredSpeed, fastest
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
@@ -230,7 +230,7 @@ def carried_and_laid_out(
     target: TargetArchitecture,
     cluster: Cluster,
     carrying: Carrying,
-    measured: Measured | None,
+    measured: MeasuredSpeed | None,
 ) -> tuple[Projection, list[MemoryUse], MemoryUse]:
     """The candidate's recipe at the batch that a layout takes, all layouts, and the one to take.
 

@@ -33,7 +33,7 @@ SAME_SPEED = 0.03
 Source: TypeAlias = Literal["computed", "stated", "measured", "scaled"]
 
 
-class Measured(Frozen):
+class MeasuredSpeed(Frozen):
     """What ``preflight.sh speed`` and ``preflight.sh fabric`` saw, on the rented GPUs."""
 
     target: str
@@ -75,7 +75,7 @@ def utilisation(
     cluster: Cluster,
     *,
     fp8: bool,
-    measured: Measured | None = None,
+    measured: MeasuredSpeed | None = None,
 ) -> Utilisation:
     """What this layout gets of the cluster's peak.
 
@@ -103,7 +103,7 @@ def fastest(
     cluster: Cluster,
     *,
     fp8: bool,
-    measured: Measured | None = None,
+    measured: MeasuredSpeed | None = None,
 ) -> MemoryUse:
     """The usable layout with the shortest step, by the arithmetic; of those as fast as it, the one
     with the least model parallelism. Whole layers are recomputed only where nothing does without.
@@ -123,13 +123,13 @@ def fastest(
     )
 
 
-def read_measured(path: Path) -> Measured:
+def read_measured(path: Path) -> MeasuredSpeed:
     """What the pre-flight wrote.
 
     :raises HandoffError: naming the file and what is wrong with it.
     """
     try:
-        return Measured.model_validate_json(read_given(path))
+        return MeasuredSpeed.model_validate_json(read_given(path))
     except OSError as error:
         raise HandoffError(
             f"the measurement {path} cannot be read ({error.strerror or error}); make one on the "
@@ -147,7 +147,7 @@ def _mfu(target: TargetArchitecture, layout: Layout, cluster: Cluster, step_s: f
     return flops.per_token * tokens / step_s / (cluster.world_size * cluster.gpu.bf16_tflops * 1e12)
 
 
-def _same_run(measured: Measured, target: TargetArchitecture, cluster: Cluster) -> None:
+def _same_run(measured: MeasuredSpeed, target: TargetArchitecture, cluster: Cluster) -> None:
     seen = (measured.target, measured.gpu, measured.nodes, measured.gpus)
     asked = (target.name, cluster.gpu.name, cluster.nodes, cluster.gpus)
     if seen != asked:
@@ -158,7 +158,7 @@ def _same_run(measured: Measured, target: TargetArchitecture, cluster: Cluster) 
         )
 
 
-def _with_fabric(machine: Machine, measured: Measured) -> Machine:
+def _with_fabric(machine: Machine, measured: MeasuredSpeed) -> Machine:
     if measured.fabric_gb_s is None:
         return machine
     return machine.model_copy(update={"fabric_gb_s": measured.fabric_gb_s / FABRIC_SHARE})

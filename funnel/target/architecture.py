@@ -15,8 +15,8 @@ from funnel.target.budget import (
     TOKENS_PER_PARAMETER,
     with_budget_spent,
 )
-from funnel.target.ratios import RatioName
 from funnel.target.phases import Phase, phases_problem
+from funnel.target.ratios import RatioName
 from funnel.target.shape import ParameterCount
 from trainer.spec import Activation
 

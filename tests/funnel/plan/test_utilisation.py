@@ -12,14 +12,14 @@ from funnel.cost.gpus import GPUS, Gpu
 from funnel.plan.layout import Cluster, Layout, layouts
 from funnel.plan.speed.machines import MACHINES
 from funnel.plan.speed.step_time import Practice, step_time
-from funnel.plan.utilisation import ERROR, Measured, fastest, read_measured, utilisation
+from funnel.plan.utilisation import ERROR, MeasuredSpeed, fastest, read_measured, utilisation
 from funnel.target.architecture import load_target
 from tests.support.scaling_tables import a100_rows, h100_rows, held_out
 
 TARGET = load_target("llama-7b")
 CLUSTER = Cluster(nodes=2, gpus=8, gpu=GPUS["h100"])
 LAYOUT = Layout(tensor=2, pipeline=1, data=8, micro_batch=1, global_batch=128)
-MEASURED = Measured(
+MEASURED = MeasuredSpeed(
     target="llama-7b",
     gpu="h100",
     nodes=2,
