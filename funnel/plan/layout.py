@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from autoresearch.errors import HandoffError
-from autoresearch.values import Finite, Frozen, PositiveInt
+from autoresearch.values import Finite, Frozen, Positive, PositiveInt
 from funnel.cost.gpus import Gpu
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import block_weights
@@ -121,16 +121,19 @@ class MemoryUse(Frozen):
     logits_gb: Finite
     limit_gb: Finite
     """What may be used."""
+    measured: Positive = 1.0
+    """What the pre-flight saw of one layout, relative to the sum of its parts."""
 
     @property
     def total_gb(self) -> float:
-        return (
-            self.weights_gb
-            + self.gradients_gb
-            + self.optimizer_gb
-            + self.activations_gb
-            + self.logits_gb
+        parts = (
+            self.weights_gb,
+            self.gradients_gb,
+            self.optimizer_gb,
+            self.activations_gb,
+            self.logits_gb,
         )
+        return self.measured * sum(parts)
 
     @property
     def fits(self) -> bool:
@@ -216,15 +219,16 @@ def layer_activation_bytes(target: TargetArchitecture) -> int:
 
 
 def layouts(
-    target: TargetArchitecture, cluster: Cluster, batch: int, *, fp8: bool
+    target: TargetArchitecture, cluster: Cluster, batch: int, *, fp8: bool, measured: float = 1.0
 ) -> list[MemoryUse]:
     """Every TP × PP × DP that divides heads, layers and GPUs, the least model parallel first, each
     with the largest micro-batch that fits and starves no pipeline, or with 1.
 
     :param batch: sequences a step that are wanted; a layout takes the nearest multiple of its DP.
+    :param measured: by what a measurement was larger than the formula.
     """
     return [
-        _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8)
+        _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8, measured=measured)
         for recompute in ("selective", "full")
         for tensor, pipeline in _splits(target, cluster)
     ]
@@ -255,6 +259,7 @@ def _roomiest(
     recompute: Recompute,
     *,
     fp8: bool,
+    measured: float,
 ) -> MemoryUse:
     """Unsharded where that fits with any micro-batch, else sharded."""
     data = cluster.world_size // (tensor * pipeline)
@@ -273,7 +278,7 @@ def _roomiest(
             ),
             cluster.gpu,
             fp8=fp8,
-        )
+        ).model_copy(update={"measured": measured})
         for sharded in ((False, True) if data > 1 else (False,))
         for micro_batch in MICRO_BATCHES
         if global_batch % (data * micro_batch) == 0

@@ -280,4 +280,5 @@ def layout_flags(layout: Layout) -> tuple[Flag, ...]:
         pipeline_model_parallel_size=layout.pipeline,
         sequence_parallel=layout.tensor > 1,
         micro_batch_size=layout.micro_batch,
+        use_distributed_optimizer=layout.is_sharded,
     )

@@ -20,7 +20,7 @@ from funnel.plan.megatron_flags import Flag, FlagGroup, megatron_flags, save_fla
 from funnel.plan.recipe import Recipe
 from funnel.plan.running.operations import plan_operations
 from funnel.plan.running.operator_flags import operator_flags
-from funnel.plan.utilisation import Utilisation, fastest, utilisation
+from funnel.plan.utilisation import Utilisation, fastest, memory_factor, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.phases import Phase
 
@@ -126,10 +126,11 @@ def _laid_out(
     winner: Recipe, booking: Booking, phase: Phase, target: TargetArchitecture
 ) -> tuple[MemoryUse, list[MemoryUse]]:
     fp8 = winner.precision == "fp8"
+    factor = memory_factor(target, booking.cluster, booking.measured, fp8=fp8)
     batch = max(1, round(winner.schedule.tokens_per_step / target.seq_len))
     uses = [
         use
-        for use in layouts(target, booking.cluster, batch, fp8=fp8)
+        for use in layouts(target, booking.cluster, batch, fp8=fp8, measured=factor)
         if phase.tensor in (None, use.layout.tensor)
         and phase.pipeline in (None, use.layout.pipeline)
     ]

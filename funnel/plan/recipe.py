@@ -32,7 +32,7 @@ from funnel.plan.megatron_flags import (
 from funnel.plan.projection import Projection, project
 from funnel.plan.running.operations import Operations, plan_operations
 from funnel.plan.running.operator_flags import operator_flags
-from funnel.plan.utilisation import MeasuredSpeed, fastest
+from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
@@ -239,7 +239,8 @@ def carried_and_laid_out(
     projection = carry(candidate, target, carrying)
     wanted = projection.config.batch_size
     fp8 = launch_precision(projection) == "fp8"
-    uses = layouts(target, cluster, wanted, fp8=fp8)
+    factor = memory_factor(target, cluster, measured, fp8=fp8)
+    uses = layouts(target, cluster, wanted, fp8=fp8, measured=factor)
     memory = fastest(uses, target, cluster, fp8=fp8, measured=measured)
     if memory.layout.global_batch != wanted:
         # Rates and steps are those of the batch that the layout takes.

@@ -83,9 +83,12 @@ def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
         f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
         "says so (total number of epochs); preflight.sh data counts them"
     )
+    known = (
+        "computed, not measured" if winner.memory.measured == 1 else "scaled by what was measured"
+    )
     yield (
-        f"memory is computed, not measured, and {1 - USABLE:.0%} of the GPU is kept free for what "
-        "the formula leaves out"
+        f"memory is {known}, and {1 - USABLE:.0%} of the GPU is kept free for what the formula "
+        "leaves out"
     )
 
 

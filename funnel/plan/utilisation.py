@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.given_file import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.plan.layout import Cluster, Layout, MemoryUse, suggest
+from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use, suggest
 from funnel.plan.speed.machines import Machine, machine_of
 from funnel.plan.speed.step_time import FABRIC_SHARE, Practice, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture
@@ -121,6 +121,18 @@ def fastest(
     return next(
         use for use, share in zip(usable, shares, strict=True) if share >= best * (1 - SAME_SPEED)
     )
+
+
+def memory_factor(
+    target: TargetArchitecture, cluster: Cluster, measured: MeasuredSpeed | None, *, fp8: bool
+) -> float:
+    """What the pre-flight saw of memory, relative to the formula; 1 where it saw none."""
+    if measured is None or measured.memory_gb is None:
+        return 1.0
+    _same_run(measured, target, cluster)
+    seen = target.model_copy(update={"seq_len": measured.seq_len})
+    said = memory_use(seen, measured.layout, cluster.gpu, fp8=fp8)
+    return measured.memory_gb / said.total_gb
 
 
 def read_measured(path: Path) -> MeasuredSpeed:

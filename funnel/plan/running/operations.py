@@ -3,8 +3,8 @@
 Interruptions come from hardware (Llama 3: 419 unexpected ones in 54 days of 16,384 GPUs, arXiv
 2407.21783, section 3.3.4: one in 50,700 GPU-hours) and, on spot GPUs, from whoever rents them out.
 The interval between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between
-interruptions)``, within an hour. What is lost: the pauses, half an interval an interruption, and
-the restart.
+interruptions)`` with the pause of a synchronous save, within an hour. What is lost: the pauses,
+half an interval an interruption, and the restart.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ def pause_s(size_gb: float, cluster: Cluster) -> float:
 
 
 def save_interval_h(terms: Terms, size_gb: float, cluster: Cluster) -> float:
-    """Young's interval, no longer than an hour and no shorter than two saves."""
+    """Young's interval for saves that the GPUs wait for, since they may have to; at most an hour
+    and at least two saves. Where they need not wait it is longer than it need be, and the storage
+    is left in peace."""
     between_s = 86_400 / interruptions_per_day(terms, cluster)
-    young_s = math.sqrt(2 * pause_s(size_gb, cluster) * between_s)
-    return min(LONGEST_INTERVAL_H, max(young_s, 2 * size_gb / terms.storage_gb_s) / 3600)
+    save_s = size_gb / terms.storage_gb_s
+    return min(LONGEST_INTERVAL_H, max(math.sqrt(2 * save_s * between_s), 2 * save_s) / 3600)
 
 
 def plan_operations(

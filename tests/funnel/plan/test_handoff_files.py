@@ -583,6 +583,11 @@ def test_the_speed_is_measured_and_the_next_plan_goes_by_it(
     assert plan.booking.compute.speed.source == "measured"
     step_s = plan.winner.schedule.tokens_per_step / plan.booking.compute.tokens_per_s
     assert step_s == pytest.approx(seen.step_s)
+    assert plan.winner.memory.total_gb == pytest.approx(64.0)
+    fuller = seen.model_copy(update={"memory_gb": 75.0})
+    tight = plan_of(stressed, mfu=None, measured=fuller)
+    assert tight.winner.layout != seen.layout, "it did not fit"
+    assert tight.booking.compute.speed.source == "scaled"
     assert not any("hours and cost go with its inverse" in risk for risk in plan.risks)
     node.stand_in("torchrun", TIMED.replace("ms=1000", "ms=60000"))
     done = node.run(bundle / "preflight.sh", "speed")

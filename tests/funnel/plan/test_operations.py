@@ -26,11 +26,11 @@ def test_llama_3s_interruptions_come_out_again() -> None:
 
 def test_the_interval_is_youngs_within_an_hour_and_two_saves() -> None:
     assert save_interval_h(Terms(), 112, NODE) == 1
-    # A pause of 112 / 8 / 20 s, six interruptions a day.
-    young_s = (2 * 0.7 * 86_400 / interruptions_per_day(SPOT, NODE)) ** 0.5
+    # 112 GB at 5 GB/s, six interruptions a day.
+    young_s = (2 * 22.4 * 86_400 / interruptions_per_day(SPOT, NODE)) ** 0.5
     assert save_interval_h(SPOT, 112, NODE) == pytest.approx(young_s / 3600)
-    slow = SPOT.model_copy(update={"storage_gb_s": 0.5})
-    assert save_interval_h(slow, 112, NODE) == pytest.approx(2 * 224 / 3600)
+    often = Terms(spot=True, preemptions_per_day=1000, storage_gb_s=0.5)
+    assert save_interval_h(often, 112, NODE) == pytest.approx(2 * 224 / 3600)
 
 
 def test_what_is_lost_is_added_to_hours_and_money() -> None:
