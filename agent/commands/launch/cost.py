@@ -10,6 +10,8 @@ import typer
 from pydantic import Field, ValidationError
 from rich.console import Console
 
+from agent.commands.launch.cost_month import month
+from agent.commands.launch.cost_options import JsonOption, SetOption, rates_of, run_of
 from agent.commands.launch.cost_tables import (
     print_assumptions,
     print_cost,
@@ -18,10 +20,8 @@ from agent.commands.launch.cost_tables import (
     print_timeline,
 )
 from agent.commands.options import takes
-from agent.search.campaign import read_campaign_row
-from agent.settings.rates import Rates, read_rates
 from agent.workbench.places import existing_campaign
-from autoresearch.errors import HandoffError, SettingsError
+from autoresearch.errors import SettingsError
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, explain
 from funnel.cost import timeline as cost_timeline
@@ -36,30 +36,12 @@ from funnel.cost.cluster import (
     compare_cluster,
     usual_tflops,
 )
-from funnel.cost.measured import Measured, measured_of
-from funnel.cost.month import (
-    MonthQuestion,
-    compare_month,
-    month_assumptions,
-    month_section,
-)
+from funnel.cost.measured import measured_of
 from funnel.cost.speed import choose_speed, positive
 from funnel.cost.usage import Usage, measured_usage
-from funnel.cost.whole_bill import CloudRun, planned_run, whole_bill
-from funnel.plan.handoff_files import PLAN_FILE
 from funnel.target.architecture import load_target
 
 app = typer.Typer(invoke_without_command=True)
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A rate by its published name, over the environment's: --set KWH_USD=0.30.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 @app.callback()
@@ -93,13 +75,13 @@ def cost(
         if campaign or handoff or rates or as_json:
             raise typer.BadParameter(f"give options after {context.invoked_subcommand}")
         return
-    chosen = _rates(rates)
+    chosen = rates_of(rates)
     directory = existing_campaign(campaign, None) if campaign else None
     usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
     report = cost_report(
         chosen,
         usage,
-        run=_planned(handoff, directory) if handoff else None,
+        run=run_of(handoff, directory) if handoff else None,
         measured=measured_of(directory) if directory else None,
     )
     if as_json:
@@ -138,7 +120,7 @@ def cluster(
     (capex / life in months + kW × hours × price). Rented a month = GPUs × GPU-hour × hours.
     Break-even month = capex / (rent − power).
     """
-    chosen = _rates(rates)
+    chosen = rates_of(rates)
     reached = usual_tflops(gpu) if gpu_tflops is None else gpu_tflops
     asked = _cluster_question(gpus, gpu, reached, hourly_usd, unit_tflops, scaling, hours_per_month)
     answer = compare_cluster(chosen, asked)
@@ -161,61 +143,7 @@ def cluster(
     print_assumptions(console, assumptions)
 
 
-class MonthAsked(Frozen):
-    """What is done in a month."""
-
-    searches: int = Field(4, ge=1, description="Searches, on owned units.")
-    runs: float = Field(1.0, ge=0, description="Final runs, rented; 0.5 is one in two months.")
-    units: int = Field(1, ge=1, description="Units owned.")
-    unit_tflops: float = Field(UNIT_TFLOPS, description="That a unit reaches in training.")
-
-
-@app.command()
-@takes(MonthAsked)
-def month(
-    *,
-    asked: MonthAsked,
-    campaign: Annotated[
-        Path | None, typer.Option("--campaign", help="Take a search's hours from its rows.")
-    ] = None,
-    handoff: Annotated[
-        Path | None, typer.Option("--handoff", help="Take the run from this launch plan.")
-    ] = None,
-    rates: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """A month of both: searches on units that are owned, final runs on GPUs that are rented.
-
-    Hybrid = units × capex / life in months + searches × electricity + runs. Beside it: all of it
-    rented, all of it owned, and from how many searches a month a unit pays.
-    """
-    chosen = _rates(rates)
-    directory = existing_campaign(campaign, None) if campaign else None
-    bill = whole_bill(
-        chosen,
-        measured_usage(directory, chosen) if directory else Usage.supposed(chosen),
-        _planned(handoff, directory) if handoff else CloudRun.supposed(chosen),
-        Measured(),
-    )
-    question = MonthQuestion.model_validate(asked.model_dump())
-    answer = compare_month(chosen, bill, question)
-    section = month_section(chosen, bill, question, answer)
-    assumptions = month_assumptions(chosen, question)
-    if as_json:
-        report = {
-            "asked": question.model_dump(),
-            section.name: section.values(),
-            "verdict": answer.verdict(),
-            "formulas": section.formulas(),
-            "bill": bill.as_json(),
-            "assumptions": assumptions,
-        }
-        typer.echo(json.dumps(report))
-        return
-    console = Console()
-    print_section(console, section)
-    print_line(console, answer.verdict(), "bold")
-    print_assumptions(console, assumptions)
+app.command()(month)
 
 
 class TimelineAsked(Frozen):
@@ -289,29 +217,6 @@ def timeline(
         typer.echo(json.dumps(planned.as_json()))
         return
     print_timeline(Console(), planned)
-
-
-def _planned(handoff: Path, campaign: Path | None) -> CloudRun:
-    """The plan's run.
-
-    :raises HandoffError: where it is another campaign's.
-    """
-    of, run = planned_run(handoff / PLAN_FILE)
-    row = read_campaign_row(campaign) if campaign else None
-    if row is not None and row.id != of:
-        raise HandoffError(
-            f"{handoff} is the launch plan of the campaign {of}, and {campaign} is {row.id}; name "
-            "the plan and the campaign that belong together"
-        )
-    return run
-
-
-def _rates(overrides: list[str] | None) -> Rates:
-    pairs = [text.partition("=") for text in overrides or ()]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise SettingsError(f"--set {name} has no value; write it like KWH_USD=0.30")
-    return read_rates({name.strip(): value.strip() for name, _, value in pairs})
 
 
 def _cluster_question(
