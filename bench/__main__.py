@@ -1,7 +1,8 @@
 """One command measures everything: ``python -m bench`` (or ``make bench``).
 
-``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against; ``--write`` appends the
-table, with date and machine, to bench/RESULTS.md.
+``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against, ``--published DIR`` to
+one of published runs to forecast; ``--write`` appends the table, with date and machine, to
+bench/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench import (
     loop_overhead,
     lr_transfer,
     memory_model,
+    published_grids,
     report_scale,
     search_quality,
     startup,
@@ -35,6 +37,7 @@ from bench import (
     transfer,
     trial_overhead,
     utilisation,
+    verify_power,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 
@@ -44,6 +47,10 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Parts to run; all by default.")] = None,
     nanogpt: Annotated[Path | None, typer.Option(help="A checkout of nanoGPT.")] = None,
+    published: Annotated[
+        list[Path] | None,
+        typer.Option(help="Checkouts of published runs, see bench/published_grids.py."),
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Append to bench/RESULTS.md.")] = False,
 ) -> None:
     """Measure, print, and with --write keep."""
@@ -65,6 +72,8 @@ def main(
         "startup": startup.run,
         "transfer": transfer.run,
         "utilisation": utilisation.run,
+        "verify": verify_power.run,
+        "published": lambda: published_grids.run(published),
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

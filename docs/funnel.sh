@@ -1,38 +1,46 @@
 #!/usr/bin/env bash
 # The whole funnel on cpu-tiny, from an empty directory: a small night, the cull, the long runs, the launch
-# plan, and the cloud's first day against its forecast, once as forecast and once not.
+# plan for 7 B; then a plan for a larger model that this machine can train, that model really trained, and
+# its log held against the forecast: once as planned, and once with a planted fault, a learning rate a
+# hundred times too small.
 #
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
-# ITERS, STEPS, TOP, SPREAD and SEEDS make it shorter or longer; on two quiet cores the defaults take
-# five to ten minutes.
+# ITERS, STEPS, TOP, SPREAD, SEEDS and LARGER (the larger run's tokens) make it shorter or longer.
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
+larger=${LARGER:-1200000}
 campaign=runs/cpu-tiny
 bytes_per_token=4.4   # of the target's own tokenizer: count it on your text
 
 say() { printf '\n$ %s\n' "$*"; "$@"; }
 
-# A cloud run's log, made from the forecast's middle: step and loss in nats per token, with a batch's
-# noise. Its loss rises by the given fraction over the second half.
-cloud_log() {
-  awk -F, -v rise="$1" -v bytes="$bytes_per_token" 'BEGIN { srand(1); print "step,loss" }
-    NR > 1 { step[NR] = $2; bpb[NR] = $4 }
-    END {
-      for (i = 2; i <= NR; i++) {
-        late = i > NR / 2 ? (i - NR / 2) / (NR / 2) : 0
-        noise = 1 + 0.004 * (rand() + rand() - 1)
-        printf "%d,%.5f\n", step[i], bpb[i] * bytes * log(2) * noise * (1 + rise * late)
-      }
-    }' handoff/forecast.csv
+# Train what a plan's recipe says, on this machine, as a trial that is nobody's: plan, directory, and by
+# what to multiply the learning rate.
+train_planned() {
+  python - "$campaign" "$1" "$2" "$3" <<'PYTHON'
+import json, pathlib, sys
+
+campaign, plan, out, factor = sys.argv[1:]
+recipe = json.loads(pathlib.Path(plan, "recipe.json").read_text())
+spec = json.loads(next(pathlib.Path(campaign, "trials").glob("*/spec.json")).read_text())
+schedule, config = recipe["schedule"], recipe["projection"]["config"]
+config |= {"lr": config["lr"] * float(factor), "lr_warmup": schedule["warmup_steps"]}
+config["precision"] = spec["config"]["precision"]
+spec |= {"trial_id": out, "config": config, "log_every": 1, "horizon_steps": None, "prune": None}
+spec["budget"] = {"unit": "steps", "amount": schedule["steps"]}
+pathlib.Path(out).mkdir()
+pathlib.Path(out, "spec.json").write_text(json.dumps(spec))
+PYTHON
+  say python -m trainer "$2/spec.json"
 }
 
-# Verify a log ($1), and fail where it ends with another exit code than those that may be.
+# Verify a log ($1) against a plan ($2), and fail where it ends with another exit code than those that may be.
 verify() {
-  local log=$1 code=0
-  shift
-  say autoresearch verify --log "$log" || code=$?
+  local log=$1 plan=$2 code=0
+  shift 2
+  say autoresearch verify --log "$log" --handoff "$plan" || code=$?
   if [[ " $* " != *" $code "* ]]; then
     echo "verify ended with $code on $log, not with $*" >&2
     exit 1
@@ -47,8 +55,35 @@ say autoresearch handoff --target llama-7b --nodes 1 --gpus 8 --gpu h100 \
   --bytes-per-token "$bytes_per_token" --campaign "$campaign"
 say autoresearch cost --campaign "$campaign"
 
-cloud_log 0 > fits.csv
-verify fits.csv 0 3   # 3: from proxies this small the band is too wide to confirm anything
+# A model of twice the proxies' width that two cores train in minutes, in the corpus's own vocabulary.
+vocabulary=$(python -c 'import json, sys
+print(json.loads(open(sys.argv[1]).readline())["corpus"]["vocab_size"])' "$campaign/trajectory.jsonl")
+python - "$vocabulary" "$larger" > desk.toml <<'PYTHON'
+import sys
 
-cloud_log 1.5 > departs.csv
-verify departs.csv 1
+vocabulary, tokens = map(int, sys.argv[1:])
+width, layers, inner, sequence = 256, 4, 1024, 128
+params = layers * (4 * width**2 + 2 * width * inner + 2 * width) + width * (vocabulary + sequence + 1)
+print(f"""name = "desk"
+params = {params}
+d_model = {width}
+n_layer = {layers}
+n_head = 4
+n_kv_head = 4
+head_dim = {width // 4}
+ffn_ratio = {inner / width}
+activation = "gelu"
+norm = "layernorm"
+positions = "learned"
+seq_len = {sequence}
+vocab_size = {vocabulary}
+tie_embeddings = true
+token_budget = {tokens}""")
+PYTHON
+say autoresearch handoff --target desk.toml --nodes 1 --gpus 1 --gpu h100 --campaign "$campaign" --out handoff-desk
+
+train_planned handoff-desk as-planned 1
+verify as-planned/curve.jsonl handoff-desk 0 3   # 3: from proxies this small the band may be too wide to confirm
+
+train_planned handoff-desk too-slow 0.01
+verify too-slow/curve.jsonl handoff-desk 1

@@ -23,6 +23,12 @@ def assumptions(
     """
     proxy, target = both.proxy_text, both.target_text
     yield (
+        "there was no ladder: how much a larger model gains is taken from the literature and not "
+        "measured, and nothing says what verify would catch; autoresearch ladder trains this "
+        "recipe at several sizes, and the plan made after it has a band from its law, and says "
+        "which faults would be caught and when"
+    )
+    yield (
         f"the cloud trains on text like the corpus {both.corpus}: bits per byte of other text are "
         "other numbers"
     )

@@ -38,6 +38,7 @@ from autoresearch.given_file import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
 from funnel.forecast.assumptions import SIZE_EXPONENT, assumptions
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
+from funnel.forecast.ladder.basis import LadderBasis
 from funnel.forecast.loss_law import LawBand, LossLaw
 from funnel.forecast.power_law import Array
 from funnel.target.sizes import size_text
@@ -64,11 +65,14 @@ class Forecast(BothRuns):
     """What the cloud's loss should be, from ``points[0].tokens`` to ``points[-1].tokens``."""
 
     schema_version: PositiveInt = 1
-    fall: LossLaw
-    size_factor: Positive
-    """``(target_params / proxy_params)^-0.076``, at most 1: of the low edge."""
+    fall: LossLaw | None
+    """The proxy's law; None where the forecast is a ladder's."""
+    size_factor: Positive | None
+    """``(target_params / proxy_params)^-0.076``, at most 1: of the proxy's low edge."""
     points: Annotated[tuple[ForecastPoint, ...], Field(min_length=2)]
     assumptions: tuple[str, ...]
+    ladder: LadderBasis | None = None
+    """None where there was no ladder, and the proxy's law stands in for one."""
 
     @property
     def bytes_per_token(self) -> float | None:
@@ -96,6 +100,12 @@ class Forecast(BothRuns):
         x_N = np.log(tokens_N)
         low_N, middle_N, high_N = (np.interp(x_N, places, edge) for edge in edges)
         return low_N, middle_N, high_N
+
+    def log_middle(self, tokens_N: Array) -> Array:
+        """Of the bits per byte."""
+        places = np.log([point.tokens for point in self.points])
+        middle = np.log([point.middle_bpb for point in self.points])
+        return np.interp(np.log(tokens_N), places, middle)
 
     def to_csv(self) -> str:
         """The band, a line a point."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from funnel.forecast.band import Forecast, ForecastPoint
 from funnel.forecast.departures import TOLERANCE, Window
+from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.faults import EARLY
 
 
 def stalled_bpb(forecast: Forecast) -> float:
@@ -25,5 +27,20 @@ def tells(place: ForecastPoint | Window, forecast: Forecast) -> bool:
 
 def telling_point(forecast: Forecast) -> ForecastPoint | None:
     """The first at which it does; the high edge never rises, so it does from there on. None: the
-    band is too wide to its end."""
+    band is too wide to its end. A ladder's forecast tells from where the last of what must be
+    caught early is, and nowhere where it is worthless."""
+    if forecast.ladder is not None:
+        return _by_ladder(forecast, forecast.ladder)
     return next((point for point in forecast.points if tells(point, forecast)), None)
+
+
+def _by_ladder(forecast: Forecast, basis: LadderBasis) -> ForecastPoint | None:
+    if not basis.is_usable:
+        return None
+    early = [
+        catch.by_tokens or 0
+        for catch in basis.caught
+        if catch.is_needed and catch.from_tokens <= EARLY * basis.total_tokens
+    ]
+    points = forecast.points
+    return next((point for point in points if point.tokens >= max(early)), points[-1])

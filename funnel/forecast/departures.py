@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -56,10 +56,13 @@ class Window(Frozen):
         return 0 if abs(self.beyond) <= TOLERANCE else int(math.copysign(1, self.beyond))
 
 
+Side: TypeAlias = Literal["above", "below", "rising", "stopped", "not finite"]
+
+
 class Departure(Frozen):
     """Where the run left the band for good, or for long."""
 
-    side: Literal["above", "below", "rising", "not finite"]
+    side: Side
     step: NonNegativeInt
     tokens: PositiveInt
     """The tokens, as the step, of the first window, or point, that departs."""
@@ -68,6 +71,8 @@ class Departure(Frozen):
     was not finite."""
     back_at_step: NonNegativeInt | None = None
     """Where it came back, if it did."""
+    seen_at_step: NonNegativeInt | None = None
+    """Where it could be told, for a forecast from a ladder."""
 
 
 def earliest_departure(
@@ -77,7 +82,7 @@ def earliest_departure(
 
     :param points: the whole log's, for losses that are not finite.
     """
-    found = [_lasting(windows), _rising(windows), _lost(points, forecast)]
+    found = [_lasting(windows), _rising(windows), lost(points, forecast)]
     departures = [departure for departure in found if departure is not None]
     return min(departures, key=lambda departure: departure.tokens, default=None)
 
@@ -88,10 +93,11 @@ def make_windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float
     if count == 0:
         return []
     parts = np.array_split(np.arange(len(points)), count)
-    return [_window([points[i] for i in part], forecast, factor) for part in parts]
+    return [window_of([points[i] for i in part], forecast, factor) for part in parts]
 
 
-def _window(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> Window:
+def window_of(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> Window:
+    """Neighbouring points as one."""
     middle = points[len(points) // 2]
     bpb = median(point.loss for point in points) * factor
     edges = forecast.at(np.array([middle.tokens], dtype=np.float64))
@@ -150,7 +156,7 @@ def _rising(windows: Sequence[Window]) -> Departure | None:
     return None
 
 
-def _lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
+def lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
     """The first LASTING losses in a row that are not finite, wherever they are."""
     for finite, group in groupby(points, key=lambda point: math.isfinite(point.loss)):
         run = list(group)

@@ -83,6 +83,8 @@ def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurveP
             alpha=0.6,
             label="proxy's long runs" if number == 0 else None,
         )
+    if fall is None:
+        return
     seen = np.geomspace(fall.from_tokens, fall.to_tokens, 100)
     law = fall.floor + fall.amplitude * (seen / fall.scale) ** -fall.exponent
     axes.plot(seen, law * to_bpb, color=_LAW, linewidth=1.8, label="law, where it was fitted")

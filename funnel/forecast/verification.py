@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt
 from funnel.forecast.band import Forecast, ForecastPoint
 from funnel.forecast.band_width import telling_point, tells
-from funnel.forecast.cloud_log import CloudLog
-from funnel.forecast.departures import LASTING, Departure, Window, earliest_departure, make_windows
-from funnel.forecast.verification_words import verdict_sentence
+from funnel.forecast.cloud_log import CloudLog, CloudPoint
+from funnel.forecast.departures import (
+    LASTING,
+    Departure,
+    Window,
+    earliest_departure,
+    lost,
+    make_windows,
+)
+from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.comparison import FEWEST_WINDOWS, LadderComparison
+from funnel.forecast.ladder.faults import Catch
+from funnel.forecast.verification_words import ladder_sentence, verdict_sentence
 
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
 """``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.band_width`);
@@ -39,7 +49,10 @@ class Verification(Frozen):
     bytes_per_token: float | None
     """That turned nats into bits per byte; None where the log has bits per byte."""
     telling_step: NonNegativeInt | None
-    """From which on a run that stopped learning would be outside; None: it nowhere would."""
+    """From which on a run that stopped learning would be outside; None: it nowhere would, or the
+    forecast is a ladder's."""
+    caught: tuple[Catch, ...] = ()
+    """What would have been caught by now, for a forecast from a ladder."""
     windows: tuple[Window, ...]
     sentence: str
 
@@ -54,22 +67,74 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     first, last = forecast.points[0].tokens, forecast.points[-1].tokens
     inside = [point for point in log.points if first <= point.tokens <= last]
     finite = [point for point in inside if math.isfinite(point.loss)]
-    windows = make_windows(finite, forecast, factor)
-    departure = earliest_departure(windows, log.points, forecast)
-    telling = telling_point(forecast)
+    found = (
+        _against_proxy(log, forecast, finite, factor)
+        if forecast.ladder is None
+        else _against_ladder(log, forecast, forecast.ladder, finite, factor)
+    )
     return Verification(
-        verdict="broken" if departure else _undeparted(windows, forecast, telling),
-        departure=departure,
+        **found,
         points=len(log.points),
-        compared=sum(window.points for window in windows),
+        compared=sum(window.points for window in found["windows"]),
         before=sum(point.tokens < first for point in log.points),
         after=sum(point.tokens > last for point in log.points),
         not_finite=sum(not math.isfinite(point.loss) for point in log.points),
         repeated=log.repeated,
         bytes_per_token=used_bytes,
+    )
+
+
+class _Found(TypedDict):
+    verdict: ForecastVerdict
+    departure: Departure | None
+    telling_step: int | None
+    caught: tuple[Catch, ...]
+    windows: tuple[Window, ...]
+    sentence: str
+
+
+def _against_proxy(
+    log: CloudLog, forecast: Forecast, finite: Sequence[CloudPoint], factor: float
+) -> _Found:
+    windows = make_windows(finite, forecast, factor)
+    departure = earliest_departure(windows, log.points, forecast)
+    telling = telling_point(forecast)
+    return _Found(
+        verdict="broken" if departure else _undeparted(windows, forecast, telling),
+        departure=departure,
         telling_step=telling.step if telling else None,
+        caught=(),
         windows=tuple(windows),
         sentence=verdict_sentence(windows, departure, forecast, log, len(finite)),
+    )
+
+
+def _against_ladder(
+    log: CloudLog,
+    forecast: Forecast,
+    basis: LadderBasis,
+    finite: Sequence[CloudPoint],
+    factor: float,
+) -> _Found:
+    seen = LadderComparison(forecast, basis, tuple(finite), factor)
+    departures = [d for d in (seen.departure, lost(log.points, forecast)) if d is not None]
+    departure = min(departures, key=lambda found: found.tokens, default=None)
+    verdict: ForecastVerdict
+    if departure is not None:
+        verdict = "broken"
+    elif not basis.is_usable:
+        verdict = "too_wide"
+    elif len(seen.windows) < FEWEST_WINDOWS or seen.not_yet:
+        verdict = "too_early"
+    else:
+        verdict = "within"
+    return _Found(
+        verdict=verdict,
+        departure=departure,
+        telling_step=None,
+        caught=seen.caught if departure is None and basis.is_usable else (),
+        windows=seen.windows,
+        sentence=ladder_sentence(verdict, departure, seen, log),
     )
 
 

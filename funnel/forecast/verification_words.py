@@ -8,6 +8,8 @@ from funnel.forecast.band import Forecast
 from funnel.forecast.band_width import stalled_bpb, telling_point, tells
 from funnel.forecast.cloud_log import CloudLog
 from funnel.forecast.departures import LASTING, LEAST_POINTS, RISE, TOLERANCE, Departure, Window
+from funnel.forecast.ladder.comparison import LadderComparison
+from funnel.forecast.ladder.words import power_lines
 from funnel.target.sizes import size_text
 
 WIDE_BAND = 2.0
@@ -90,6 +92,8 @@ def _broken(departure: Departure) -> str:
             f"broken: the loss is not finite since step {departure.step:,} "
             f"({size_text(departure.tokens)} tokens)"
         )
+    if departure.seen_at_step is not None:
+        return _not_sound(departure)
     what = (
         f"has been more than {RISE:.0%} above its own lowest"
         if departure.side == "rising"
@@ -105,3 +109,54 @@ def _broken(departure: Departure) -> str:
         f"tokens), at the worst by {abs(departure.worst or 0):.1%}{back}; the proxy does not stand "
         "for this run"
     )
+
+
+_LIKE = {
+    "above": "is higher than a sound run's",
+    "below": "is lower than a sound run's",
+    "rising": "has risen",
+    "stopped": "has stopped falling",
+}
+
+
+def _not_sound(departure: Departure) -> str:
+    return (
+        f"broken: against the forecast the loss {_LIKE[departure.side]} since about step "
+        f"{departure.step:,} ({size_text(departure.tokens)} tokens), {departure.worst or 0:+.1%} "
+        f"of its middle; told at step {departure.seen_at_step:,}, and fewer than one sound run in "
+        "a hundred looks like it"
+    )
+
+
+def ladder_sentence(
+    verdict: str, departure: Departure | None, seen: LadderComparison, log: CloudLog
+) -> str:
+    """The verdict on a run whose forecast is from a ladder."""
+    if departure is not None:
+        return _broken(departure)
+    if not seen.windows:
+        first = seen.forecast.points[0]
+        return (
+            f"too early to tell: {len(seen.points)} losses lie within the forecast, which begins "
+            f"at step {first.step:,} ({size_text(first.tokens)} tokens); the log reaches "
+            f"{size_text(log.points[-1].tokens)} tokens"
+        )
+    last = seen.windows[-1]
+    off = last.bpb / last.middle_bpb - 1
+    where = (
+        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens): now "
+        f"{last.bpb:.4f} bits per byte, {abs(off):.1%} {'above' if off > 0 else 'below'} the "
+        "forecast's middle"
+    )
+    if verdict == "too_wide":
+        return "; ".join([f"too wide to tell: {where}", *power_lines(seen.basis, seen.forecast)])
+    missed = [f"one that {c.words}" if c.words[0].isalpha() else c.words for c in seen.not_yet]
+    if verdict == "too_early":
+        what = f"a run {' or '.join(missed)}" if missed else "most faults"
+        return f"too early to tell: {where}, but {what} might not have been caught yet"
+    caught = [c for c in seen.caught if c.by_tokens is not None]
+    by_now = ", ".join(
+        f"{c.words} by step {round((c.by_tokens or 0) / seen.forecast.tokens_per_step):,}"
+        for c in caught
+    )
+    return f"within: {where}; would have been caught: {by_now}"

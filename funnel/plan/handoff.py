@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
 from agent.settings.rates import Rates
+from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
 from funnel.attribution.reading import read_attribution
@@ -16,6 +19,9 @@ from funnel.cost.usage import measured_usage
 from funnel.cost.whole_bill import CloudRun, WholeBill, preemption_of, whole_bill
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
+from funnel.forecast.ladder.forecast import make_ladder_forecast
+from funnel.forecast.ladder.rung_runs import RungRun
+from funnel.forecast.ladder.rungs import schedule_of
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import LaunchCase
@@ -92,10 +98,12 @@ def make_handoff(
     wishes: Wishes,
     rates: Rates,
     *,
+    rungs: Sequence[RungRun] = (),
     support: LadderSupport | None = None,
 ) -> Handoff:
     """The launch plan of a campaign's finalists, at the target's size in the winner's shape.
 
+    :param rungs: the winner's runs of the campaign's ladder, where there is one.
     :param support: a ladder's best rates, which may choose among the rules that carry them.
     :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
     :raises TargetError: where a finalist cannot be carried to the target.
@@ -106,7 +114,7 @@ def make_handoff(
     carrying = wishes.carrying.model_copy(update={"support": support})
     booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)
-    forecast = _forecast(case, recipes[0], booking, wishes)
+    forecast = _forecast(case, recipes[0], booking, wishes, rungs)
     return Handoff(
         case=case,
         wishes=wishes,
@@ -156,39 +164,54 @@ def _booking(
     )
 
 
-def _forecast(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> Forecast:
+def _forecast(
+    case: LaunchCase,
+    winner: Recipe,
+    booking: Booking,
+    wishes: Wishes,
+    rungs: Sequence[RungRun],
+) -> Forecast:
+    """From the ladder's rungs where they make a law; else from the proxy's own long runs."""
     candidate = case.candidates[0]
-    proxy, target, corpus = candidate.config, booking.target, case.row.corpus
+    both = _both_runs(case, winner, booking, wishes)
+    if rungs:
+        schedule = schedule_of(
+            candidate.config, winner.schedule.steps, winner.schedule.warmup_steps
+        )
+        with suppress(HandoffError):
+            return make_ladder_forecast(rungs, both, schedule, seed=case.row.seed)
     band = fit_loss_law(
         case.curves(candidate),
-        warmup=proxy.lr_warmup,
+        warmup=candidate.config.lr_warmup,
         run_sd=case.run_sd,
         seed=case.row.seed,
     )
-    return make_forecast(
-        band,
-        PlannedRuns(
-            target=target.name,
-            corpus=corpus.name,
-            proxy_text=Text(
-                tokenizer=corpus.tokenizer,
-                vocab_size=corpus.vocab_size,
-                bytes_per_token=corpus.train_bytes / corpus.train_tokens,
-            ),
-            target_text=Text(
-                tokenizer="the cloud's",
-                vocab_size=target.vocab_size,
-                bytes_per_token=wishes.bytes_per_token,
-            ),
-            proxy_params=ParameterCount.of(proxy, corpus.vocab_size).blocks,
-            target_params=target.parameter_count.blocks,
-            proxy_tokens_per_step=proxy.tokens_per_step,
-            tokens_per_step=winner.schedule.tokens_per_step,
-            seq_len=target.seq_len,
-            warmup_steps=winner.schedule.warmup_steps,
-            first_day_tokens=booking.compute.first_day_tokens,
-            total_tokens=winner.schedule.tokens,
+    return make_forecast(band, both)
+
+
+def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> PlannedRuns:
+    proxy, target, corpus = case.candidates[0].config, booking.target, case.row.corpus
+    return PlannedRuns(
+        target=target.name,
+        corpus=corpus.name,
+        proxy_text=Text(
+            tokenizer=corpus.tokenizer,
+            vocab_size=corpus.vocab_size,
+            bytes_per_token=corpus.train_bytes / corpus.train_tokens,
         ),
+        target_text=Text(
+            tokenizer="the cloud's",
+            vocab_size=target.vocab_size,
+            bytes_per_token=wishes.bytes_per_token,
+        ),
+        proxy_params=ParameterCount.of(proxy, corpus.vocab_size).blocks,
+        target_params=target.parameter_count.blocks,
+        proxy_tokens_per_step=proxy.tokens_per_step,
+        tokens_per_step=winner.schedule.tokens_per_step,
+        seq_len=target.seq_len,
+        warmup_steps=winner.schedule.warmup_steps,
+        first_day_tokens=booking.compute.first_day_tokens,
+        total_tokens=winner.schedule.tokens,
     )
 
 

@@ -14,6 +14,7 @@ from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.report import estimate_text
 from funnel.forecast.band_width import telling_point
+from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.plot import draw_forecast
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
@@ -129,6 +130,7 @@ class _Pages:
             "changes": changes_text,
             "duration": duration_text,
             "estimate": estimate_text,
+            "capitalize_first": lambda text: text[:1].upper() + text[1:],
         }
         winner = plan.winner
         self._values: dict[str, Any] = {
@@ -142,6 +144,9 @@ class _Pages:
             "compute": plan.booking.compute,
             "forecast": plan.forecast,
             "can_confirm": telling_point(plan.forecast) is not None,
+            "power_lines": list(power_lines(plan.forecast.ladder, plan.forecast))
+            if plan.forecast.ladder
+            else [],
             "money": plan.money,
             "winner": winner,
             "campaign_id": " ".join(plan.case.row.id.split()),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from funnel.forecast.band import Forecast
 from funnel.forecast.band_width import stalled_bpb, telling_point
 from funnel.forecast.departures import TOLERANCE
+from funnel.forecast.ladder.words import power_lines
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
@@ -166,6 +167,10 @@ def _doubts(case: LaunchCase, forecast: Forecast) -> Iterator[str]:
             "more"
         )
     yield from _doubts_of_the_search(case)
+    if forecast.ladder is not None or forecast.fall is None:
+        if forecast.ladder is not None and not forecast.ladder.is_usable:
+            yield from power_lines(forecast.ladder, forecast)
+        return
     if telling_point(forecast) is None:
         yield (
             "the forecast's band is too wide to confirm anything: a run that stopped learning "

@@ -87,6 +87,8 @@ class Curve:
             raise ValueError(f"a curve of {len(points)} points cannot be judged")
         self.step = np.array([point.step for point in points])
         self.loss = np.array([point.loss for point in points])
+        self.rate = np.array([point.lr for point in points])
+        """The learning rate."""
         self.log_grad_norm = np.log([max(point.grad_norm, 1e-30) for point in points])
         self.steps = steps
         self.settled = max(warmup, SETTLING_SHARE * steps)

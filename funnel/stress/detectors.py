@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from funnel.stress.curve import Curve, Excursion, excursions, level_se, noise_sd
+from funnel.stress.stall import find_stall
 
 RISE_NATS = 0.1
 """A smaller rise of the loss is not worth a verdict: a tenth of a nat is ten percent of
@@ -103,10 +104,26 @@ def gradient_blowup(curve: Curve) -> Finding | None:
 
 
 def plateau(curve: Curve) -> Finding | None:
-    """Where the loss stopped falling, if before FLAT_AFTER_SHARE of the schedule.
+    """Where the loss stopped falling, if before FLAT_AFTER_SHARE of the schedule: by its slope
+    alone, or because a curve that stopped fits better than one that went on
+    (:mod:`funnel.stress.stall`)."""
+    flat = _flat_slope(curve)
+    if flat is not None:
+        return flat
+    # Either story of a curve is spoilt by a spike.
+    stall = None if spikes(curve) else find_stall(curve)
+    if stall is None:
+        return None
+    return Finding(
+        stall.step,
+        f"from step {stall.step} on the loss fell by {stall.seen:.3f} nats per token, where by the "
+        f"curve before it and the schedule {stall.due:.3f} were due",
+    )
 
-    The slope is of the loss over the logarithm of the step, in nats per e-fold, fitted to medians
-    of bins: a power law keeps falling in it, whatever the number of steps.
+
+def _flat_slope(curve: Curve) -> Finding | None:
+    """Where the slope says so: of the loss over the logarithm of the step, in nats per e-fold,
+    fitted to medians of bins. A power law keeps falling in it, whatever the number of steps.
     """
     level = float(np.median(curve.loss[-curve.wide :]))
     last = _slope(curve, FLAT_AFTER_SHARE, 1.0)

@@ -51,8 +51,9 @@ def verify(
 ) -> None:
     """Compare the loss of a cloud run with the forecast of its launch plan.
 
-    Exit 0: within 5 % of the band. 1: outside it for three windows in a row, or risen by 10 % above
-    its own lowest, or not finite: the proxy does not stand for this run. 3: the losses are too few
+    Exit 0: nothing departs, and a run 5 % too high or one that stopped learning would have been
+    told by now. 1: no sound run looks like it; without a ladder: it is 5 % outside the band for
+    three windows in a row, or 10 % above its own lowest, or not finite. 3: the losses are too few
     to tell, or the band is too wide.
     """
     path = handoff if handoff.is_file() else handoff / FORECAST_FILE

@@ -70,3 +70,23 @@ def test_a_plateau_at_half_way_shows_on_a_calm_curve(sigma: float, least: float)
     assert len(flat) >= least * CURVES
     assert all(0.4 * STEPS <= step <= 0.7 * STEPS for step in flat)
     assert found(STEPS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [0.02, 0.03])
+def test_a_stop_late_in_the_schedule_is_found(sigma: float) -> None:
+    """At 700 of 1000 steps; the slope of what follows alone finds 7 of 20 at sd 0.02."""
+    steps = 1000
+
+    def stops(last: float) -> list[int]:
+        curves = (
+            noisy(lambda s: power_law()(np.minimum(s, last)), steps, sigma, seed=seed)
+            for seed in range(CURVES)
+        )
+        seen = (plateau(Curve(points(loss), steps=steps, warmup=10)) for loss in curves)
+        return [finding.step for finding in seen if finding is not None]
+
+    found = stops(700)
+    assert len(found) >= 18
+    assert all(550 <= step <= 800 for step in found)
+    assert stops(steps) == []

@@ -1,0 +1,1 @@
+"""The forecast that rests on a ladder, and what a comparison with it would catch."""

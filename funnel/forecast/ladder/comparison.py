@@ -1,0 +1,123 @@
+"""A run's log against a forecast from a ladder, and what would have been caught by now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from funnel.forecast.band import Forecast
+from funnel.forecast.cloud_log import CloudPoint
+from funnel.forecast.departures import Departure, Side, Window, window_of
+from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.faults import EARLY, Catch, catches, listed_faults
+from funnel.forecast.ladder.sound_runs import median_error, noise_of
+from funnel.forecast.ladder.watch import LASTING, SPIKE, Alarm, Looks, Watch
+from funnel.forecast.ladder.windows import cut
+from funnel.forecast.power_law import Array
+
+FEWEST_WINDOWS = LASTING + SPIKE
+_SIDES: dict[str, tuple[Side, Side]] = {
+    "level": ("above", "below"),
+    "drift": ("above", "below"),
+    "stop": ("stopped", "stopped"),
+    "rise": ("rising", "rising"),
+}
+
+
+@dataclass(frozen=True)
+class LadderComparison:
+    """The log's windows, and the looks at them."""
+
+    forecast: Forecast
+    basis: LadderBasis
+    points: tuple[CloudPoint, ...]
+    """Finite ones within the forecast."""
+    factor: float
+    """From the log's unit to bits per byte."""
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        return tuple(
+            window_of([self.points[i] for i in part], self.forecast, self.factor)
+            for part in self._parts
+        )
+
+    @cached_property
+    def departure(self) -> Departure | None:
+        """The first alarm, as a departure."""
+        alarm = None if self._watch is None else self._watch.first_alarm(self._levels)
+        return None if alarm is None else self._departure(alarm)
+
+    @cached_property
+    def caught(self) -> tuple[Catch, ...]:
+        """Of what must be caught, what would have been by now, by a log with these windows and this
+        noise."""
+        if self._watch is None:
+            return ()
+        needed = [f for f in listed_faults(self.basis.wrong_size) if f.is_needed]
+        return catches(self._watch, needed)
+
+    @property
+    def not_yet(self) -> tuple[Catch, ...]:
+        """What must be caught, had begun by now, and might not have been. A run that stopped
+        learning at EARLY of its steps must have begun: before that nothing is confirmed."""
+        reached = self.windows[-1].tokens if self.windows else 0
+        early = EARLY * self.basis.total_tokens
+        return tuple(
+            catch
+            for catch in self.caught
+            if catch.by_tokens is None
+            and (catch.from_tokens < reached or catch.from_tokens <= early)
+        )
+
+    @cached_property
+    def _parts(self) -> list[NDArray[np.intp]]:
+        tokens_P = np.array([point.tokens for point in self.points], dtype=np.float64)
+        if len(tokens_P) == 0:
+            return []
+        first = self.forecast.points[0].tokens / self.basis.total_tokens
+        return cut(tokens_P, first, float(self.basis.total_tokens))
+
+    @cached_property
+    def _residuals(self) -> Array:
+        loss_P = np.array([point.loss for point in self.points]) * self.factor
+        tokens_P = np.array([float(point.tokens) for point in self.points])
+        residual: Array = np.log(np.maximum(loss_P, 1e-9)) - self.forecast.log_middle(tokens_P)
+        return residual
+
+    @cached_property
+    def _levels(self) -> Array:
+        return np.array([float(np.median(self._residuals[part])) for part in self._parts])
+
+    @cached_property
+    def _watch(self) -> Watch | None:
+        if len(self._parts) < FEWEST_WINDOWS:
+            return None
+        tokens_P = np.array([float(point.tokens) for point in self.points])
+        noise, correlation = noise_of(self._residuals)
+        looks = Looks(
+            tokens=np.array([float(tokens_P[part].mean()) for part in self._parts]),
+            error=median_error(
+                noise, correlation, np.array([float(len(part)) for part in self._parts])
+            ),
+            total_tokens=float(self.basis.total_tokens),
+        )
+        return Watch(self.basis.sound, looks, self.forecast.log_middle)
+
+    def _departure(self, alarm: Alarm) -> Departure:
+        windows: Sequence[Window] = self.windows
+        since = windows[alarm.since]
+        level_W = self._levels[alarm.since : alarm.look + 1]
+        worst = float(level_W[np.argmax(np.abs(level_W))])
+        is_high = float(self._levels[alarm.look]) >= 0
+        return Departure(
+            side=_SIDES[alarm.kind][0 if is_high else 1],
+            step=since.step,
+            tokens=since.tokens,
+            worst=float(np.expm1(worst)),
+            seen_at_step=windows[alarm.look].step,
+        )

@@ -1,0 +1,256 @@
+"""How a run comes down to its own end: the part of a loss curve that sizes have in common.
+
+``L(x) / L(1) - 1 = k (s(x)^-b - 1) + c (LD(1) - LD(x))``, with ``x`` the share of the run that is
+done, ``s`` its progress by summed learning rate and ``LD`` what falls of the rate have gained
+(:mod:`funnel.forecast.ladder.schedule_shape`). That the curve over its own end is nearly the same
+at every size is seen where a recipe is carried rightly (Qiu et al. 2025, arXiv 2507.02119); how ``k`` and
+``c`` change is left to powers of parameters and tokens, which the rungs say within a prior.
+
+The exponents, powers and speeds lie on a grid, and for each of its points the two amplitudes and
+every rung's own level are a linear least-squares problem; all points are solved at once. Draws
+are from the grid by how well each fits, so what the rungs leave open stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun
+from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from funnel.forecast.power_law import Array
+
+EXPONENTS = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.9, 1.1)
+"""b"""
+SPEEDS = (3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 1000.0)
+"""Of settling, over the longest rung: 3 has barely settled at its end, 1000 settles at once."""
+PARAMS_TRENDS = (0.0, 0.1, 0.2)
+TOKENS_TRENDS = (-0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
+"""Powers of parameters and of tokens by which an amplitude may change."""
+PARAMS_PRIOR = (0.1, 0.08)
+"""Mean and sd, of both: from 25 to 400 M parameters the published fits (Luo et al.) grow by powers
+of 0.19 and 0.17 where lengths are equal."""
+FALL_PRIOR, ANNEAL_PRIOR = (-0.3, 0.12), (-0.15, 0.12)
+"""Of tokens. The data term falls by their power of 0.28 to 0.37 (Hoffmann, Besiroglu), or 0.43 to
+0.51 of the rates' sum (Luo); what annealing gains goes with the peak rate, which goes between not
+at all and by -0.3 (Delphi)."""
+LATE = 0.8
+"""The share of a run from which its curve says where it ends."""
+INDEPENDENT = 8.0
+"""What a rung's bins count as: what a form misses is smooth, and neighbours share it."""
+LEAST_ERROR = 5e-4
+"""Of a bin, relative."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A point of half the grid: a feature's form, and how it changes with compute."""
+
+    form: float
+    by_steps: bool
+    """Whether a fall settles in as many steps in every run, or in as large a share of it."""
+    by_sums: bool
+    """Whether it settles by sums of rates, or exponentially."""
+    params_trend: float = 0.0
+    tokens_trend: float = 0.0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Of the form alone."""
+        return self.form, self.by_steps, self.by_sums
+
+    def cost(self, tokens_prior: tuple[float, float]) -> float:
+        """Minus the log of its prior."""
+        of_params = (self.params_trend - PARAMS_PRIOR[0]) / PARAMS_PRIOR[1]
+        of_tokens = (self.tokens_trend - tokens_prior[0]) / tokens_prior[1]
+        return (of_params**2 + of_tokens**2) / 2
+
+    def scale(self, params_ratio: float, tokens_ratio: float) -> float:
+        """Of an amplitude, for a run of other parameters and tokens."""
+        return float(params_ratio**self.params_trend * tokens_ratio**self.tokens_trend)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The run at which the amplitudes are said: as many of each as any rung has."""
+
+    params: float
+    tokens: float
+    steps: float
+
+    @classmethod
+    def of(cls, runs: Sequence[RungRun]) -> _Origin:
+        return cls(
+            params=max(run.params for run in runs),
+            tokens=max(run.tokens for run in runs),
+            steps=float(max(run.schedule.steps for run in runs)),
+        )
+
+    def scale(self, form: _Candidate, params: float, tokens: float) -> float:
+        return form.scale(params / self.params, tokens / self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveShape:
+    """The forms that fit the rungs, by how well."""
+
+    falls: tuple[_Candidate, ...]
+    """Of the first term, F."""
+    anneals: tuple[_Candidate, ...]
+    """Of the second, G."""
+    probability: Array
+    """``(F, G)``"""
+    amplitude: Array
+    """``(F, G, 2)``: k and c."""
+    information: Array
+    """``(F, G, 2, 2)``: the inverse of the amplitudes' covariance."""
+    end_level: Array
+    """Of each rung: its fitted ``ln L(1)``."""
+    misfit: float
+    """Root mean square of a bin about the best form, noise and all."""
+    origin: _Origin
+
+    def draw(
+        self, share: Array, schedule: ScheduleShape, size: tuple[float, float],
+        rng: np.random.Generator, count: int,
+    ) -> Array:  # fmt: skip
+        """``(count, X)``: ``ln L(x) - ln L(1)`` of another run, by each draw.
+
+        :param size: its parameters and tokens.
+        """
+        chosen = rng.choice(self.probability.size, count, p=self.probability.ravel())
+        rows = np.zeros((count, len(share)))
+        cache: dict[tuple[object, ...], Array] = {}
+        for row, choice in enumerate(chosen):
+            f, g = divmod(int(choice), len(self.anneals))
+            root = np.linalg.cholesky(self.information[f, g] + 1e-3 * np.eye(2))
+            luck = np.linalg.solve(root.T, rng.standard_normal(2))
+            amplitude = np.maximum(self.amplitude[f, g] + luck, 0.0)
+            forms = ((self.falls[f], True), (self.anneals[g], False))
+            for number, (form, is_fall) in enumerate(forms):
+                key = (*form.key, is_fall)
+                if key not in cache:
+                    cache[key] = _feature(share, schedule, form, self.origin.steps, is_fall)
+                rows[row] += amplitude[number] * self.origin.scale(form, *size) * cache[key]
+        return np.log1p(rows)
+
+
+def fit_curve_shape(runs: Sequence[RungRun]) -> CurveShape:
+    """The shape that these runs share.
+
+    :raises HandoffError: where a curve is too short.
+    """
+    binned = [BinnedCurve.of(run) for run in runs]
+    origin = _Origin.of(runs)
+    trends = list(product(PARAMS_TRENDS, TOKENS_TRENDS))
+    falls = [_Candidate(b, False, False, *trend) for b, trend in product(EXPONENTS, trends)]
+    anneals = [
+        _Candidate(v, by_steps, by_sums, *trend)
+        for v, by_steps, by_sums, trend in product(SPEEDS, (False, True), (False, True), trends)
+    ]
+    x_FP = _features(runs, binned, falls, origin, is_fall=True)
+    x_GP = _features(runs, binned, anneals, origin, is_fall=False)
+    y_P = np.concatenate([_centred(curve, curve.over_end) for curve in binned])
+    w_P = np.concatenate([curve.pull / curve.weight.sum() for curve in binned]) * INDEPENDENT
+    amplitude, squares, information = _solve(x_FP, x_GP, y_P, w_P)
+    cost_F = np.array([form.cost(FALL_PRIOR) for form in falls])
+    cost_G = np.array([form.cost(ANNEAL_PRIOR) for form in anneals])
+    freedom = max(INDEPENDENT * len(runs) - len(runs) - 4, 2.0)
+    variance = max(float(squares.min()) / freedom, LEAST_ERROR**2)
+    log_probability = -squares / (2 * variance) - cost_F[:, None] - cost_G
+    probability = np.exp(log_probability - log_probability.max())
+    best = np.unravel_index(int(log_probability.argmax()), probability.shape)
+    forms = (falls[best[0]], anneals[best[1]])
+    return CurveShape(
+        falls=tuple(falls),
+        anneals=tuple(anneals),
+        probability=probability / probability.sum(),
+        amplitude=amplitude,
+        information=information / variance,
+        end_level=_end_levels(runs, binned, forms, amplitude[best], origin),
+        misfit=float(np.sqrt(squares[best] / (INDEPENDENT * len(runs)))),
+        origin=origin,
+    )
+
+
+def _feature(
+    share: Array, schedule: ScheduleShape, form: _Candidate, longest: float, is_fall: bool
+) -> Array:
+    """One term of the shape for an amplitude of 1, at these shares of a run.
+
+    :param longest: steps of the longest rung.
+    """
+    if is_fall:
+        progress = np.maximum(schedule.at(share, schedule.progress()), 1e-6)
+        fall: Array = progress**-form.form - 1
+        return fall
+    speed = form.form * (schedule.steps / longest if form.by_steps else 1.0)
+    gained = schedule.annealed(speed, by_sums=form.by_sums)
+    left: Array = gained[-1] - schedule.at(share, gained)
+    return left
+
+
+def _features(
+    runs: Sequence[RungRun], binned: Sequence[BinnedCurve], forms: Sequence[_Candidate],
+    origin: _Origin, *, is_fall: bool,
+) -> Array:  # fmt: skip
+    """``(forms, P)``, every rung's mean taken out."""
+    columns = []
+    for run, curve in zip(runs, binned, strict=True):
+        cache: dict[tuple[object, ...], Array] = {}
+        rows = []
+        for form in forms:
+            if form.key not in cache:
+                feature = _feature(curve.share, run.schedule, form, origin.steps, is_fall)
+                cache[form.key] = _centred(curve, feature)
+            rows.append(cache[form.key] * origin.scale(form, run.params, run.tokens))
+        columns.append(np.array(rows))
+    return np.concatenate(columns, axis=1)
+
+
+def _centred(curve: BinnedCurve, values: Array) -> Array:
+    centred: Array = values - np.average(values, weights=curve.pull)
+    return centred
+
+
+def _solve(x_FP: Array, x_GP: Array, y_P: Array, w_P: Array) -> tuple[Array, Array, Array]:
+    """Amplitudes ``(F, G, 2)``, none below zero; weighted squares ``(F, G)``; and the information
+    ``(F, G, 2, 2)``."""
+    ff_F, gg_G = (x_FP**2) @ w_P, (x_GP**2) @ w_P
+    fg_FG = (x_FP * w_P) @ x_GP.T
+    fy_F, gy_G, yy = x_FP @ (w_P * y_P), x_GP @ (w_P * y_P), float((w_P * y_P**2).sum())
+    shape = fg_FG.shape
+    ff, gg = np.broadcast_to(ff_F[:, None], shape), np.broadcast_to(gg_G[None], shape)
+    fy, gy = np.broadcast_to(fy_F[:, None], shape), np.broadcast_to(gy_G[None], shape)
+    determinant = np.maximum(ff * gg - fg_FG**2, 1e-12 * ff * gg + 1e-300)
+    k, c = (gg * fy - fg_FG * gy) / determinant, (ff * gy - fg_FG * fy) / determinant
+    only_k, only_c = np.maximum(fy / ff, 0.0), np.maximum(gy / np.maximum(gg, 1e-300), 0.0)
+    alone = fy * only_k >= gy * only_c
+    negative = (k < 0) | (c < 0)
+    k = np.where(negative, np.where(alone, only_k, 0.0), k)
+    c = np.where(negative, np.where(alone, 0.0, only_c), c)
+    squares = yy - 2 * (k * fy + c * gy) + k * k * ff + 2 * k * c * fg_FG + c * c * gg
+    ridge = 1e-9
+    information = np.stack(
+        [np.stack([ff + ridge, fg_FG], axis=-1), np.stack([fg_FG, gg + ridge], axis=-1)], axis=-2
+    )
+    return np.stack([k, c], axis=-1), np.maximum(squares, 0.0), information
+
+
+def _end_levels(
+    runs: Sequence[RungRun], binned: Sequence[BinnedCurve],
+    forms: tuple[_Candidate, _Candidate], amplitude: Array, origin: _Origin,
+) -> Array:  # fmt: skip
+    levels = []
+    for run, curve in zip(runs, binned, strict=True):
+        over = np.zeros(len(curve.share))
+        for number, form in enumerate(forms):
+            feature = _feature(curve.share, run.schedule, form, origin.steps, number == 0)
+            over += amplitude[number] * origin.scale(form, run.params, run.tokens) * feature
+        late = curve.share >= LATE  # where the form's error hardly matters
+        level = (curve.log_loss - np.log1p(over))[late]
+        levels.append(float(np.average(level, weights=curve.weight[late])))
+    return np.array(levels)

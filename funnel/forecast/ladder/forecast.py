@@ -1,0 +1,227 @@
+"""The target's loss curve from a ladder: where the ladder's law says it ends, times how a run of
+its schedule comes down to its end.
+
+The law (:mod:`funnel.forecast.scaling_law`) is fitted to the ends of the rungs' own training
+curves, since a training loss is what the comparison sees. The way down is
+:mod:`funnel.forecast.ladder.curve_shape`. Draws of both make the band, and the smooth modes from
+which a comparison draws sound runs. Beyond what the draws of the shape spread by, its form is in doubt:
+
+- by ``FORM`` at least, as it was seen to be off on published curves: from two Llama-2 models of 25
+  and 100 M to one of 400 M, four times the compute, by 0.2 % root mean square and 0.6 % at the
+  worst (data of Luo et al. 2025; ``python -m bench --only published``);
+- by what it was off on the largest rungs when it was fitted to the smaller ones.
+
+Both grow with the square root of the doublings of compute that lie between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autoresearch.errors import HandoffError
+from funnel.forecast.band import Forecast, ForecastPoint
+from funnel.forecast.both_runs import BothRuns, PlannedRuns
+from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.curve_shape import CurveShape, fit_curve_shape
+from funnel.forecast.ladder.faults import catches, is_usable, listed_faults
+from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, first_share
+from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from funnel.forecast.ladder.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
+from funnel.forecast.ladder.watch import Looks, Watch
+from funnel.forecast.ladder.windows import planned
+from funnel.forecast.ladder.words import assumptions_of, narrowing
+from funnel.forecast.power_law import Array
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
+
+POINTS = 161
+"""``POINTS - 1`` is a multiple of eight, for the milestones."""
+FORM = 0.004
+FORM_DOUBLINGS = 2.0
+"""Over which it was seen."""
+LEAST_FREEDOM, MOST_FREEDOM = 8.0, 30.0
+QUIETER_MOST = 4.0
+"""By how much larger batches are taken to be quieter, at most."""
+_KEPT_RUNGS = 3
+_BACKTESTS = 2
+
+
+def make_ladder_forecast(
+    runs: Sequence[RungRun], both: PlannedRuns, schedule: ScheduleShape, *, seed: int
+) -> Forecast:
+    """The forecast of the target's run.
+
+    :param runs: the ladder's, of one recipe, each trained to its end.
+    :param schedule: the target's.
+    :raises HandoffError: where the ladder is too small for a law or its curves too short.
+    """
+    bytes_per_token = both.proxy_text.bytes_per_token
+    if bytes_per_token is None:
+        raise HandoffError(
+            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
+            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
+        )
+    rng = np.random.default_rng(seed)
+    shape = fit_curve_shape(runs)
+    finished = _finished(runs, shape, 1 / (math.log(2) * bytes_per_token))
+    fit = fit_scaling_law(finished, seed=seed)
+    total = float(both.total_tokens)
+    share_P = _places(first_share(schedule))
+    ends_R = np.log(fit.draws(both.target_params, total))
+    way_RP = shape.draw(share_P, schedule, (both.target_params, total), rng, len(ends_R))
+    log_RP = ends_R[:, None] + way_RP + _form_doubt(runs, fit, both, share_P, rng, len(ends_R))
+    low_P, middle_P, high_P = np.exp(np.percentile(log_RP, [2.5, 50.0, 97.5], axis=0))
+    tokens_P = np.maximum(np.round(share_P * total), 1)
+    points = tuple(
+        ForecastPoint(
+            tokens=int(tokens),
+            step=max(1, round(tokens / both.tokens_per_step)),
+            low_bpb=low,
+            middle_bpb=middle,
+            high_bpb=high,
+        )
+        for tokens, low, middle, high in zip(tokens_P, low_P, middle_P, high_P, strict=True)
+    )
+    sound = _sound_runs(runs, shape, fit, both, tokens_P, log_RP)
+    basis = _basis(fit, finished, both, schedule, sound, points, first_share(schedule))
+    return Forecast(
+        **both.model_dump(include=set(BothRuns.model_fields)),
+        fall=None,
+        size_factor=None,
+        points=points,
+        assumptions=tuple(assumptions_of(basis, both, runs)),
+        ladder=basis,
+    )
+
+
+def log_middle_of(points: Sequence[ForecastPoint]) -> Callable[[Array], Array]:
+    """The forecast's middle between its points, in logarithms."""
+    place_P = np.log([point.tokens for point in points])
+    middle_P = np.log([point.middle_bpb for point in points])
+
+    def log_middle(tokens_W: Array) -> Array:
+        return np.interp(np.log(tokens_W), place_P, middle_P)
+
+    return log_middle
+
+
+def _places(first: float) -> Array:
+    """Shares of a run: half of them by factors, half by steps, so that a sharp end shows too."""
+    half = POINTS // 2
+    by_factor = np.geomspace(first, 1.0, half + 2)[:-1]
+    by_step = np.linspace(first, 1.0, half + 2)[1:-1]
+    places = np.unique(np.concatenate([by_factor, by_step, [1.0]]))
+    missing = POINTS - len(places)
+    if missing > 0:
+        gaps = np.argsort(np.diff(places))[::-1][:missing]
+        places = np.sort(np.concatenate([places, (places[gaps] + places[gaps + 1]) / 2]))
+    return places[-POINTS:]
+
+
+def _finished(runs: Sequence[RungRun], shape: CurveShape, nats_to_bpb: float) -> list[FinishedRun]:
+    return [
+        FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * nats_to_bpb)
+        for run, level in zip(runs, shape.end_level, strict=True)
+    ]
+
+
+def _form_doubt(
+    runs: Sequence[RungRun],
+    fit: ScalingFit,
+    both: PlannedRuns,
+    share_P: Array,
+    rng: np.random.Generator,
+    count: int,
+) -> Array:
+    """``(count, P)``: what the form may be off by, nothing at the end."""
+    far = float(fit.doublings(both.target_params, both.total_tokens))
+    way_P = np.log(share_P) / math.log(share_P[0])  # 1 at the first place, 0 at the end
+    scale = FORM * math.sqrt(max(far / FORM_DOUBLINGS, 1.0))
+    modes = [scale * (1 - share_P) * np.cos(math.pi * k * way_P) for k in range(3)]
+    modes.extend(_seen_errors(runs, share_P, max(far, 1.0), rng))
+    return rng.standard_normal((count, len(modes))) @ np.array(modes)
+
+
+def _seen_errors(
+    runs: Sequence[RungRun], share_P: Array, far: float, rng: np.random.Generator
+) -> list[Array]:
+    """The shape's errors over the largest rungs, fitted to the smaller ones."""
+    sizes = sorted({run.compute for run in runs})
+    errors = []
+    for size in sizes[_KEPT_RUNGS:][-_BACKTESTS:]:
+        seen = [run for run in runs if run.compute < size]
+        asked = next(run for run in runs if run.compute == size)
+        curve = BinnedCurve.of(asked)
+        drawn = fit_curve_shape(seen).draw(
+            curve.share, asked.schedule, (asked.params, asked.tokens), rng, 100
+        )
+        error = curve.log_loss - np.median(drawn, axis=0)
+        late = curve.share > 0.8
+        error -= np.average(error[late], weights=curve.weight[late])
+        doublings = max(math.log2(size / max(run.compute for run in seen)), 1.0)
+        smooth = np.convolve(np.pad(error, 4, mode="edge"), np.ones(9) / 9, mode="valid")
+        grown = smooth * math.sqrt(max(far / doublings, 1.0))
+        errors.append(np.interp(share_P, curve.share, grown) * (share_P < 1))
+    return [error / math.sqrt(len(errors)) for error in errors]
+
+
+def _sound_runs(
+    runs: Sequence[RungRun],
+    shape: CurveShape,
+    fit: ScalingFit,
+    both: PlannedRuns,
+    tokens_P: Array,
+    log_RP: Array,
+) -> SoundRuns:
+    largest = max(runs, key=lambda run: run.compute)
+    first = first_share(largest.schedule) * largest.schedule.steps
+    curve = [p.loss for p in largest.curve if p.step > first and math.isfinite(p.loss)]
+    noise, correlation = noise_of(np.log(curve))
+    per_bin = len(curve) / len(BinnedCurve.of(largest).share)
+    bin_noise = noise * math.sqrt((1 + correlation) / (1 - correlation) / per_bin)
+    quieter = math.sqrt(both.tokens_per_step / largest.tokens_per_step)
+    # Draws that lie far out, because few rungs say how far, are tails and no part of an sd.
+    inner_RP = np.clip(log_RP, *np.percentile(log_RP, [1.0, 99.0], axis=0))
+    return SoundRuns(
+        log_tokens=tuple(float(v) for v in np.log(tokens_P)),
+        modes=principal_modes(inner_RP),
+        freedom=min(max(float(fit.runs), LEAST_FREEDOM), MOST_FREEDOM),
+        wiggle=max(LEAST_WIGGLE, math.sqrt(max(shape.misfit**2 - bin_noise**2, 0.0))),
+        noise=noise / min(max(quieter, 1.0), QUIETER_MOST),
+        correlation=correlation,
+    )
+
+
+def _basis(
+    fit: ScalingFit,
+    finished: Sequence[FinishedRun],
+    both: PlannedRuns,
+    schedule: ScheduleShape,
+    sound: SoundRuns,
+    points: Sequence[ForecastPoint],
+    first: float,
+) -> LadderBasis:
+    size, total = float(both.target_params), float(both.total_tokens)
+    tokens_W, points_W = planned(first, total, schedule.steps)
+    watch = Watch(sound, Looks(tokens_W, sound.level_error(points_W), total), log_middle_of(points))
+    wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
+    low, middle, high = (float(edge) for edge in fit.predict(size, total))
+    caught = catches(watch, listed_faults(wrong_size))
+    return LadderBasis(
+        law=fit.law,
+        exponents=fit.exponents,
+        runs=fit.runs,
+        scatter=fit.scatter,
+        drift_per_doubling=fit.drift_per_doubling,
+        doublings=float(fit.doublings(size, total)),
+        end_low_bpb=low,
+        end_middle_bpb=middle,
+        end_high_bpb=high,
+        total_tokens=both.total_tokens,
+        wrong_size=wrong_size,
+        sound=sound,
+        caught=caught,
+        narrowing="" if is_usable(caught) else narrowing(fit, finished, size, total),
+    )

@@ -1,0 +1,59 @@
+"""A campaign's ladder as a forecast takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from funnel.forecast.ladder.rung_runs import RungRun
+from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from trainer.spec import Config, CurvePoint
+
+
+class MeasuredRung(Protocol):
+    """A run of a ladder that ended with a measurement."""
+
+    @property
+    def params(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def config(self) -> Config: ...
+    @property
+    def trial_id(self) -> str: ...
+
+
+def rung_runs(
+    rungs: Iterable[MeasuredRung], curve_of: Callable[[str], Sequence[CurvePoint]]
+) -> tuple[RungRun, ...]:
+    """Those whose curve is still there.
+
+    :param rungs: of one recipe, at the rules' own rate.
+    :param curve_of: a trial's curve; empty where it left none.
+    """
+    found = []
+    for rung in rungs:
+        curve = curve_of(rung.trial_id)
+        if curve:
+            found.append(
+                RungRun(
+                    params=float(rung.params),
+                    tokens_per_step=float(rung.config.tokens_per_step),
+                    schedule=schedule_of(rung.config, rung.steps, rung.config.lr_warmup),
+                    curve=tuple(curve),
+                )
+            )
+    return tuple(found)
+
+
+def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
+    """The schedule that this config's form has over so many steps."""
+    # A config that does not say has a cosine.
+    said = config.model_dump(include={"schedule", "decay_share"})
+    return ScheduleShape(
+        steps=steps,
+        warmup_steps=min(warmup_steps, steps),
+        kind=said.get("schedule", "cosine"),
+        decay_share=said.get("decay_share", 0.2),
+        lr_min_ratio=config.lr_min_ratio,
+    )

@@ -1,0 +1,98 @@
+"""What a learning rate schedule does to a loss curve, from the schedule alone.
+
+Two things, in which the multi-power law (Luo et al. 2025, arXiv 2503.12811, equations 1 and 2) and
+the law of Tissue et al. (2024, arXiv 2408.11029) agree: progress goes by the sum of learning rates,
+and every fall of the rate gains something on its own, though not at once. They part over how that
+settles: by a power of the sum of rates that follow, ``1 - (x + 1)^-beta``; or exponentially in
+steps, as a momentum does. Both are here, with the rate in units of its peak and the run in units of
+its length, so that runs of any size and length are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
+from funnel.forecast.power_law import Array
+
+SETTLING_EXPONENT = 0.59
+"""beta of G: 0.583, 0.598 and 0.594 for Llama-2 models of 25, 100 and 400 M (the authors' fits)."""
+SETTLING_RATE_EXPONENT = 0.64
+"""gamma: 0.641, 0.655 and 0.635."""
+GRID = 256
+"""Parts into which a run is cut."""
+
+
+class ScheduleShape(Frozen):
+    """A schedule, whatever its peak."""
+
+    steps: PositiveInt
+    warmup_steps: NonNegativeInt
+    kind: Literal["cosine", "linear", "wsd"] = "cosine"
+    decay_share: NonNegative = 0.2
+    """Of wsd: the last part of the steps, in which the rate falls."""
+    lr_min_ratio: NonNegative = 0.0
+
+    def rates(self) -> Array:
+        """At the GRID + 1 ends of the parts, in units of the peak."""
+        done = np.linspace(0.0, 1.0, GRID + 1)
+        warmup = self.warmup_steps / self.steps
+        after = np.clip((done - warmup) / max(1 - warmup, 1e-9), 0.0, 1.0)
+        if self.kind == "cosine":
+            fall = 0.5 * (1 + np.cos(math.pi * after))
+        elif self.kind == "linear":
+            fall = 1 - after
+        else:
+            fall = np.clip((1 - done) / max(self.decay_share, 1e-9), 0.0, 1.0)
+        rates: Array = self.lr_min_ratio + (1 - self.lr_min_ratio) * fall
+        if warmup > 0:
+            rates = np.where(done < warmup, done / warmup, rates)
+        return rates
+
+    def sums(self) -> Array:
+        """Of rates up to each place, in units of a whole run at the peak."""
+        rates = self.rates()
+        steps = (rates[1:] + rates[:-1]) / 2 / GRID
+        return np.concatenate([[0.0], np.cumsum(steps)])
+
+    def progress(self) -> Array:
+        """Share of all the rates that were summed up to each place; 1 at the end."""
+        sums = self.sums()
+        progress: Array = sums / sums[-1]
+        return progress
+
+    def annealed(self, speed: float, *, by_sums: bool = True) -> Array:
+        """What falls of the rate have gained up to each place: 1 would be a fall to zero, settled.
+
+        :param speed: how fast a fall settles: sums of rates, in units of a whole run at the peak,
+            or steps, in units of the run, are multiplied by it.
+        :param by_sums: by a power of sums of rates (Luo et al.); else exponentially in steps.
+        """
+        return _annealed(self, speed, by_sums)
+
+    def at(self, share: Array, of_grid: Array) -> Array:
+        """One of the above, between its places."""
+        return np.interp(share, np.linspace(0.0, 1.0, GRID + 1), of_grid)
+
+
+@lru_cache(maxsize=1024)
+def _annealed(schedule: ScheduleShape, speed: float, by_sums: bool) -> Array:
+    rates, sums = schedule.rates(), schedule.sums()
+    done = np.linspace(0.0, 1.0, GRID + 1)
+    fall_K = np.maximum(rates[:-1] - rates[1:], 0.0)
+    fall_K[done[1:] * schedule.steps <= schedule.warmup_steps] = 0.0
+    if by_sums:
+        rate_K = np.maximum(rates[1:], 1e-3)
+        since_XK = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
+        # A power by way of logarithms: many times as fast.
+        left_XK = np.log1p(speed * since_XK * rate_K**-SETTLING_RATE_EXPONENT)
+        left_XK *= SETTLING_EXPONENT
+    else:
+        left_XK = speed * np.maximum(done[:, None] - done[None, 1:], 0.0)
+    gained: Array = -np.expm1(-left_XK) @ fall_K
+    gained.setflags(write=False)
+    return gained

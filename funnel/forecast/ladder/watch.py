@@ -1,0 +1,177 @@
+"""Whether a run's levels are those of a sound one: a look after every window.
+
+The levels over the forecast's middle are compared with what each fault would make of them: a level
+too high or too low, a loss that stopped falling at some window, a rise at some window, a slow
+drift. For each the score is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
+with ``S`` the covariance of sound runs: a level that the ladder did not know counts little, a curve
+that stops following the forecast's counts at once. The Cholesky factor of ``S`` is sequential, so
+its scores at every look come from one pass.
+
+Each kind of fault has a threshold: the score that draws of sound runs reach in a whole run of
+looks, but for ``FALSE_ALARMS`` of them. An alarm is ``LASTING`` looks in a row above one. One or
+two windows that stand out of their neighbours (a spike that recovers) are put back to them first,
+so a look says something of the window ``SPIKE`` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from funnel.forecast.ladder.sound_runs import SoundRuns
+from funnel.forecast.power_law import Array
+
+FALSE_ALARMS = 0.003
+"""Of sound runs, over all looks of a whole run, for each of the four kinds of fault. Together less
+than the 2 % that may be: the draws are not the world."""
+Kind = Literal["level", "drift", "stop", "rise"]
+KINDS: tuple[Kind, ...] = ("level", "drift", "stop", "rise")
+LASTING = 3
+SPIKE = 2
+"""Windows that a spike may last."""
+_SPIKE_Z = 5.0
+_EVERY = 6
+"""A stop and a rise are looked for at every so many windows."""
+DRAWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Where the windows lie."""
+
+    tokens: Array
+    """``(W,)``"""
+    error: Array
+    """Standard errors of their levels."""
+    total_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The first look at which a run is not a sound one."""
+
+    kind: Kind
+    """Of the fault that it is most like."""
+    look: int
+    since: int
+    """The window from which on that fault would have been there."""
+
+
+class Watch:
+    """Scores of runs with these windows."""
+
+    def __init__(
+        self, sound: SoundRuns, looks: Looks, log_middle: Callable[[Array], Array], seed: int = 0
+    ) -> None:
+        """
+        :param log_middle: of the forecast, at tokens.
+        """
+        self.looks = looks
+        self.log_middle = log_middle
+        covariance_WW: Array = sound.covariance(looks.tokens, looks.error)
+        self._root_WW = np.linalg.cholesky(covariance_WW + 1e-10 * np.eye(len(covariance_WW)))
+        # Neighbouring windows differ by this much in a sound run.
+        self._apart = float(np.sqrt(np.mean(looks.error**2) + (0.5 * sound.wiggle) ** 2))
+        self._kinds = [self._whitened(np.array(kind)) for kind in self._faults()]
+        draws_RW = sound.draw(looks.tokens, looks.error, DRAWS, np.random.default_rng(seed))
+        self._sound = [self._along(self._calm(draws_RW), kind_KW) for kind_KW in self._kinds]
+        self.thresholds = [
+            float(np.quantile(lasting(along_KRW.max(axis=0)).max(axis=1), 1 - FALSE_ALARMS))
+            for along_KRW in self._sound
+        ]
+
+    def alarms(self, level_RW: Array) -> Array:
+        """``(R,)``: the look at which each run raises an alarm; W where it raises none."""
+        calm_RW = self._calm(level_RW)
+        return self._first(self._along(calm_RW, kind_KW) for kind_KW in self._kinds)
+
+    def first_alarm(self, level_W: Array) -> Alarm | None:
+        """Of one run; None where there is none."""
+        look = int(self.alarms(level_W[None])[0])
+        if look == len(level_W):
+            return None
+        calm_RW = self._calm(level_W[None])
+        best = (-np.inf, 0, 0)
+        for number, kind_KW in enumerate(self._kinds):
+            along_KRW = self._along(calm_RW, kind_KW)
+            score = lasting(along_KRW.max(axis=0))[0, look] / self.thresholds[number]
+            fault = int(along_KRW[:, 0, look - SPIKE].argmax())
+            best = max(best, (float(score), number, fault))
+        kind = KINDS[best[1]]
+        # Of stops and rises there is one for every _EVERY-th window, and it comes after it.
+        since = best[2] * _EVERY if kind in {"stop", "rise"} else look - SPIKE - LASTING + 1
+        return Alarm(kind=kind, look=look, since=min(since, look))
+
+    def alarms_of_sound_with(self, added_W: Array) -> Array:
+        """The same for draws of sound runs with this added to each."""
+        return self._first(
+            along_KRW + self._along(added_W[None], kind_KW)
+            for along_KRW, kind_KW in zip(self._sound, self._kinds, strict=True)
+        )
+
+    def _first(self, kinds: Iterable[NDArray[np.float32]]) -> Array:
+        over_RW: NDArray[np.bool_] | None = None
+        for along_KRW, threshold in zip(kinds, self.thresholds, strict=True):
+            above_RW = lasting(along_KRW.max(axis=0)) > threshold
+            over_RW = above_RW if over_RW is None else over_RW | above_RW
+        assert over_RW is not None
+        first: Array = np.where(over_RW.any(axis=1), over_RW.argmax(axis=1), over_RW.shape[1])
+        return first
+
+    def _faults(self) -> Iterator[list[Array]]:
+        """Of each of KINDS, what they add to the levels."""
+        tokens_W = self.looks.tokens
+        log_middle_W = self.log_middle(tokens_W)
+        count = len(tokens_W)
+        drift_W = (tokens_W - tokens_W[0]) / self.looks.total_tokens + 1e-6
+        starts = range(0, count - 1, _EVERY)
+        after = [np.arange(count) > start for start in starts]
+        yield [np.ones(count), -np.ones(count)]
+        yield [drift_W, -drift_W]
+        yield [
+            np.where(later_W, np.maximum(log_middle_W[start] - log_middle_W, 0.0), 0.0)
+            for start, later_W in zip(starts, after, strict=True)
+        ]
+        yield [later_W.astype(np.float64) for later_W in after]
+
+    def _along(self, level_RW: Array, kind_KW: Array) -> NDArray[np.float32]:
+        """``(K, R, W)``: the score of each fault of a kind at each look."""
+        whitened_RW = self._whitened(level_RW).astype(np.float32)
+        length_KW = np.sqrt(np.cumsum(kind_KW**2, axis=1)) + 1e-9
+        along_KRW: NDArray[np.float32] = np.empty((len(kind_KW), *level_RW.shape), dtype=np.float32)
+        for number, fault_W in enumerate(kind_KW):
+            along_KRW[number] = np.cumsum(whitened_RW * fault_W.astype(np.float32), axis=1)
+            along_KRW[number] /= length_KW[number].astype(np.float32)
+        return along_KRW
+
+    def _whitened(self, level_RW: Array) -> Array:
+        whitened: Array = np.linalg.solve(self._root_WW, level_RW.T).T
+        return whitened
+
+    def _calm(self, level_RW: Array) -> Array:
+        width = 2 * SPIKE + 1
+        if level_RW.shape[1] < width:
+            return level_RW
+        windows = np.lib.stride_tricks.sliding_window_view(level_RW, width, axis=1)
+        calm_RW = level_RW.copy()
+        middle_RW = np.median(windows, axis=2)
+        inner_RW = level_RW[:, SPIKE:-SPIKE]
+        out_RW = np.abs(inner_RW - middle_RW) > _SPIKE_Z * self._apart
+        calm_RW[:, SPIKE:-SPIKE] = np.where(out_RW, middle_RW, inner_RW)
+        return calm_RW
+
+
+def lasting(score_RW: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``(R, W)``: the lowest of LASTING scores in a row, the last of them SPIKE windows ago: what
+    stands out is known for a spike only then."""
+    low_RW = np.full_like(score_RW, -np.inf)
+    first = LASTING - 1 + SPIKE
+    looks = score_RW.shape[1] - first
+    if looks > 0:
+        in_a_row = [score_RW[:, place : place + looks] for place in range(LASTING)]
+        low_RW[:, first:] = np.minimum.reduce(in_a_row)
+    return low_RW

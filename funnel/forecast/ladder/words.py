@@ -1,0 +1,119 @@
+"""What a forecast from a ladder takes for granted, would catch, and would be narrowed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from funnel.forecast.both_runs import BothRuns, PlannedRuns
+from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.faults import POWER, Catch
+from funnel.forecast.ladder.rung_runs import RungRun
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_with_more
+from funnel.target.sizes import size_text
+
+MOST_RUNGS = 3
+"""More rungs that are tried in thought."""
+RUNG_FACTOR = 2.0
+"""Of parameters and of tokens, from one rung to the next."""
+REPLICATES = 200
+HOURS_A_DAY = 24
+
+
+def assumptions_of(basis: LadderBasis, both: PlannedRuns, runs: Sequence[RungRun]) -> Iterator[str]:
+    """A sentence each."""
+    largest = max(runs, key=lambda run: run.compute)
+    spread = basis.exponents
+    yield (
+        f"the cloud trains on text like the corpus {both.corpus}, none of it often enough that a "
+        "training loss is no measure of it: bits per byte of other text are other numbers"
+    )
+    yield (
+        f"the end is the law of {basis.runs} rungs, whose largest has "
+        f"{size_text(round(largest.params))} parameters and {size_text(round(largest.tokens))} "
+        f"tokens: {basis.doublings:.1f} doublings of compute below the target; the law errs by "
+        f"{basis.drift_per_doubling:.2%} with each, as it did over the largest rungs when it was "
+        f"fitted to the smaller; its exponents are {basis.law.alpha:.2f} "
+        f"({spread.alpha_low:.2f} to {spread.alpha_high:.2f}) and {basis.law.beta:.2f} "
+        f"({spread.beta_low:.2f} to {spread.beta_high:.2f}), correlated by {spread.correlation:.2f}"
+    )
+    yield (
+        "the way down is that of the rungs, by what the target's schedule does to it (Luo et al. "
+        "2025, arXiv 2503.12811); the recipe was carried to every rung by the same rules as to the "
+        "target"
+    )
+    yield (
+        f"a sound run differs from another by {basis.scatter:.2%}, wanders by "
+        f"{basis.sound.wiggle:.2%} and has a noise of {basis.sound.noise:.2%} a step, as the "
+        "largest rung had"
+    )
+
+
+def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
+    """What a comparison would catch and when; that the forecast is worthless where it is."""
+    if not basis.is_usable:
+        missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
+        yield (
+            f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
+            f"verify would not tell a run that is sound from one that {_and(missed)}; "
+            + basis.narrowing
+        )
+        return
+    for catch in basis.caught:
+        yield f"{_subject(catch)}: {_when(catch, basis, both)}"
+    yield (
+        f"each with {POWER:.0%} of such runs caught, by simulation with the rungs' own noise; "
+        "verify exits 0 only where a run 5 % too high and one that stopped learning would have "
+        "been caught by then"
+    )
+
+
+def narrowing(
+    fit: ScalingFit, finished: Sequence[FinishedRun], params: float, tokens: float
+) -> str:
+    """What more rungs would make of the interval at the target's end, were they on the law."""
+    now = _half_width(fit, params, tokens)
+    largest = max(finished, key=lambda run: run.compute)
+    more, found = list(finished), []
+    for number in range(1, MOST_RUNGS + 1):
+        size = largest.params * RUNG_FACTOR**number
+        length = largest.tokens * RUNG_FACTOR**number
+        if 6 * size * length > 6 * params * tokens:
+            break
+        loss = float(fit.law.at(size, length))
+        more.append(FinishedRun(params=size, tokens=length, loss=loss))
+        then = _half_width(fit_with_more(fit, more, REPLICATES), params, tokens)
+        if then < now:
+            found.append(
+                f"± {then:.1%} with {'a rung' if number == 1 else 'rungs up to one'} of "
+                f"{size_text(round(size))} parameters on {size_text(round(length))} tokens"
+            )
+    if not found:
+        return f"the end is known to ± {now:.1%}, and more rungs like these would not narrow it"
+    return f"the end is known to ± {now:.1%}; it would be to {', '.join(found)}"
+
+
+def _half_width(fit: ScalingFit, params: float, tokens: float) -> float:
+    low, middle, high = fit.predict(params, tokens)
+    return float(np.max((high - low) / (2 * middle)))
+
+
+def _subject(catch: Catch) -> str:
+    return f"a run that {catch.words}" if catch.words[0].isalpha() else f"a run {catch.words}"
+
+
+def _when(catch: Catch, basis: LadderBasis, both: BothRuns) -> str:
+    if catch.by_tokens is None:
+        return "not caught"
+    step = round(catch.by_tokens / both.tokens_per_step)
+    hour = HOURS_A_DAY * catch.by_tokens / both.first_day_tokens
+    after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
+    late = f", within {max(after, 0.001):.1%} of the steps" if "stopped" in catch.words else ""
+    return f"by step {step:,} (hour {hour:,.3g}){late}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    if len(parts) < 2:
+        return "".join(parts) or "is not"
+    return f"{', '.join(parts[:-1])} or {parts[-1]}"

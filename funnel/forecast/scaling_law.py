@@ -1,0 +1,316 @@
+"""The loss of a finished run by its parameters and its tokens, and how sure that is.
+
+``L(N, D) = E + A N^-alpha + B D^-beta`` (Hoffmann et al. 2022, arXiv 2203.15556), fitted to runs
+that were each annealed to their end (:mod:`funnel.forecast.robust_fit`). Three doubts make the
+interval of a prediction:
+
+- The numbers. Each replicate has the fitted losses with a new draw of the runs' scatter on each,
+  the scatter itself drawn from what so few runs can say of it, and the priors drawn too.
+- The run. A finished run is one run: the scatter once more.
+- The form. Nothing says that this law holds for long. The largest runs are taken away, the law
+  fitted to the rest is asked for them, and by what it errs beyond its own interval,
+  ``drift_per_doubling`` of compute, the interval widens with each doubling past the largest run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from autoresearch.errors import HandoffError
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from funnel.forecast import robust_fit
+from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Problem
+
+FEWEST_RUNS = 4
+FEWEST_SPAN = 4.0
+"""The largest run's compute over the smallest's, at least."""
+REPLICATES = 500
+COVERAGE = 0.95
+PRIOR_SCATTER = 0.003
+"""From one run to the next, relative, before any was seen."""
+PRIOR_SCATTER_RUNS = 3.0
+"""As many runs' worth of trust in it."""
+LEAST_SCATTER = 2e-4
+LEAST_DRIFT = 0.002
+"""For each doubling, whatever a backtest of few rungs says: over the published grids of Step Law,
+Hoffmann et al. and Gemstones the law errs by 0.2 to 1.5 % with each."""
+_ROUNDS = 5
+"""Of fit and scatter by turns."""
+_STARTS = 4
+"""Of the grid of starts, those gone on with once the scatter is known."""
+_FEWEST_KEPT = 4
+"""Sizes below a cut of the backtest."""
+_MOST_CUTS = 4
+
+
+class FinishedRun(Frozen):
+    """A run that was annealed to its end."""
+
+    params: Positive
+    """Without embeddings."""
+    tokens: Positive
+    loss: Positive
+    """Bits per byte or nats, one unit for all."""
+    seed: int = 0
+
+    @property
+    def compute(self) -> float:
+        """6 N D."""
+        return 6 * self.params * self.tokens
+
+
+class ScalingLaw(Frozen):
+    """``E + A N^-alpha + B D^-beta``."""
+
+    floor: NonNegative
+    a: NonNegative
+    alpha: Positive
+    b: NonNegative
+    beta: Positive
+
+    def at(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """The loss after the run."""
+        n, d = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+        loss: Array = self.floor + self.a * n**-self.alpha + self.b * d**-self.beta
+        return loss
+
+
+class Exponents(Frozen):
+    """The exponents' 95 % intervals over the replicates."""
+
+    alpha_low: Positive
+    alpha_high: Positive
+    beta_low: Positive
+    beta_high: Positive
+    correlation: float
+    """Of the two, over the replicates."""
+
+
+class ScalingFit(Frozen):
+    """A law, the laws that the runs could as well have given, and what else is in doubt."""
+
+    law: ScalingLaw
+    replicates: tuple[ScalingLaw, ...]
+    scatter: NonNegative
+    """Sd of one run about the law, relative."""
+    drift_per_doubling: NonNegative
+    """Relative, of compute, beyond the largest run."""
+    runs: PositiveInt
+    largest_compute: Positive
+    backtests: NonNegativeInt
+    """Runs that the law was asked for without having seen them."""
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array, Array]:
+        """Low, middle and high loss of a finished run: its 95 % interval."""
+        loss_RP = self.draws(params, tokens)
+        tail = 100 * (1 - COVERAGE) / 2
+        low, middle, high = np.percentile(loss_RP, [tail, 50.0, 100 - tail], axis=0)
+        return low, middle, high
+
+    def draws(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """``(R, …)``: a run of this size by each replicate, with its own luck and drift."""
+        n, d = np.broadcast_arrays(
+            np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+        )
+        floor, a, alpha, b, beta = self._columns
+        shape = (-1, *([1] * n.ndim))
+        mean = floor.reshape(shape) + a.reshape(shape) * n ** -alpha.reshape(shape)
+        mean = mean + b.reshape(shape) * d ** -beta.reshape(shape)
+        loss: Array = mean * np.exp(
+            self._luck.reshape(shape) * self.scatter
+            + self._drift.reshape(shape) * self.drift_per_doubling * self.doublings(n, d)
+        )
+        return loss
+
+    def doublings(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Of compute, beyond the largest run; 0 within."""
+        compute = 6 * np.asarray(params, dtype=np.float64) * np.asarray(tokens, dtype=np.float64)
+        beyond: Array = np.maximum(np.log2(compute / self.largest_compute), 0.0)
+        return beyond
+
+    @property
+    def exponents(self) -> Exponents:
+        """Their intervals and how they hang together."""
+        _, _, alpha, _, beta = self._columns
+        tail = 100 * (1 - COVERAGE) / 2
+        alpha_low, alpha_high = np.percentile(alpha, [tail, 100 - tail])
+        beta_low, beta_high = np.percentile(beta, [tail, 100 - tail])
+        return Exponents(
+            alpha_low=float(alpha_low),
+            alpha_high=float(alpha_high),
+            beta_low=float(beta_low),
+            beta_high=float(beta_high),
+            correlation=float(np.corrcoef(np.log(alpha), np.log(beta))[0, 1]),
+        )
+
+    @cached_property
+    def _columns(self) -> Array:
+        laws = [(law.floor, law.a, law.alpha, law.b, law.beta) for law in self.replicates]
+        return np.array(laws).T
+
+    @cached_property
+    def _luck(self) -> Array:
+        return np.random.default_rng(1).standard_normal(len(self.replicates))
+
+    @cached_property
+    def _drift(self) -> Array:
+        # Known from a handful of backtests: normal tails would promise too much.
+        freedom = max(3, self.backtests)
+        return np.random.default_rng(2).standard_t(freedom, len(self.replicates))
+
+
+def fit_scaling_law(
+    runs: Sequence[FinishedRun], *, seed: int, replicates: int = REPLICATES
+) -> ScalingFit:
+    """The law of finished runs.
+
+    :raises HandoffError: where there are too few, or all of about one size.
+    """
+    _check(runs)
+    generator = np.random.default_rng(seed)
+    return _fitted(runs, _drift_per_doubling(runs, generator), generator, replicates)
+
+
+def fit_with_more(fit: ScalingFit, runs: Sequence[FinishedRun], replicates: int) -> ScalingFit:
+    """What the fit would be of these runs, were its drift the same."""
+    generator = np.random.default_rng(0)
+    return _fitted(runs, (fit.drift_per_doubling, fit.backtests), generator, replicates)
+
+
+def _fitted(
+    runs: Sequence[FinishedRun],
+    backtest: tuple[float, int],
+    generator: np.random.Generator,
+    replicates: int,
+) -> ScalingFit:
+    fit = _Fit(runs)
+    drift, backtests = backtest
+    return ScalingFit(
+        law=fit.law(fit.theta_5),
+        replicates=tuple(map(fit.law, fit.resampled(replicates, generator))),
+        scatter=max(fit.spread, fit.scatter),
+        drift_per_doubling=drift,
+        runs=len(runs),
+        largest_compute=max(run.compute for run in runs),
+        backtests=backtests,
+    )
+
+
+def _check(runs: Sequence[FinishedRun]) -> None:
+    sizes = {(run.params, run.tokens) for run in runs}
+    if len(sizes) < FEWEST_RUNS:
+        raise HandoffError(
+            f"a scaling law needs finished runs of {FEWEST_RUNS} sizes or lengths, and there are "
+            f"{len(sizes)}; train more rungs with: autoresearch ladder --rungs 5"
+        )
+    span = max(run.compute for run in runs) / min(run.compute for run in runs)
+    if span < FEWEST_SPAN:
+        raise HandoffError(
+            f"the finished runs span a factor of {span:.3g} in compute, and a scaling law needs "
+            f"{FEWEST_SPAN:.0f}; train larger rungs with: autoresearch ladder --hours"
+        )
+
+
+class _Fit:
+    """The best law of some runs, with their scatter about it."""
+
+    def __init__(self, runs: Sequence[FinishedRun]) -> None:
+        log_n_M = np.log([run.params for run in runs])
+        log_d_M = np.log([run.tokens for run in runs])
+        self._centre = float(log_n_M.mean()), float(log_d_M.mean())
+        self.n_M, self.d_M = log_n_M - self._centre[0], log_d_M - self._centre[1]
+        self.y_M: Array = np.log([run.loss for run in runs])
+        self._prior_5 = robust_fit.prior_mean(self.y_M)
+        self.scatter = self.spread = 0.01
+        """Of one run about the law, with outliers counted as far as they pull, and in full."""
+        self.freedom = 1.0
+        best_S5 = robust_fit.starts(self.y_M)
+        for _ in range(_ROUNDS):
+            problem = self._problem(np.tile(self.y_M, (len(best_S5), 1)))
+            best_S5, value_S = robust_fit.minimise(best_S5, problem)
+            best_S5 = best_S5[np.argsort(value_S)][:_STARTS]
+            self._measure_scatter(best_S5[0], problem)
+        self.theta_5: Array = best_S5[0]
+
+    def _problem(self, y_RM: Array, prior_R5: Array | None = None) -> Problem:
+        rows = len(y_RM)
+        return Problem(
+            self.n_M,
+            self.d_M,
+            y_RM,
+            np.full(rows, self.scatter),
+            np.tile(self._prior_5, (rows, 1)) if prior_R5 is None else prior_R5,
+        )
+
+    def _measure_scatter(self, theta_5: Array, problem: Problem) -> None:
+        fitted_RM, _ = robust_fit.log_loss(theta_5[None], self.n_M, self.d_M)
+        residual_M = self.y_M - fitted_RM[0]
+        # Huber's proposal 2: a residual counts as far as it pulls.
+        most = robust_fit.HUBER_K * self.scatter
+        pulling_M = np.clip(residual_M, -most, most)
+        free = max(len(self.y_M) - robust_fit.effective_parameters(theta_5, problem), 0.0)
+        self.freedom = PRIOR_SCATTER_RUNS + free
+        prior = PRIOR_SCATTER_RUNS * PRIOR_SCATTER**2
+        pulled = prior + float((pulling_M**2).sum()) / robust_fit.HUBER_SQUARE
+        self.scatter = max(math.sqrt(pulled / self.freedom), LEAST_SCATTER)
+        self.spread = math.sqrt((prior + float((residual_M**2).sum())) / self.freedom)
+
+    def resampled(self, count: int, generator: np.random.Generator) -> Array:
+        """``(count, 5)``."""
+        fitted_RM, _ = robust_fit.log_loss(self.theta_5[None], self.n_M, self.d_M)
+        factor_R = np.sqrt(self.freedom / generator.chisquare(self.freedom, count))
+        noise_RM = generator.standard_normal((count, len(self.y_M)))
+        y_RM = fitted_RM + noise_RM * (factor_R * self.scatter)[:, None]
+        prior_R5 = generator.normal(self._prior_5, robust_fit.PRIOR_SD, (count, 5))
+        start_R5 = np.tile(self.theta_5, (count, 1))
+        return robust_fit.minimise(start_R5, self._problem(y_RM, prior_R5))[0]
+
+    def law(self, theta_5: Array) -> ScalingLaw:
+        alpha, beta = math.exp(theta_5[3]), math.exp(theta_5[4])
+        return ScalingLaw(
+            floor=math.exp(theta_5[0]),
+            a=math.exp(theta_5[1] + alpha * self._centre[0]),
+            alpha=alpha,
+            b=math.exp(theta_5[2] + beta * self._centre[1]),
+            beta=beta,
+        )
+
+
+def _drift_per_doubling(
+    runs: Sequence[FinishedRun], generator: np.random.Generator
+) -> tuple[float, int]:
+    """By how much the law of the smaller runs errs over the larger, beyond its own interval, for
+    each doubling of compute; and of how many runs it was asked."""
+    ordered = sorted(runs, key=lambda run: run.compute)
+    computes = sorted({run.compute for run in ordered})
+    excess: list[float] = []
+    cuts = computes[_FEWEST_KEPT - 1 : -1]
+    for cut in cuts[:: -(-len(cuts) // _MOST_CUTS) or 1]:
+        seen = [run for run in ordered if run.compute <= cut]
+        unseen = [run for run in ordered if run.compute > cut]
+        if len({(run.params, run.tokens) for run in seen}) >= _FEWEST_KEPT:
+            excess.append(_excess(_Fit(seen), unseen, cut, generator))
+    if not excess:
+        return LEAST_DRIFT, 0
+    return max(math.sqrt(float(np.mean(excess))), LEAST_DRIFT), len(computes) - _FEWEST_KEPT
+
+
+def _excess(
+    fit: _Fit, unseen: Sequence[FinishedRun], cut: float, generator: np.random.Generator
+) -> float:
+    """Mean square error over these runs, less what the fit's own interval allows; for each doubling
+    of compute, at least one of them."""
+    laws = [fit.law(theta) for theta in fit.resampled(60, generator)]
+    found = []
+    for run in unseen:
+        at = np.log([float(law.at(run.params, run.tokens)) for law in laws])
+        error = float(np.median(at)) - math.log(run.loss)
+        known = float(at.var()) + fit.scatter**2
+        found.append((error**2 - known) / max(math.log2(run.compute / cut), 1.0) ** 2)
+    return max(float(np.mean(found)), 0.0)

@@ -1,0 +1,114 @@
+"""A ladder's forecast: what it says, what is caught with it, and when it is worthless."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bench.verify_worlds import World
+from funnel.forecast.band import Forecast
+from funnel.forecast.band_width import telling_point
+from funnel.forecast.cloud_log import CloudLog
+from funnel.forecast.ladder.forecast import make_ladder_forecast
+from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from funnel.forecast.ladder.words import power_lines
+from funnel.forecast.verification import verify
+
+NEAR = World(
+    seed=17, end="coupled", is_momentum=True, luck=0.001, wander=0.0005, noise=0.01,
+    correlation=0.3, rungs=6, leap=2.0, kind="wsd",
+)  # fmt: skip
+FAR = World(
+    seed=18, end="besiroglu", is_momentum=False, luck=0.003, wander=0.001, noise=0.02,
+    correlation=0.5, rungs=5, leap=600.0, kind="cosine",
+)  # fmt: skip
+
+
+@cache
+def forecast_of(world: World) -> Forecast:
+    both, schedule = world.target()
+    return make_ladder_forecast(world.ladder(), both, schedule, seed=1)
+
+
+def until(log: CloudLog, share: float) -> CloudLog:
+    last = share * log.points[-1].tokens
+    points = tuple(point for point in log.points if point.tokens <= last)
+    return CloudLog(points, log.unit, log.repeated)
+
+
+def test_a_near_target_is_foretold_and_its_run_is_within() -> None:
+    forecast = forecast_of(NEAR)
+    basis = forecast.ladder
+    assert basis is not None
+    assert basis.is_usable
+    assert basis.end_middle_bpb == pytest.approx(NEAR.end_bpb(), rel=0.015)
+    assert basis.end_low_bpb <= NEAR.end_bpb() <= basis.end_high_bpb
+    found = verify(NEAR.log("sound", 0), forecast, None)
+    assert found.verdict == "within"
+    assert "5 % too high by step" in found.sentence
+    assert "stopped learning at 50 % of the steps by step" in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["x1.05", "x1.40", "stop 5 %", "stop 50 %"])
+def test_what_the_plan_says_is_caught_is_caught_by_then(kind: str) -> None:
+    forecast = forecast_of(NEAR)
+    assert forecast.ladder is not None
+    found = verify(NEAR.log(kind, 1), forecast, None)
+    assert found.verdict == "broken"
+    assert found.departure is not None
+    name = kind if kind.startswith("x") else f"stop{float(kind.split()[1]) / 100:.2f}"
+    catch = next(catch for catch in forecast.ladder.caught if catch.name == name)
+    assert catch.by_tokens is not None
+    said = catch.by_tokens / forecast.tokens_per_step
+    assert found.departure.seen_at_step is not None
+    assert found.departure.seen_at_step <= 1.3 * said
+    assert "told at step" in found.sentence
+
+
+def test_a_spike_that_recovers_is_no_departure() -> None:
+    assert verify(NEAR.log("spikes", 2), forecast_of(NEAR), None).departure is None
+
+
+def test_nothing_is_confirmed_before_it_would_have_been_caught() -> None:
+    forecast = forecast_of(NEAR)
+    telling = telling_point(forecast)
+    assert telling is not None
+    early = until(NEAR.log("sound", 3), 0.06)
+    assert early.points[-1].tokens < telling.tokens
+    found = verify(early, forecast, None)
+    assert found.verdict == "too_early"
+    assert "might not have been caught yet" in found.sentence
+
+
+def test_a_far_target_makes_the_forecast_worthless_and_says_what_would_not() -> None:
+    forecast = forecast_of(FAR)
+    basis = forecast.ladder
+    assert basis is not None
+    assert not basis.is_usable
+    assert telling_point(forecast) is None
+    (line,) = power_lines(basis, forecast)
+    assert line.startswith("the forecast is worthless: within its band")
+    assert "it would be to ±" in line
+    found = verify(FAR.log("sound", 0), forecast, None)
+    assert found.verdict == "too_wide"
+    assert found.departure is None
+
+
+def test_a_forecast_is_the_same_again_from_its_file() -> None:
+    forecast = forecast_of(NEAR)
+    assert Forecast.model_validate_json(forecast.model_dump_json()) == forecast
+
+
+def test_what_a_schedule_gains_by_its_falls() -> None:
+    flat = ScheduleShape(steps=1000, warmup_steps=0, kind="wsd", decay_share=0.2)
+    gained = flat.annealed(1000.0)
+    share = np.linspace(0, 1, len(gained))
+    assert np.abs(gained[share < 0.79]).max() < 1e-9
+    assert 0.75 < gained[-1] <= 1
+    assert flat.annealed(3.0)[-1] < gained[-1]
+    assert flat.annealed(3.0, by_sums=False)[-1] < flat.annealed(300.0, by_sums=False)[-1]
+    half = ScheduleShape(steps=1000, warmup_steps=0, kind="linear", lr_min_ratio=0.5)
+    assert half.sums()[-1] == pytest.approx(0.75, rel=1e-3)
+    assert half.progress()[-1] == 1
