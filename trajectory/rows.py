@@ -18,19 +18,29 @@ from pydantic import (
     model_validator,
 )
 
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from autoresearch.values import (
+    Finite,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Scalar,
+)
 from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
 from trajectory.confirmed import Confirmed
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
 from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
 
 SCHEMA = 4
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
 ``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
-``confirm`` and ``confirmed``, a result's ``texts``, and the first row's ``hold_back``."""
-STRESS_SCHEMA, ITERATION_SCHEMA, ATTRIBUTION_SCHEMA, CONFIRM_SCHEMA = 2, 3, 4, 4
-"""What a reader must know for rows of a stress test, for an iteration's as they are now, for those
-of an attribution, and for a confirmation's."""
+``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm`` and ``confirmed``, a result's
+``texts``, and the first row's ``hold_back``."""
+STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
+"""What a reader must know for rows of a stress test, for an iteration's as they are now, and for
+those of an attribution, a ladder or a confirmation."""
 
 
 def _encodable(value: Any) -> Any:
@@ -58,7 +68,9 @@ Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
-Role: TypeAlias = Literal["baseline", "candidate", "reference", "stress", "attribution", "confirm"]
+Role: TypeAlias = Literal[
+    "baseline", "candidate", "reference", "stress", "attribution", "ladder", "confirm"
+]
 
 
 class Proposal(Frozen):
@@ -368,6 +380,36 @@ class ConfirmedRow(Frozen):
     found: Confirmed
 
 
+class LadderRow(Frozen):
+    """One run of a ladder."""
+
+    kind: Literal["ladder"] = "ladder"
+    at: str
+    plan_sha256: str
+    """Of the plan it was run for; a later plan with the same run takes it too."""
+    recipe: Recipe
+    rung: PositiveInt
+    params: PositiveInt
+    lr_factor: Positive = 1.0
+    steps: PositiveInt
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is ``ladder``."""
+    verdict: StressVerdict
+    prediction_sha256: str | None = None
+    """Of the prediction that stood when it began; None below the largest rung."""
+    energy_wh: NonNegative | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.steps * self.config.tokens_per_step
+
+
+RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow
+"""A run outside the search, which describes its config for itself alone."""
+
+
 class EventRow(Frozen):
     """Something that happened to the campaign rather than in it."""
 
@@ -386,6 +428,9 @@ Row: TypeAlias = (
     | StressRow
     | FinalistsRow
     | AttributionRow
+    | LadderPlanRow
+    | LadderPredictionRow
+    | LadderRow
     | ConfirmRow
     | ConfirmedRow
     | EventRow
@@ -398,8 +443,7 @@ def trials_of(row: Row) -> tuple[TrialRecord, ...]:
     """The trials that a row records."""
     if isinstance(row, IterationRow):
         return row.trials
-    of_one = BaselineRow | StressRow | AttributionRow | ConfirmRow
-    return (row.trial,) if isinstance(row, of_one) else ()
+    return (row.trial,) if isinstance(row, BaselineRow | RowOfOneRun) else ()
 
 
 def parse_row(line: str | bytes) -> Row:

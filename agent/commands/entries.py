@@ -63,6 +63,11 @@ _ENTRIES = (
         "Train the best distinct configs for a full schedule: which stand it?",
     ),
     Entry(
+        "ladder",
+        "launch.ladder:ladder",
+        "Train the winner and the baseline at several sizes and lengths: does the lead last?",
+    ),
+    Entry(
         "calibrate",
         "night.loop:calibrate",
         "Replicate the baseline and say how noisy one run is: what decisions are measured against.",

@@ -86,7 +86,10 @@ class TrialRunner:
             was; the latter loses that trial and no other.
         :raises AutoresearchError: when the machinery fails, which is no result.
         """
-        spec = self._template(config, seed).model_copy(update={"prune": prune})
+        return self.run_spec(self._template(config, seed).model_copy(update={"prune": prune}), role)
+
+    def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
+        """The trial of this spec, its trial_id empty; see :meth:`run`."""
         taken_up = self.leftovers.finished.pop(spec, None)
         if taken_up is not None:
             trial_id, result = taken_up
@@ -112,8 +115,8 @@ class TrialRunner:
         record = TrialRecord(
             trial_id=trial_id,
             role=role,
-            config_hash=config.config_hash,
-            seed=seed,
+            config_hash=spec.config.config_hash,
+            seed=spec.seed,
             result=result,
             wall_s=trial_wall_s,
         )

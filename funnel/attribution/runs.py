@@ -20,7 +20,7 @@ from funnel.attribution.worth import Worths, worths
 from funnel.stress.plan import LongRunSpec
 from trainer.spec import Config, TrialSpec
 from trainer.telemetry import Meter
-from trajectory.rows import ATTRIBUTION_SCHEMA, AttributionRow
+from trajectory.rows import OUTSIDE_SCHEMA, AttributionRow
 
 
 class AttributionWatcher(TrialWatcher, Protocol):
@@ -99,7 +99,7 @@ class Attribution:
     def _run(self, config: Config, seed: int) -> None:
         began = time.monotonic()
         trial = self.runner.run(config, seed, "attribution")
-        self.scribe.announce_format(ATTRIBUTION_SCHEMA)
+        self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = AttributionRow(
             at=timestamp(),
             winner_hash=self.plan.winner.config_hash,

@@ -11,7 +11,15 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows
-from trajectory.rows import AttributionRow, BaselineRow, IterationRow, Row, StressRow
+from trajectory.rows import (
+    AttributionRow,
+    BaselineRow,
+    ConfirmRow,
+    IterationRow,
+    LadderRow,
+    Row,
+    StressRow,
+)
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
@@ -19,7 +27,8 @@ SUPPOSED = "rates"
 
 
 class Usage(Frozen):
-    """Seconds and energy of a search. Long runs (the stress test) are counted apart from it."""
+    """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted apart
+    from it."""
 
     source: str
     """:data:`SUPPOSED`, or the campaign's directory."""
@@ -121,8 +130,8 @@ class UsageCount:
         elif isinstance(row, IterationRow):
             self.iterations += 1
             self._take(row.kind, row.wall_s, row.energy_wh)
-        elif isinstance(row, StressRow | AttributionRow):
-            # Both are long runs, and told as one.
+        elif isinstance(row, StressRow | AttributionRow | LadderRow | ConfirmRow):
+            # All are runs after the search, and told as one.
             self.stress_runs += 1
             self._take("stress", row.trial.wall_s, row.energy_wh)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.plan import Entrant
 from trainer.spec import Config, CurvePoint, TrialSpec, difference
-from trajectory.rows import Role, StressOutcome, StressRow, TrialRecord
+from trajectory.rows import LadderRow, Role, StressOutcome, StressRow, TrialRecord
 
 SHOWN_EVERY = 50
 """Steps between lines."""
@@ -25,15 +25,15 @@ OUTCOME_STYLE: dict[StressOutcome, str] = {
 }
 
 
-class StressDisplay:
-    """Tells a person how the long runs go; an :class:`funnel.stress.runs.StressWatcher`."""
+class LongRunDisplay:
+    """Tells a person how a long run goes, step by step."""
 
-    def __init__(self, console: Console, baseline: Config) -> None:
+    def __init__(self, console: Console, lines: int | None = None) -> None:
         """
-        :param baseline: configs are described by what they change of it.
+        :param lines: of a run at most; None: one every SHOWN_EVERY steps.
         """
         self._console = console
-        self._baseline = baseline
+        self._lines = lines
         self._steps: int | None = None
         self._since: list[float] = []
         """Losses since the last line."""
@@ -41,23 +41,13 @@ class StressDisplay:
     def note(self, text: str) -> None:
         self._print(Text(text, style="yellow"))
 
-    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
-        self._since.clear()
-        changes = changes_text(difference(entrant.config, self._baseline))
-        self._print(
-            Text.assemble(
-                (f"run {number} of {runs}", "bold"),
-                f"  {entrant.purpose}, rank {entrant.rank}, seed {seed}: ",
-                (changes or "the baseline itself", "cyan"),
-            )
-        )
-
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._since.clear()
         self._steps = spec.budget.steps(spec.config.tokens_per_step)
 
     def trial_point(self, point: CurvePoint) -> None:
         self._since.append(point.loss)
-        if self._steps is None or (point.step % SHOWN_EVERY and point.step != self._steps):
+        if self._steps is None or (point.step % self._every and point.step != self._steps):
             return
         left_s = point.elapsed_s / point.step * (self._steps - point.step)
         self._print(
@@ -71,7 +61,7 @@ class StressDisplay:
 
     def trial_ended(self, record: TrialRecord) -> None: ...
 
-    def run_ended(self, row: StressRow) -> None:
+    def run_ended(self, row: StressRow | LadderRow) -> None:
         verdict = row.verdict
         score = "no score" if row.trial.val_bpb is None else f"{row.trial.val_bpb:.4f} bpb"
         at = "" if verdict.step is None else f" at step {verdict.step}"
@@ -84,5 +74,33 @@ class StressDisplay:
             )
         )
 
+    @property
+    def _every(self) -> int:
+        """Steps between lines."""
+        if self._lines is None or self._steps is None:
+            return SHOWN_EVERY
+        return max(SHOWN_EVERY, -(-self._steps // self._lines))
+
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)
+
+
+class StressDisplay(LongRunDisplay):
+    """Tells a person how the long runs go; an :class:`funnel.stress.runs.StressWatcher`."""
+
+    def __init__(self, console: Console, baseline: Config) -> None:
+        """
+        :param baseline: configs are described by what they change of it.
+        """
+        super().__init__(console)
+        self._baseline = baseline
+
+    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
+        changes = changes_text(difference(entrant.config, self._baseline))
+        self._print(
+            Text.assemble(
+                (f"run {number} of {runs}", "bold"),
+                f"  {entrant.purpose}, rank {entrant.rank}, seed {seed}: ",
+                (changes or "the baseline itself", "cyan"),
+            )
+        )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoresearch.files import replace_file, writing_to
+from funnel.stress.pictures import save_figure
 from trainer.spec import CurvePoint
 from trajectory.rows import StressOutcome
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = ("png", "svg")
-DPI = 200
 COLUMNS = 3
 PANEL_IN = (2.6, 2.1)
 """Three panels are about the width of a printed page."""
@@ -28,18 +25,6 @@ LEVEL_SHARE = 1 / 25
 SHOWN_FROM = 0.03
 # Of Okabe and Ito's palette: told apart in print, and with the common colour blindnesses.
 _RUN, _BASELINE, _TROUBLE = "#0072B2", "#8C8C8C", "#D55E00"
-_STYLE = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "autoresearch",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +52,7 @@ def save_plot(panels: Sequence[Panel], baseline: Panel | None, stem: Path) -> li
     :param baseline: drawn in grey in every panel, and in a panel of its own at the end.
     :raises MachineryError: where the disk refuses.
     """
-    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
-
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = _figure(panels, baseline)
-        files = [stem.with_name(f"{stem.name}.{suffix}") for suffix in SUFFIXES]
-        with writing_to(stem.parent):
-            for file in files:
-                picture = BytesIO()
-                figure.savefig(
-                    picture,
-                    format=file.suffix[1:],
-                    dpi=DPI,
-                    metadata={"Date": None} if file.suffix == ".svg" else None,
-                )
-                replace_file(file, picture.getvalue())
-    return files
+    return save_figure(lambda: _figure(panels, baseline), stem)
 
 
 def _figure(panels: Sequence[Panel], baseline: Panel | None) -> Figure:

@@ -7,7 +7,6 @@ minutes to an hour is simpler than checkpoints and exact: the same spec gives th
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,9 +14,8 @@ from agent.search.campaign import Campaign
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
+from funnel.stress.long_runs import LongRunner
 from funnel.stress.plan import Entrant, LongRunSpec, StressPlan
-from funnel.stress.verdicts import judge_run
-from trainer.spec import Config, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.longruns import LongRuns, finalists, gather
 from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressRow
@@ -60,11 +58,10 @@ class StressTest:
         """
         self.scribe.report_unfinished(self.runner.leftovers)
         missing = self.missing()
-        for number, (entrant, seed) in enumerate(missing, start=1):
-            self.stop.check()
-            self.scribe.wait_while_paused()
+        work = LongRunner(self.runner, self.meter, self.scribe)
+        for number, (entrant, seed) in work.in_turn(missing):
             self.watcher.run_begins(entrant, seed, number, len(missing))
-            self._run(entrant, seed)
+            self._run(work, entrant, seed)
         return self._conclude()
 
     def missing(self) -> list[tuple[Entrant, int]]:
@@ -85,15 +82,9 @@ class StressTest:
         """How long the missing runs should take, by the pace of short runs."""
         return sum(self.long_run.expected_s(entrant.config) for entrant, _ in self.missing())
 
-    def _run(self, entrant: Entrant, seed: int) -> None:
-        began = time.monotonic()
-        trial = self.runner.run(entrant.config, seed, "stress")
-        verdict = judge_run(
-            self.runner.curve(trial.trial_id),
-            trial.result,
-            steps=self.long_run.steps_of(entrant.config),
-            warmup=entrant.config.lr_warmup,
-        )
+    def _run(self, work: LongRunner, entrant: Entrant, seed: int) -> None:
+        spec = self.long_run(entrant.config, seed)
+        done = work.train(spec, "stress")
         self.scribe.announce_format(STRESS_SCHEMA)
         row = StressRow(
             at=timestamp(),
@@ -102,30 +93,14 @@ class StressTest:
             steps=self.plan.steps,
             config=entrant.config,
             config_hash=entrant.config_hash,
-            trial=trial,
-            verdict=verdict,
-            # Of a run that had ended before this start nothing was metered here.
-            energy_wh=None
-            if trial.trial_id in self.runner.taken_up
-            else self.meter.energy_wh(began),
+            trial=done.trial,
+            verdict=done.verdict,
+            energy_wh=done.energy_wh,
         )
         self.scribe.record(row)
         self.rows.insert(0, row)
-        self._account_for_superseded(entrant.config, seed)
+        work.account_for_superseded(spec)
         self.watcher.run_ended(row)
-
-    def _account_for_superseded(self, config: Config, seed: int) -> None:
-        """A run of this config that had finished under other settings, of threads or limits say,
-        will not be asked for any more."""
-
-        def same(spec: TrialSpec) -> bool:
-            mine = (config, seed, self.long_run.budget)
-            return (spec.config, spec.seed, spec.budget) == mine
-
-        self.scribe.interrupted(
-            self.runner.leftovers.give_up(same),
-            "finished before the campaign last stopped, under other settings, and was run again",
-        )
 
     def _conclude(self) -> FinalistsRow:
         row = FinalistsRow(

@@ -2,9 +2,9 @@
 
 The sound one: the loss falls with progress by summed learning rate, ``A + B s^-b``, and with the
 rate itself (:mod:`funnel.forecast.ladder.schedule_shape` has the papers). The other: the same up to
-some step, and level from there. Both are fitted by least squares, for every ``b`` of a grid and every
-step of another; the run stopped where the other story fits better by more than noise allows. A
-curve that is only nearly flat because its power law has come down is told by the sound story as
+some step, and level from there. Both are fitted by least squares, for every ``b`` of a grid and
+every step of another; the run stopped where the other story fits better by more than noise allows.
+A curve that is only nearly flat because its power law has come down is told by the sound story as
 well, so it is none.
 
 The slope of the last stretch alone (:func:`funnel.stress.detectors.plateau`) must bound what noise

@@ -58,6 +58,11 @@ class RuleChoice(Frozen):
             return {**given, "depth": "complete_p"}
         return given
 
+    @property
+    def rates(self) -> RateRules:
+        """Those that a ladder can test."""
+        return RateRules(width=self.width, depth=self.depth, horizon=self.horizon)
+
 
 DEFAULT_RULES = RuleChoice()
 
@@ -153,8 +158,7 @@ def carry(
         tokens=tokens,
         batch_size=max(1, math.floor(wanted / shape.seq_len + 0.5)),
     )
-    in_force = RateRules(width=rules.width, depth=rules.depth, horizon=rules.horizon)
-    verdict = (support or LadderSupport(best_rates=())).choose(in_force)
+    verdict = (support or LadderSupport(best_rates=())).choose(rules.rates)
     rules = rules.model_copy(update=verdict.rules.model_dump())
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
     base_lr = block_lr

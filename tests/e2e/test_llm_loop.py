@@ -65,7 +65,7 @@ def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
         assert done.returncode == 0, done.stderr
         # As a journal that was begun by an older version, whose rows had no word for it.
         journal = toy.campaign / "trajectory.jsonl"
-        journal.write_text(journal.read_text().replace('"schema":3', '"schema":2', 1))
+        journal.write_text(journal.read_text().replace('"schema":4', '"schema":2', 1))
         done = toy.loop(2, "--proposer=llm")
     assert done.returncode == 0, done.stderr
     first, second = toy.iterations()

@@ -214,7 +214,7 @@ def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
 def test_a_journal_of_the_first_format_says_that_another_follows(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     journal = toy.campaign / "trajectory.jsonl"
-    journal.write_text(journal.read_text("utf-8").replace('"schema":3', '"schema":1', 1), "utf-8")
+    journal.write_text(journal.read_text("utf-8").replace('"schema":4', '"schema":1', 1), "utf-8")
     for _ in range(2):
         done = stress(toy, "--top=1", "--steps=50", "--seeds=1", "--no-baseline")
         assert done.returncode == 0, done.stderr

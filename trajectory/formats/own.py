@@ -16,13 +16,11 @@ from trajectory.formats.foreign import FormatName, Measure, Skipped
 from trajectory.formats.source import Line, Source
 from trajectory.rows import (
     SCHEMA,
-    AttributionRow,
     BaselineRow,
     CampaignRow,
-    ConfirmRow,
     IterationRow,
     Row,
-    StressRow,
+    RowOfOneRun,
     parse_row,
     trials_of,
 )
@@ -96,9 +94,9 @@ def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[st
     for trial in trials:
         if trial.trial_id in trial_ids:
             raise ValueError(f"trial {trial.trial_id} is there already")
-        # A long or fresh run's row describes its config for itself alone.
+        # A row outside the search describes its config for itself alone.
         known = trial.config_hash in configs or trial.config_hash in described
-        if not (known or isinstance(row, StressRow | AttributionRow | ConfirmRow)):
+        if not (known or isinstance(row, RowOfOneRun)):
             raise ValueError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                 "taken in describes"

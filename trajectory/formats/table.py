@@ -17,10 +17,9 @@ from trajectory.formats.foreign import ForeignRun, Measure, Plain
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
-    ConfirmRow,
     IterationRow,
     Row,
-    StressRow,
+    RowOfOneRun,
     TrialRecord,
     trials_of,
 )
@@ -126,7 +125,7 @@ def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
     for row in rows:
         if isinstance(row, CampaignRow):
             campaign_id = row.id
-        if isinstance(row, BaselineRow | IterationRow | StressRow | ConfirmRow):
+        if isinstance(row, BaselineRow | IterationRow | RowOfOneRun):
             if row.config is not None and row.config_hash is not None:
                 configs[row.config_hash] = row.config
             about = (campaign_id, *_iteration_cells(row))
@@ -135,7 +134,7 @@ def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
                 yield (*about, *_trial_cells(trial), *_config_cells(config))
 
 
-def _iteration_cells(row: BaselineRow | IterationRow | StressRow | ConfirmRow) -> tuple[Cell, ...]:
+def _iteration_cells(row: BaselineRow | IterationRow | RowOfOneRun) -> tuple[Cell, ...]:
     if not isinstance(row, IterationRow):
         return (row.kind, None, row.at, *[None] * (len(_ITERATION) - 4))
     decision = row.decision

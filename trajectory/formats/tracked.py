@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
 from trajectory.rows import (
     BaselineRow,
-    ConfirmRow,
     IterationRow,
     Row,
-    StressRow,
+    RowOfOneRun,
     TrialRecord,
     trials_of,
 )
 
 NOT_METRICS = {"status", "backend", "device", "precision", "texts"}
+Described: TypeAlias = BaselineRow | IterationRow | RowOfOneRun
+"""Rows with trials of a config that they hold."""
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
 """What is told of each logged step, under the names and in the units of a CurvePoint."""
 
@@ -66,7 +68,7 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
     ending when the row was written."""
     configs: dict[str, Config] = {}
     for row in rows:
-        if not isinstance(row, BaselineRow | IterationRow | StressRow | ConfirmRow):
+        if not isinstance(row, Described):
             continue
         if row.config is not None and row.config_hash is not None:
             configs[row.config_hash] = row.config
@@ -81,9 +83,7 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
             )
 
 
-def _tags(
-    row: BaselineRow | IterationRow | StressRow | ConfirmRow, trial: TrialRecord
-) -> dict[str, str]:
+def _tags(row: Described, trial: TrialRecord) -> dict[str, str]:
     tags = {
         "kind": row.kind,
         "role": trial.role,

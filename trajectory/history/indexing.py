@@ -22,13 +22,11 @@ from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.journal import Record, read_rows
 from trajectory.rows import (
-    AttributionRow,
     BaselineRow,
     CampaignRow,
-    ConfirmRow,
     IterationRow,
     Row,
-    StressRow,
+    RowOfOneRun,
     TrialRecord,
     trials_of,
 )
@@ -193,7 +191,7 @@ def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
     }
 
 
-_OF_ONE_CONFIG = IterationRow | BaselineRow | StressRow | AttributionRow | ConfirmRow
+_OF_ONE_CONFIG = IterationRow | BaselineRow | RowOfOneRun
 
 
 def _config_hash_of(row: Row) -> str | None:

@@ -19,7 +19,7 @@ from trainer.spec import Config, TrialFailed, TrialOk, TrialSpec, difference
 from trainer.telemetry import Meter
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
-from trajectory.rows import CONFIRM_SCHEMA, ConfirmedRow, ConfirmRow
+from trajectory.rows import OUTSIDE_SCHEMA, ConfirmedRow, ConfirmRow
 
 
 class ConfirmWatcher(TrialWatcher, Protocol):
@@ -114,7 +114,7 @@ class Confirmation:
         began = time.monotonic()
         ranked = entrant.ranked
         trial = self.runner.run(ranked.config, seed, "confirm")
-        self.scribe.announce_format(CONFIRM_SCHEMA)
+        self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = ConfirmRow(
             at=timestamp(),
             rank=entrant.rank,
@@ -161,7 +161,7 @@ class Confirmation:
         if latest is not None and latest.found == found:
             return latest
         row = ConfirmedRow(at=timestamp(), found=found)
-        self.scribe.announce_format(CONFIRM_SCHEMA)
+        self.scribe.announce_format(OUTSIDE_SCHEMA)
         self.scribe.record(row)
         return row
 

@@ -3,8 +3,9 @@
 ``L(x) / L(1) - 1 = k (s(x)^-b - 1) + c (LD(1) - LD(x))``, with ``x`` the share of the run that is
 done, ``s`` its progress by summed learning rate and ``LD`` what falls of the rate have gained
 (:mod:`funnel.forecast.ladder.schedule_shape`). That the curve over its own end is nearly the same
-at every size is seen where a recipe is carried rightly (Qiu et al. 2025, arXiv 2507.02119); how ``k`` and
-``c`` change is left to powers of parameters and tokens, which the rungs say within a prior.
+at every size is seen where a recipe is carried rightly (Qiu et al. 2025, arXiv 2507.02119); how
+``k`` and ``c`` change is left to powers of parameters and tokens, which the rungs say within a
+prior.
 
 The exponents, powers and speeds lie on a grid, and for each of its points the two amplitudes and
 every rung's own level are a linear least-squares problem; all points are solved at once. Draws

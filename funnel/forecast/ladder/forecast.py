@@ -4,7 +4,8 @@ its schedule comes down to its end.
 The law (:mod:`funnel.forecast.scaling_law`) is fitted to the ends of the rungs' own training
 curves, since a training loss is what the comparison sees. The way down is
 :mod:`funnel.forecast.ladder.curve_shape`. Draws of both make the band, and the smooth modes from
-which a comparison draws sound runs. Beyond what the draws of the shape spread by, its form is in doubt:
+which a comparison draws sound runs. Beyond what the draws of the shape spread by, its form is in
+doubt:
 
 - by ``FORM`` at least, as it was seen to be off on published curves: from two Llama-2 models of 25
   and 100 M to one of 400 M, four times the compute, by 0.2 % root mean square and 0.6 % at the

@@ -1,0 +1,141 @@
+"""``autoresearch ladder``: the winner and the baseline at several sizes and lengths."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from pydantic import Field
+from rich.console import Console
+
+from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.menu.files import menu_of
+from agent.search.campaign import read_campaign_row
+from agent.search.campaign_settings import resumed_settings
+from agent.search.scribe import timestamp
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
+from agent.workbench.sitting import Sitting, interruptible
+from autoresearch.errors import CampaignError
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
+from funnel.ladder.contestants import contestants_of, fresh_ladder_seeds
+from funnel.ladder.display import LadderDisplay
+from funnel.ladder.log import LadderLog
+from funnel.ladder.pace import measured_pace
+from funnel.ladder.plan import Planner
+from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.report import announcement, lines, result_json
+from funnel.ladder.runs import Ladder
+from trainer.spec import Config
+from trajectory.ladder_plan import LadderAsked, LadderPlanRow
+
+MIN_RUNGS, MAX_RUNGS = 3, 12
+
+
+class Asked(Frozen):
+    """Which ladder a person wants."""
+
+    rungs: int = Field(
+        5,
+        ge=MIN_RUNGS,
+        le=MAX_RUNGS,
+        description="Sizes, from the smallest to one of twelve times its parameters.",
+    )
+    hours: Positive = Field(1.0, description="That all of it may take, by this campaign's pace.")
+    seeds: PositiveInt = Field(2, description="Of every rung but the two largest, which have one.")
+    tokens_per_param: Positive = Field(
+        20.0, description="Length of a rung's run; 20 is compute-optimal at scale."
+    )
+    rates: NonNegativeInt = Field(
+        0,
+        le=3,
+        description="Learning rates to try on each side of the rules', a factor of two apart, on "
+        "every rung but the two largest.",
+    )
+    retry_failed: Annotated[bool, AsOption("--retry-failed")] = Field(
+        False, description="Run again what ended for want of memory or time, or crashed."
+    )
+
+
+@takes(Asked)
+def ladder(
+    *,
+    asked: Asked,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    allow_unsandboxed: UnsandboxedOption = False,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Train the winner and the baseline at several sizes and lengths: does the lead last?
+
+    The winner is the best of the latest stress test, else the incumbent. Every
+    run is annealed to its end at the rate that the rules of transfer give. The
+    largest rung is predicted before it is trained, and the prediction is
+    written down with its SHA-256.
+
+    It may be stopped at any moment. Run the same command again, and only what
+    is not in the journal yet is run, an interrupted run from its start.
+    """
+    console = Console(stderr=as_json)
+    directory = existing_campaign(campaign, menu)
+    refuse_imported(directory)
+    row = read_campaign_row(directory)
+    if row is None:
+        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
+    settings = resumed_settings(directory, row, {})
+    with (
+        interruptible(console),
+        Sitting.opened(
+            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
+        ) as sitting,
+    ):
+        work = _prepare(sitting, asked)
+        sitting.greet(*announcement(work))
+        result = work.run()
+        files = save_ladder_plot(result, directory / "ladder")
+        if as_json:
+            typer.echo(json.dumps(result_json(result) | {"plots": [str(file) for file in files]}))
+            return
+        for line in lines(result):
+            console.print(line, soft_wrap=True, highlight=False)
+        sitting.say(f"plot      {', '.join(map(str, files))}")
+
+
+def _prepare(sitting: Sitting, asked: Asked) -> Ladder:
+    campaign = sitting.campaign
+    rows = list(campaign.journal.rows())
+    log = LadderLog.of(rows)
+    planner = Planner(
+        contestants=contestants_of(campaign, rows),
+        asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
+        seeds=fresh_ladder_seeds(campaign, rows, asked.seeds),
+        pace=measured_pace(rows, campaign.corpus.info.vocab_size),
+        corpus_tokens=campaign.corpus.info.train_tokens,
+        fits=lambda config: _fits(sitting, config),
+    )
+    return Ladder(
+        campaign=campaign,
+        log=log,
+        plan=_plan(log, planner),
+        pace=planner.pace,
+        runner=sitting.runner(campaign.trial_spec, display := LadderDisplay(sitting.console)),
+        watcher=display,
+        stop=sitting.stop,
+        meter=sitting.sampler,
+        retry_failed=asked.retry_failed,
+    )
+
+
+def _plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
+    """The one that was begun with these wishes, else a new one: short runs that came since may have
+    changed the pace, and a ladder is not to change under way."""
+    for plan in reversed(log.plans):
+        if planner.would_make(plan):
+            return plan
+    return planner.plan(timestamp())
+
+
+def _fits(sitting: Sitting, config: Config) -> bool:
+    needed_gib = sitting.memory.model.predict_gib(config)
+    return needed_gib is None or needed_gib <= sitting.memory.model.limit_gib

@@ -1,0 +1,201 @@
+"""Ladders whose truth is known: a plan as the product makes it, and losses drawn by a law.
+
+The winner follows ``E + A N^-alpha + B D^-beta`` (the exponents of Hoffmann et al. 2022 as refitted
+by Besiroglu et al. 2024, arXiv 2404.10102), the baseline that plus a lead that may change with
+compute. Every run has luck of its own and shares some with the others of its seed; every size and
+length of a recipe has a fault of its own that no seed takes away, as rounded shapes and rates that
+fit one rung better than another have.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from funnel.forecast.scaling_law import ScalingLaw
+from funnel.ladder.contestants import Contestants
+from funnel.ladder.log import LadderLog
+from funnel.ladder.pace import Pace
+from funnel.ladder.plan import Planner
+from funnel.ladder.shapes import training_flops
+from trainer.spec import TrialOk, make_config
+from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun
+from trajectory.rows import LadderRow, StressVerdict, TrialRecord
+
+VOCAB = 1024
+NOW = "2026-01-05T22:00:00.000+00:00"
+BASELINE = make_config(
+    {
+        "n_layer": 4,
+        "n_head": 4,
+        "d_model": 128,
+        "d_ff": 512,
+        "activation": "gelu",
+        "norm": "layernorm",
+        "positions": "learned",
+        "tie_embeddings": True,
+        "lr": 1e-3,
+        "lr_warmup": 10,
+        "lr_min_ratio": 0.1,
+        "grad_clip": 1.0,
+        "weight_decay": 0.1,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "batch_size": 8,
+        "seq_len": 128,
+        "precision": "bf16",
+    }
+)
+WINNER = BASELINE.model_copy(update={"lr": 4e-3, "activation": "swiglu", "d_ff": 384})
+PACE = Pace(
+    call_s=2e-4,
+    flop_s=4e-12,
+    eval_flop_s=4e-12,
+    setup_s=0.1,
+    eval_tokens=50_000,
+    vocab_size=VOCAB,
+    runs=3,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The truth of one ladder, in bits per byte."""
+
+    law: ScalingLaw = field(
+        default_factory=lambda: ScalingLaw(floor=1.0, a=60.0, alpha=0.35, b=120.0, beta=0.37)
+    )
+    lead: float = 0.08
+    """At the largest rung."""
+    per_tenfold: float = 0.0
+    """What is added to it with every tenfold of compute."""
+    luck: float = 0.005
+    """Sd of one run."""
+    shared_luck: float = 0.003
+    """Sd of what all runs of a seed share."""
+    fault: float = 0.003
+    """Sd of one recipe's size and length."""
+
+    def melting(self, share: float) -> World:
+        """The same, losing this share of the lead with every tenfold of compute."""
+        return replace(self, per_tenfold=-share * self.lead)
+
+
+def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow:
+    """A ladder of the two recipes on a machine of so many hours."""
+    asked = LadderAsked(rungs=rungs, hours=hours, seeds=2, tokens_per_param=20.0, rates=rates)
+    planner = Planner(
+        contestants=Contestants(WINNER, "search", BASELINE, 1000),
+        asked=asked,
+        seeds=(900, 901),
+        pace=PACE,
+        corpus_tokens=10**9,
+        fits=lambda _: True,
+    )
+    return planner.plan(NOW)
+
+
+class Trainer:
+    """Draws the runs of one ladder of a world."""
+
+    def __init__(self, world: World, of: LadderPlanRow, seed: int) -> None:
+        self._world = world
+        self._plan = of
+        self._rng = np.random.default_rng(seed)
+        self._faults = {
+            (run.recipe, run.rung, run.length): float(self._rng.normal(0, world.fault))
+            for run in of.runs
+        }
+        seeds = {seed for run in of.runs for seed in run.seeds}
+        self._shared = {seed: float(self._rng.normal(0, world.shared_luck)) for seed in seeds}
+        self._largest = max(_flops(run) for run in of.runs)
+        self._trials = 0
+
+    def bpb(self, run: LadderRun, seed: int) -> float:
+        """What a run of it comes to."""
+        world = self._world
+        loss = float(world.law.at(run.params, run.length))
+        if run.recipe == "baseline":
+            decades = math.log10(_flops(run) / self._largest)
+            loss += world.lead + world.per_tenfold * decades
+        loss += 0.02 * math.log2(run.lr_factor / 1.5) ** 2 - 0.02 * math.log2(1 / 1.5) ** 2
+        return (
+            loss
+            + self._faults[run.recipe, run.rung, run.length]
+            + self._shared[seed]
+            + float(self._rng.normal(0, world.luck))
+        )
+
+    def row(self, run: LadderRun, seed: int, prediction_sha256: str | None = None) -> LadderRow:
+        """The row that a run of it leaves."""
+        self._trials += 1
+        return LadderRow(
+            at=NOW,
+            plan_sha256=self._plan.sha256,
+            recipe=run.recipe,
+            rung=run.rung,
+            params=run.params,
+            lr_factor=run.lr_factor,
+            steps=run.steps,
+            config=run.config,
+            config_hash=run.config.config_hash,
+            trial=TrialRecord(
+                trial_id=f"t{self._trials:06d}",
+                role="ladder",
+                config_hash=run.config.config_hash,
+                seed=seed,
+                result=_result(run, self.bpb(run, seed)),
+                wall_s=run.expected_s,
+            ),
+            verdict=StressVerdict(outcome="survives"),
+            prediction_sha256=prediction_sha256,
+        )
+
+
+def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True) -> LadderLog:
+    """The log of a whole ladder, without a prediction.
+
+    :param largest: or all but its largest rung.
+    """
+    trainer = Trainer(world, of, seed)
+    log = LadderLog(plans=[of])
+    for run in of.runs:
+        if largest or run.rung < of.largest:
+            log.runs += (trainer.row(run, own) for own in run.seeds)
+    return log
+
+
+def lead_span(of: LadderPlanRow) -> float:
+    """Tenfolds of compute from the smallest point of a plan to its largest."""
+    flops = [_flops(run) for run in of.runs]
+    return math.log10(max(flops) / min(flops))
+
+
+def _flops(run: LadderRun) -> float:
+    # The winner's, as the product takes them for a pair; the two differ by a hair.
+    return training_flops(run.config, run.length, VOCAB)
+
+
+def _result(run: LadderRun, bpb: float) -> TrialOk:
+    return TrialOk(
+        val_bpb=bpb,
+        val_bits_per_token=3 * bpb,
+        val_bytes=131_072,
+        val_tokens=50_000,
+        train_loss_first=7.0,
+        train_loss_last=2.0 * bpb,
+        steps=run.steps,
+        tokens=run.tokens,
+        params=run.params,
+        step_ms=1000 * run.expected_s / run.steps,
+        tokens_per_s=run.tokens / run.expected_s,
+        train_s=run.expected_s,
+        eval_s=0.1,
+        setup_s=0.1,
+        peak_mem_gib=0.5,
+        backend="torch",
+        device="simulated",
+        precision="bf16",
+    )

@@ -1,0 +1,81 @@
+"""Which two recipes a campaign's ladder compares, and the seeds that neither was chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.search.campaign import Campaign
+from autoresearch.errors import CampaignError
+from funnel.stress.plan import fresh_seeds
+from trainer.spec import Config, TrialOk
+from trajectory.ladder_plan import Recipe
+from trajectory.rows import FinalistsRow, Row, StressRow
+
+
+@dataclass(frozen=True, slots=True)
+class Contestants:
+    """The two recipes, as the campaign found them."""
+
+    winner: Config
+    chosen_by: Literal["stress", "search"]
+    baseline: Config
+    source_steps: int
+    """Of the schedule that their learning rates were found with."""
+
+    def recipes(self) -> Iterator[tuple[Recipe, Config]]:
+        """Each with its name; the winner stands alone where it is the baseline itself."""
+        yield "winner", self.winner
+        if self.baseline != self.winner:
+            yield "baseline", self.baseline
+
+
+def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
+    """The best of the latest stress test, else the incumbent, and the baseline.
+
+    :param rows: the journal's.
+    :raises CampaignError: where nothing was measured.
+    """
+    finalist = _finalist(rows)
+    if finalist is not None:
+        config, steps = finalist
+        return Contestants(config, "stress", campaign.menu.baseline, steps)
+    incumbent = campaign.evidence.incumbent_hash
+    if incumbent is None:
+        raise CampaignError(
+            "nothing was measured in this campaign yet, so there is nothing to make a ladder of; "
+            "run autoresearch loop first"
+        )
+    entry = campaign.evidence.configs[incumbent]
+    settings = campaign.settings
+    horizon = settings.horizon_steps or settings.budget.steps(entry.config.tokens_per_step)
+    if horizon is None:  # a budget of seconds: as many steps as they were good for
+        measured = campaign.history.measurements(incumbent)
+        horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
+    return Contestants(entry.config, "search", campaign.menu.baseline, horizon)
+
+
+def fresh_ladder_seeds(campaign: Campaign, rows: Sequence[Row], count: int) -> tuple[int, ...]:
+    """Seeds that no short run and no stress test used: the same for every ladder of a campaign, so
+    that what one has run another need not.
+
+    :raises CampaignError: where fewer are left.
+    """
+    evidence = campaign.evidence.configs.values()
+    used = {seed for entry in evidence for seed in (*entry.scores, *entry.failed_seeds)}
+    used |= {row.trial.seed for row in rows if isinstance(row, StressRow)}
+    return tuple(fresh_seeds(campaign.settings.seed, used, count))
+
+
+def _finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
+    """The best of the latest stress test that left any, and the steps of its runs' schedule."""
+    latest = next((r for r in reversed(rows) if isinstance(r, FinalistsRow) and r.finalists), None)
+    if latest is None:
+        return None
+    name = latest.finalists[0].config_hash
+    for row in reversed(rows):
+        if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
+            result = row.trial.result
+            return row.config, result.steps if isinstance(result, TrialOk) else latest.steps
+    return None

@@ -1,0 +1,145 @@
+"""Whether the winner's lead over the baseline grows, holds or melts as both grow.
+
+The lead at one size and length is the baseline's bits per byte less the winner's, over their common
+seeds. It is fitted by a line in the logarithm of the training compute (weighted by seeds), since on
+a ladder parameters and tokens grow together and so will they on the way to the target. The doubt is
+what the points scatter about the line, whatever makes them: luck, shapes that had to be rounded,
+rates that fit one rung better than another. So the interval of the slope is Student's t with two
+degrees of freedom fewer than there are points. A single seed's luck is in that scatter; no noise of
+short runs is assumed.
+
+A lead that is said to hold must have been able to melt visibly: only where the interval leaves no
+room for HOLDS_SHARE of the lead lost (or won) with every tenfold of compute is it said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveInt
+from trajectory.statistics.student import student_t
+
+LEVEL = 0.95
+POWER = 0.80
+FEWEST_POINTS = 4
+HOLDS_SHARE = 0.25
+
+Course: TypeAlias = Literal["grows", "holds", "melts", "unclear"]
+
+
+class LeadPoint(Frozen):
+    """Both recipes at one size and length."""
+
+    rung: PositiveInt
+    params: Positive
+    tokens: Positive
+    flops: Positive
+    """Of the winner's training."""
+    lead_bpb: Finite
+    """Baseline less winner, the mean over the common seeds: positive is the winner's."""
+    seeds: PositiveInt
+
+
+class Lead(Frozen):
+    """The lead along the ladder."""
+
+    points: tuple[LeadPoint, ...]
+    """By compute."""
+    at_largest_bpb: Finite
+    """The line's value at the largest point."""
+    at_largest_low: Finite
+    at_largest_high: Finite
+    per_tenfold_bpb: Finite
+    """What is added with every tenfold of compute; negative where it melts."""
+    per_tenfold_low: Finite
+    per_tenfold_high: Finite
+    stderr: NonNegative
+    """Of ``per_tenfold_bpb``."""
+    dof: PositiveInt
+    scatter_bpb: NonNegative
+    """Sd of one point of one seed about the line."""
+    mean_log10_flops: Finite
+    spread: Positive
+    """Weighted sum of squares of the points' log10 FLOPs about their mean."""
+    weight: Positive
+    """The points' weights added up."""
+
+    @property
+    def course(self) -> Course:
+        """What the interval of the slope allows to say."""
+        if self.per_tenfold_low > 0:
+            return "grows"
+        if self.per_tenfold_high < 0:
+            return "melts"
+        room = HOLDS_SHARE * self.at_largest_bpb
+        return "holds" if max(-self.per_tenfold_low, self.per_tenfold_high) < room else "unclear"
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is a lead at the largest point, 95 %."""
+        return self.at_largest_low > 0
+
+    @property
+    def visible_bpb(self) -> float:
+        """The power: the melting per tenfold of compute that four ladders of five like this one
+        would have called so. An approximation to the noncentral t, with the scatter that is as
+        often larger as smaller than what was seen (Wilson and Hilferty 1931, for its median)."""
+        seen: float = (1 - 2 / (9 * self.dof)) ** 1.5
+        t = student_t((1 + LEVEL) / 2, self.dof) + student_t(POWER, self.dof)
+        return t * self.stderr / seen
+
+    @property
+    def visible_share(self) -> float | None:
+        """The same as a share of the lead at the largest point; None where there is none."""
+        return self.visible_bpb / self.at_largest_bpb if self.at_largest_bpb > 0 else None
+
+    def at(self, flops: float) -> tuple[float, float, float]:
+        """Low, middle and high lead at this compute, were the line to go on: 95 %."""
+        largest = math.log10(self.points[-1].flops)
+        middle = self.at_largest_bpb + self.per_tenfold_bpb * (math.log10(flops) - largest)
+        off = math.log10(flops) - self.mean_log10_flops
+        sd = self.scatter_bpb * math.sqrt(1 / self.weight + off**2 / self.spread)
+        half = student_t((1 + LEVEL) / 2, self.dof) * sd
+        return middle - half, middle, middle + half
+
+
+def fit_lead(points: Sequence[LeadPoint]) -> Lead | None:
+    """The lead's line; None where there are too few points, or they have all about one size."""
+    ordered = sorted(points, key=lambda point: point.flops)
+    if len(ordered) < FEWEST_POINTS:
+        return None
+    x_N = np.log10([point.flops for point in ordered])
+    y_N = np.array([point.lead_bpb for point in ordered])
+    w_N = np.array([float(point.seeds) for point in ordered])
+    mean_x, mean_y = np.average(x_N, weights=w_N), np.average(y_N, weights=w_N)
+    spread = float(w_N @ (x_N - mean_x) ** 2)
+    if spread < 1e-6:
+        return None
+    slope = float(w_N @ ((x_N - mean_x) * (y_N - mean_y))) / spread
+    residual_N = y_N - mean_y - slope * (x_N - mean_x)
+    dof = len(ordered) - 2
+    scatter = math.sqrt(float(w_N @ residual_N**2) / dof)
+    t = student_t((1 + LEVEL) / 2, dof)
+    stderr = scatter / math.sqrt(spread)
+    off = float(x_N[-1] - mean_x)
+    largest = float(mean_y) + slope * off
+    half = t * scatter * math.sqrt(1 / float(w_N.sum()) + off**2 / spread)
+    return Lead(
+        points=tuple(ordered),
+        at_largest_bpb=largest,
+        at_largest_low=largest - half,
+        at_largest_high=largest + half,
+        per_tenfold_bpb=slope,
+        per_tenfold_low=slope - t * stderr,
+        per_tenfold_high=slope + t * stderr,
+        stderr=stderr,
+        dof=dof,
+        scatter_bpb=scatter,
+        mean_log10_flops=float(mean_x),
+        spread=spread,
+        weight=float(w_N.sum()),
+    )

@@ -1,0 +1,123 @@
+"""How fast this machine trains a shape it has not trained yet, by the campaign's own short runs.
+
+A step takes ``a (n_layer + 2) + b FLOPs``: what a layer costs whatever its width, with the
+embedding and the optimizer as two more layers, and the arithmetic. Both are fitted by least squares
+of relative errors to every short run that has a time, neither below zero. Where all runs had about
+one shape the two cannot be told apart and the arithmetic takes all, which makes small shapes look
+faster than they are; but a ladder spends its time on its largest rungs. Scoring goes by arithmetic
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoresearch.errors import CampaignError
+from autoresearch.values import Frozen, NonNegative
+from funnel.ladder.shapes import training_flops
+from trainer.spec import Config, TrialOk
+from trajectory.rows import BaselineRow, IterationRow, Row, trials_of
+
+CALLS_BESIDE_LAYERS = 2
+_FORWARD_SHARE = 1 / 3
+"""Scoring is the forward pass of a training step."""
+_TOLD_APART = 1.3
+"""Of the widest range of FLOPs a call, below which one shape is all there is."""
+
+
+class Pace(Frozen):
+    """Seconds of a run on this machine."""
+
+    call_s: NonNegative
+    """``a``: of a step, for each layer."""
+    flop_s: NonNegative
+    """``b``: of a floating-point operation in training."""
+    eval_flop_s: NonNegative
+    """Of one in scoring."""
+    setup_s: NonNegative
+    """Before the first step."""
+    eval_tokens: NonNegative
+    """Of the text that is scored."""
+    vocab_size: int
+    runs: int
+    """Short runs behind it."""
+
+    def step_s(self, config: Config) -> float:
+        """One step of this config."""
+        flops = training_flops(config, config.tokens_per_step, self.vocab_size)
+        return self.call_s * _calls(config) + self.flop_s * flops
+
+    def run_s(self, config: Config, steps: int) -> float:
+        """A whole run of so many steps, scoring included."""
+        scoring = _scoring_flops(config, self.eval_tokens, self.vocab_size)
+        return self.setup_s + steps * self.step_s(config) + self.eval_flop_s * scoring
+
+
+def measured_pace(rows: Iterable[Row], vocab_size: int) -> Pace:
+    """The pace of a campaign's short runs.
+
+    :param rows: its journal's.
+    :raises CampaignError: where none has a time.
+    """
+    timed = list(_timed(rows))
+    if not timed:
+        raise CampaignError(
+            "no short run of this campaign has a time, so the ladder's cannot be planned; run "
+            "autoresearch loop first"
+        )
+    calls_N = np.array([float(_calls(config)) for config, _ in timed])
+    flops_N = np.array(
+        [training_flops(config, config.tokens_per_step, vocab_size) for config, _ in timed]
+    )
+    seconds_N = np.array([result.step_ms / 1000 for _, result in timed])
+    call_s, flop_s = _both(calls_N / seconds_N, flops_N / seconds_N)
+    return Pace(
+        call_s=call_s,
+        flop_s=flop_s,
+        eval_flop_s=median(
+            result.eval_s / _scoring_flops(config, result.val_tokens, vocab_size)
+            for config, result in timed
+        ),
+        setup_s=median(result.setup_s for _, result in timed),
+        eval_tokens=median(result.val_tokens for _, result in timed),
+        vocab_size=vocab_size,
+        runs=len(timed),
+    )
+
+
+def _calls(config: Config) -> int:
+    return config.n_layer + CALLS_BESIDE_LAYERS
+
+
+def _both(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> tuple[float, float]:
+    """a and b, neither below zero, that bring ``a x + b y`` nearest to 1."""
+    only_y = float(y_N.sum() / (y_N @ y_N))
+    ratio_N = y_N / x_N
+    if ratio_N.max() < _TOLD_APART * ratio_N.min():
+        return 0.0, only_y
+    design = np.stack([x_N, y_N], axis=1)
+    (a, b), *_ = np.linalg.lstsq(design, np.ones(len(x_N)), rcond=None)
+    if a < 0:
+        return 0.0, only_y
+    # A machine that takes as long for any shape is bound by calls; some arithmetic it has to do.
+    return (float(a), float(b)) if b > 0 else (float(x_N.sum() / (x_N @ x_N)), 0.0)
+
+
+def _scoring_flops(config: Config, tokens: float, vocab_size: int) -> float:
+    return training_flops(config, 1, vocab_size) * _FORWARD_SHARE * tokens
+
+
+def _timed(rows: Iterable[Row]) -> Iterator[tuple[Config, TrialOk]]:
+    configs: dict[str, Config] = {}
+    for row in rows:
+        if not isinstance(row, BaselineRow | IterationRow):
+            continue
+        if row.config is not None and row.config_hash is not None:
+            configs[row.config_hash] = row.config
+        for trial in trials_of(row):
+            if isinstance(trial.result, TrialOk) and trial.config_hash in configs:
+                yield configs[trial.config_hash], trial.result

@@ -1,0 +1,239 @@
+"""Which sizes and lengths a ladder has, so that it fits the time it is given.
+
+The sizes are even steps in the logarithm of the parameters, and each rung's length keeps the tokens
+to a parameter. Every rung but the largest is also trained for as long as the next one: along one
+line of tokens to parameters the two exponents of ``E + A N^-alpha + B D^-beta`` cannot be told
+apart (Hoffmann et al. 2022, arXiv 2203.15556, fit over a plane of both), and a pair of equal size
+and one of equal length at every rung tells them apart. The winner and the baseline are trained at
+the same sizes and lengths on the same seeds, each with its own ratios of shape and its own rates,
+carried by the rules. Rungs below the two largest have all the seeds, which cost little there.
+
+The largest size is the one with which the whole ladder takes the time given, by the campaign's own
+pace, or the one whose length goes over the corpus EPOCHS times, where that is smaller: up to about
+four epochs repeated text is nearly as good as new (Muennighoff et al. 2023, arXiv 2305.16264).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from autoresearch.errors import CampaignError, TargetError
+from autoresearch.words import duration_text
+from funnel.ladder.contestants import Contestants
+from funnel.ladder.pace import Pace
+from funnel.ladder.shapes import departure, own_params, scaled
+from funnel.transfer.carry import RuleChoice, carry
+from trainer.spec import Config
+from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
+
+SPAN = 12.0
+"""The largest rung's parameters over the smallest's, whatever the number of rungs between: two
+decades of compute."""
+NEAR_SIZES = tuple(2 ** (step / 16) for step in range(-2, 3))
+"""Factors by which a rung's size may be off, so that its shape is a better one."""
+EPOCHS = 4
+LEAST_PARAMS = 4_000
+LEAST_STEPS = 50
+"""Of a run that says anything."""
+RULES = RuleChoice(in_config=True, depth="depth_mup")
+"""The launch plan's own, its width read from the config; the plan's launcher has no multipliers on
+residual branches, so the ladder has none either."""
+RATE_STEP = 2.0
+"""Neighbouring learning rates of a sweep."""
+SINGLE_SEED_RUNGS = 2
+"""Of the largest."""
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes the plan of a ladder."""
+
+    contestants: Contestants
+    asked: LadderAsked
+    seeds: tuple[int, ...]
+    """Fresh ones, as many as were asked for."""
+    pace: Pace
+    corpus_tokens: int
+    """That can be trained on."""
+    fits: Callable[[Config], bool]
+    """Whether a config's memory is within the limit of a trial."""
+
+    def plan(self, at: str) -> LadderPlanRow:
+        """The plan with the largest sizes that the time allows.
+
+        :param at: now.
+        :raises CampaignError: where the time is too short for the smallest ladder.
+        :raises TargetError: where no shape of a recipe's kind has such a size.
+        """
+        runs = self._runs(self._smooth(self._sizes(self._largest())))
+        return LadderPlanRow(
+            at=at,
+            asked=self.asked,
+            winner=self.contestants.winner,
+            chosen_by=self.contestants.chosen_by,
+            baseline=self.contestants.baseline,
+            source_steps=self.contestants.source_steps,
+            runs=tuple(runs),
+            notes=tuple(self._notes(runs)),
+        )
+
+    def would_make(self, plan: LadderPlanRow) -> bool:
+        """Whether a plan that was begun is of these recipes and wishes."""
+        mine = self.contestants
+        return (plan.asked, plan.winner, plan.baseline, plan.source_steps) == (
+            self.asked,
+            mine.winner,
+            mine.baseline,
+            mine.source_steps,
+        )
+
+    def _largest(self) -> int:
+        limit_s = self.asked.hours * SECONDS_PER_HOUR
+        low = math.log(SPAN * LEAST_PARAMS)
+        smallest = self._runs(self._sizes(math.exp(low)))
+        if not all(self.fits(run.config) for run in smallest):
+            raise CampaignError(
+                "the smallest ladder needs more memory than a trial has; give trials more, or make "
+                "the baseline's sequences shorter in another campaign"
+            )
+        if (least_s := _total_s(smallest)) > limit_s:
+            raise CampaignError(
+                f"the smallest ladder of {self.asked.rungs} rungs takes {duration_text(least_s)} "
+                f"by this campaign's pace, and {duration_text(limit_s)} were given; give more "
+                "--hours, or fewer --rungs or --tokens-per-param"
+            )
+        high = max(low, math.log(self._most_params))
+        if self._can_be_had(high, limit_s):
+            return round(math.exp(high))
+        while high - low > 1e-2:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._can_be_had(middle, limit_s) else (low, middle)
+        return round(math.exp(low))
+
+    @property
+    def _most_params(self) -> float:
+        """Of a rung whose length the corpus is enough for."""
+        return EPOCHS * self.corpus_tokens / self.asked.tokens_per_param
+
+    def _can_be_had(self, log_largest: float, limit_s: float) -> bool:
+        """Whether a ladder up to this size is within the time, the memory and what shapes there
+        are."""
+        largest = math.exp(log_largest)
+        flops = 6 * largest * self.asked.tokens_per_param * largest
+        if self.pace.flop_s * flops > limit_s:
+            return False  # no need to look for its shapes
+        try:
+            runs = self._runs(self._sizes(largest))
+        except TargetError:
+            return False
+        return _total_s(runs) <= limit_s and all(self.fits(run.config) for run in runs)
+
+    def _sizes(self, largest: float) -> list[float]:
+        rungs = self.asked.rungs
+        return [largest * SPAN ** ((rung - rungs) / (rungs - 1)) for rung in range(1, rungs + 1)]
+
+    def _smooth(self, sizes: Sequence[float]) -> list[float]:
+        """Sizes near these at which both recipes come nearest to their own ratios: small shapes are
+        coarse, and a shape that had to be rounded far is a worse recipe. The largest grows no
+        further, for it takes the time."""
+        *smaller, largest = sizes
+        below = [step for step in NEAR_SIZES if step <= 1]
+        return [
+            *(self._nearest(size, NEAR_SIZES) for size in smaller),
+            self._nearest(largest, below),
+        ]
+
+    def _nearest(self, size: float, steps: Sequence[float]) -> float:
+        found: list[tuple[float, float]] = []
+        for step in steps:
+            with suppress(TargetError):
+                off = sum(
+                    departure(shape, source)
+                    for (_, shape), (_, source) in zip(
+                        self._shapes(round(size * step)), self.contestants.recipes(), strict=True
+                    )
+                )
+                found.append((off, size * step))
+        return min(found)[1]
+
+    def _runs(self, sizes: Sequence[float]) -> list[LadderRun]:
+        runs: list[LadderRun] = []
+        for rung, size in enumerate(sizes, start=1):
+            shapes = self._shapes(round(size))
+            for tokens in map(self._tokens, sizes[rung - 1 : rung + 1]):
+                runs += (self._run(name, rung, shape, tokens) for name, shape in shapes)
+            if self._is_swept(rung):
+                _, winner = shapes[0]
+                runs += self._sweep(rung, winner, self._tokens(size))
+        return runs
+
+    def _shapes(self, params: int) -> list[tuple[Recipe, Config]]:
+        """The recipes at this size, the baseline at what the winner came to."""
+        shapes: list[tuple[Recipe, Config]] = []
+        for name, config in self.contestants.recipes():
+            shape = scaled(config, own_params(shapes[0][1]) if shapes else params)
+            shapes.append((name, shape))
+        return shapes
+
+    def _tokens(self, params: float) -> int:
+        return round(self.asked.tokens_per_param * params)
+
+    def _is_swept(self, rung: int) -> bool:
+        return self.asked.rates > 0 and self._is_small(rung)
+
+    def _is_small(self, rung: int) -> bool:
+        return rung <= self.asked.rungs - SINGLE_SEED_RUNGS
+
+    def _run(
+        self, recipe: Recipe, rung: int, shape: Config, tokens: int, lr_factor: float = 1.0
+    ) -> LadderRun:
+        source = self.contestants.winner if recipe == "winner" else self.contestants.baseline
+        tokens = max(tokens, LEAST_STEPS * shape.seq_len)
+        carried = carry(
+            source,
+            horizon_steps=self.contestants.source_steps,
+            shape=shape,
+            tokens=tokens,
+            rules=RULES,
+        )
+        config = carried.config
+        if lr_factor != 1.0:
+            config = config.model_copy(update={"lr": config.lr * lr_factor})
+        return LadderRun(
+            recipe=recipe,
+            rung=rung,
+            params=own_params(config),
+            length=tokens,
+            steps=carried.steps,
+            config=config,
+            lr_factor=lr_factor,
+            seeds=self.seeds if self._is_small(rung) else self.seeds[:1],
+            expected_s=self.pace.run_s(config, carried.steps),
+        )
+
+    def _sweep(self, rung: int, shape: Config, tokens: int) -> Iterator[LadderRun]:
+        for step in range(1, self.asked.rates + 1):
+            for factor in (RATE_STEP**-step, RATE_STEP**step):
+                yield self._run("winner", rung, shape, tokens, factor)
+
+    def _notes(self, runs: Sequence[LadderRun]) -> Iterator[str]:
+        epochs = max(run.tokens for run in runs) / self.corpus_tokens
+        if epochs > 1:
+            yield (
+                f"the longest runs go over the corpus {epochs:.1f} times: it has "
+                f"{self.corpus_tokens:,} tokens to train on"
+            )
+        expected_s = _total_s(runs)
+        if epochs > 0.98 * EPOCHS and expected_s < 0.9 * self.asked.hours * SECONDS_PER_HOUR:
+            yield (
+                f"it is the corpus that holds the ladder to {duration_text(expected_s)}, not the "
+                "time; a larger one would let it grow"
+            )
+
+
+def _total_s(runs: Sequence[LadderRun]) -> float:
+    return sum(run.expected_s * len(run.seeds) for run in runs)

@@ -1,0 +1,169 @@
+"""The largest rung, predicted before it is trained.
+
+The prediction is a row of the journal with the SHA-256 of what it says, written and fsynced before
+the first trial of the largest rung has a spec; the rows of those trials name the hash. Whoever
+reads a ladder checks all of it. An edit of the journal that changes the prediction, the hash and
+the rows that name it together cannot be told from the file alone: that is what the printed hash is
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from autoresearch.errors import JournalError
+from autoresearch.values import Finite, Frozen, Positive, PositiveInt
+from funnel.forecast.scaling_law import ScalingFit
+from funnel.ladder.log import LadderLog, key_of
+from funnel.ladder.points import LadderPoint, law_of, of_recipe, points_of
+from trajectory.ladder_plan import (
+    LadderPlanRow,
+    LadderPredictionRow,
+    LadderRun,
+    PredictedLoss,
+    Recipe,
+)
+from trajectory.rows import LadderRow
+
+
+class Outcome(Frozen):
+    """One recipe's prediction and what came of it."""
+
+    recipe: Recipe
+    params: PositiveInt
+    tokens: PositiveInt
+    low: Finite
+    middle: Finite
+    high: Finite
+    seen_bpb: Positive | None
+    """None while the rung is not trained, or where it ended without a measurement."""
+
+    @property
+    def error(self) -> float | None:
+        """Relative: by how much the prediction was too high."""
+        return None if self.seen_bpb is None else self.middle / self.seen_bpb - 1
+
+    @property
+    def within(self) -> bool | None:
+        """Whether what was seen lies in the interval."""
+        return None if self.seen_bpb is None else self.low <= self.seen_bpb <= self.high
+
+
+class Foretold(Frozen):
+    """The prediction of a ladder's largest rung."""
+
+    sha256: str
+    at: str
+    outcomes: tuple[Outcome, ...]
+
+
+def largest_runs(plan: LadderPlanRow) -> list[LadderRun]:
+    """The runs that are predicted before they are made, the winner's first."""
+    return [run for run in plan.runs if run.rung == plan.largest]
+
+
+def make_prediction(
+    log: LadderLog, plan: LadderPlanRow, *, vocab_size: int, seed: int, at: str
+) -> LadderPredictionRow | str:
+    """What the smaller rungs foretell of the largest, or why nothing can be said.
+
+    :param at: now.
+    """
+    if any(row.rung == plan.largest for row in log.done(plan).values()):
+        return "the largest rung was trained before, for another plan, and cannot be predicted now"
+    points = _below_largest(points_of(log, plan, vocab_size)[0], plan)
+    predicted: list[PredictedLoss] = []
+    for run in largest_runs(plan):
+        law = law_of(of_recipe(points, run.recipe), seed)
+        if isinstance(law, str):
+            return f"the {run.recipe}'s largest rung cannot be predicted: {law}"
+        predicted.append(_predicted(run, law))
+    row = LadderPredictionRow(
+        at=at,
+        plan_sha256=plan.sha256,
+        predicted=tuple(predicted),
+        trial_ids=tuple(point.trial_id for point in points),
+        sha256="",
+    )
+    return row.model_copy(update={"sha256": row.sealed})
+
+
+def foretold(log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint]) -> Foretold | None:
+    """The prediction made for this plan beside what came of it; None where none was made.
+
+    :raises JournalError: where it is not what was written then, or was not written before.
+    """
+    try:
+        row, before = log.prediction(plan)
+    except LookupError:
+        _refuse_a_named_one(log, plan)
+        return None
+    _check(log, plan, row, before)
+    seen = {point.recipe: point.val_bpb for point in points if point.rung == plan.largest}
+    outcomes = (
+        Outcome(**predicted.model_dump(), seen_bpb=seen.get(predicted.recipe))
+        for predicted in row.predicted
+    )
+    return Foretold(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
+
+
+def _refuse_a_named_one(log: LadderLog, plan: LadderPlanRow) -> None:
+    for run in log.runs:
+        if run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None:
+            raise JournalError(
+                f"the row of {run.trial.trial_id} names a prediction of SHA-256 "
+                f"{run.prediction_sha256[:12]}, which is not in the journal; restore "
+                "trajectory.jsonl from a copy, or do not believe this ladder"
+            )
+
+
+def _below_largest(points: Sequence[LadderPoint], plan: LadderPlanRow) -> list[LadderPoint]:
+    return [point for point in points if point.rung < plan.largest]
+
+
+def _predicted(run: LadderRun, law: ScalingFit) -> PredictedLoss:
+    low, middle, high = (float(np.asarray(end)) for end in law.predict(run.params, run.tokens))
+    return PredictedLoss(
+        recipe=run.recipe,
+        params=run.params,
+        tokens=run.tokens,
+        low=low,
+        middle=middle,
+        high=high,
+    )
+
+
+def _check(
+    log: LadderLog, plan: LadderPlanRow, row: LadderPredictionRow, before: Sequence[LadderRow]
+) -> None:
+    for problem in _problems(log, plan, row, before):
+        raise JournalError(
+            f"the prediction of the ladder's largest rung (written {row.at}, SHA-256 "
+            f"{row.sha256[:12]}) {problem}; restore trajectory.jsonl from a copy, or do not "
+            "believe this ladder"
+        )
+
+
+def _problems(
+    log: LadderLog, plan: LadderPlanRow, row: LadderPredictionRow, before: Sequence[LadderRow]
+) -> Iterator[str]:
+    if row.sealed != row.sha256:
+        yield f"is not what its hash was made of: that is {row.sealed[:12]} now"
+    predicted = [(p.recipe, p.params, p.tokens) for p in row.predicted]
+    planned = [(run.recipe, run.params, run.tokens) for run in largest_runs(plan)]
+    if predicted != planned:
+        yield "is of other runs than the plan's largest"
+    wanted = {
+        key_of(run.config, run.steps, seed) for run in largest_runs(plan) for seed in run.seeds
+    }
+    if any(key_of(run.config, run.steps, run.trial.seed) in wanted for run in before):
+        yield "stands after a run of that rung"
+    if not set(row.trial_ids) <= {run.trial.trial_id for run in before}:
+        yield "names trials that stand after it, or nowhere"
+    for run in log.runs[len(before) :]:
+        if run.plan_sha256 != plan.sha256 or run.rung != plan.largest:
+            continue
+        if run.prediction_sha256 != row.sha256:
+            yield f"is not the one that the row of {run.trial.trial_id} names"

@@ -1,0 +1,249 @@
+"""What a ladder found, as lines and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.text import Text
+
+from autoresearch.words import duration_text
+from funnel.forecast.scaling_law import ScalingFit
+from funnel.ladder.lead import Lead
+from funnel.ladder.plan import RULES
+from funnel.ladder.points import LadderPoint
+from funnel.ladder.prediction import Outcome
+from funnel.ladder.result import LadderResult
+from funnel.ladder.runs import Ladder
+from funnel.ladder.words import amount, shape_text
+from trajectory.ladder_plan import LadderPlanRow
+
+SIGNIFICANCE = "95 %"
+
+
+def announcement(work: Ladder) -> Iterator[str]:
+    """The rungs that are about to be trained, and how long they should take."""
+    plan = work.plan
+    chosen = {"stress": "the latest stress test's best", "search": "the search's incumbent"}
+    alone = "" if plan.baseline != plan.winner else "; it is the baseline itself"
+    yield (
+        f"ladder    {plan.largest} rungs; the winner is {chosen[plan.chosen_by]}{alone}; rates "
+        f"carried from a schedule of {plan.source_steps:,} steps"
+    )
+    yield from _plan_lines(plan)
+    for note in plan.notes:
+        yield f"          {note}"
+    missing = work.missing()
+    runs = sum(len(run.seeds) for run in plan.runs)
+    known = f", {runs - len(missing)} of them in the journal" if len(missing) < runs else ""
+    if not missing:
+        yield f"          {runs} runs{known}; nothing is left to run"
+        return
+    left_s = sum(run.expected_s for run, _ in missing)
+    end = datetime.now() + timedelta(seconds=left_s)
+    yield (
+        f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of "
+        f"{work.pace.runs} short runs, until {end:%a %H:%M}"
+    )
+
+
+def _plan_lines(plan: LadderPlanRow) -> Iterator[str]:
+    yield (
+        f"{'rung':>6}  {'recipe':<8} {'params':>7} {'tokens':>7} {'steps':>7} {'lr':>8} "
+        f"{'seeds':>5} {'a run':>7}  shape"
+    )
+    for run in plan.runs:
+        if run.lr_factor != 1:
+            continue
+        yield (
+            f"{run.rung:>6}  {run.recipe:<8} {amount(run.params):>7} {amount(run.tokens):>7} "
+            f"{run.steps:>7,} {run.config.lr:>8.2g} {len(run.seeds):>5} "
+            f"{duration_text(run.expected_s):>7}  {shape_text(run.config)}"
+        )
+    swept = [run for run in plan.runs if run.lr_factor != 1]
+    if swept:
+        rungs = sorted({run.rung for run in swept})
+        factors = ", ".join(f"{factor:.3g}" for factor in sorted({run.lr_factor for run in swept}))
+        yield (
+            f"{'':>8}the winner's rungs {', '.join(map(str, rungs))} also at {factors} × the "
+            f"rules' rate: {sum(len(run.seeds) for run in swept)} runs"
+        )
+
+
+def lines(result: LadderResult) -> Iterator[Text]:
+    """For a terminal."""
+    yield from _table(result)
+    for left_out in result.left_out:
+        yield Text(f"left out  {left_out}", style="yellow")
+    if result.winner is not None:
+        yield _law_line("winner", result.winner)
+    if result.baseline is not None:
+        yield _law_line("baseline", result.baseline)
+    if result.no_law is not None:
+        yield Text(f"law       none: {result.no_law}")
+    if result.lead is not None:
+        yield from map(Text, lead_lines(result.lead))
+    yield from _foretold_lines(result)
+    yield from _rate_lines(result)
+
+
+def lead_lines(lead: Lead) -> Iterator[str]:
+    """The lead, its course, and what melting would have been seen."""
+    yield (
+        f"lead      {lead.at_largest_bpb:+.4f} bpb at the largest rung ({lead.at_largest_low:+.4f} "
+        f"to {lead.at_largest_high:+.4f}, {SIGNIFICANCE}), by the line through "
+        f"{len(lead.points)} sizes and lengths"
+    )
+    slope = (
+        f"{lead.per_tenfold_bpb:+.4f} bpb with every tenfold of compute "
+        f"({lead.per_tenfold_low:+.4f} to {lead.per_tenfold_high:+.4f})"
+    )
+    said = {
+        "grows": f"it grows: {slope}",
+        "melts": f"it melts: {slope}",
+        "holds": f"it holds, as far as can be told: {slope}",
+        "unclear": f"whether it grows or melts cannot be told: {slope}",
+    }
+    yield f"          {said[lead.course]}"
+    share = f", {lead.visible_share:.0%} of the lead" if lead.visible_share is not None else ""
+    yield (
+        f"          power: a melting of {lead.visible_bpb:.4f} bpb a tenfold{share} would be seen "
+        "by four ladders of five"
+    )
+    if not lead.stands:
+        yield "          the lead itself cannot be told from none at the largest rung"
+
+
+def result_json(result: LadderResult) -> dict[str, Any]:
+    """For programs."""
+    plan = result.plan
+    return {
+        "plan_sha256": plan.sha256,
+        "asked": plan.asked.model_dump(mode="json"),
+        "chosen_by": plan.chosen_by,
+        "winner": plan.winner.canonical(),
+        "baseline": plan.baseline.canonical(),
+        "source_steps": plan.source_steps,
+        "complete": result.missing == 0,
+        "missing": result.missing,
+        "left_out": list(result.left_out),
+        "points": [
+            point.model_dump(mode="json", exclude={"config"})
+            | {"config_hash": point.config.config_hash, "lr": point.config.lr}
+            for point in result.points
+        ],
+        "laws": {"winner": _law_json(result.winner), "baseline": _law_json(result.baseline)},
+        "no_law": result.no_law,
+        "lead": _lead_json(result.lead),
+        "foretold": None
+        if result.foretold is None
+        else {
+            "sha256": result.foretold.sha256,
+            "at": result.foretold.at,
+            "outcomes": [
+                outcome.model_dump(mode="json") | {"error": outcome.error, "within": outcome.within}
+                for outcome in result.foretold.outcomes
+            ],
+        },
+        "rates": [
+            optimum.model_dump(mode="json") | {"bounded": optimum.is_bounded}
+            for optimum in result.rates
+        ],
+    }
+
+
+def _table(result: LadderResult) -> Iterator[Text]:
+    yield Text(
+        f"{'rung':>6}  {'params':>7} {'tokens':>7} {'FLOPs':>8}   {'winner':>8} {'baseline':>9} "
+        f"{'lead':>8} {'seeds':>5}",
+        style="bold",
+    )
+    places = {(point.rung, point.length): point for point in reversed(result.points)}
+    for place in sorted(places):
+        own = [p for p in result.points if (p.rung, p.length) == place and p.lr_factor == 1]
+        winner, baseline = _mean(own, "winner"), _mean(own, "baseline")
+        lead = "" if winner is None or baseline is None else f"{baseline - winner:+.4f}"
+        point = places[place]
+        yield Text(
+            f"{point.rung:>6}  {amount(point.params):>7} {amount(point.length):>7} "
+            f"{point.flops:>8.2g}   {_score(winner):>8} {_score(baseline):>9} {lead:>8} "
+            f"{len({p.seed for p in own}):>5}"
+        )
+    if result.missing:
+        yield Text(f"          {result.missing} runs are still to be made", style="yellow")
+
+
+def _mean(points: list[LadderPoint], recipe: str) -> float | None:
+    scores = [point.val_bpb for point in points if point.recipe == recipe]
+    return sum(scores) / len(scores) if scores else None
+
+
+def _score(bpb: float | None) -> str:
+    return "" if bpb is None else f"{bpb:.4f}"
+
+
+def _law_line(name: str, fit: ScalingFit) -> Text:
+    law, ends = fit.law, fit.exponents
+    return Text(
+        f"law       {name}: {law.floor:.3f} + {law.a:.3g} N^-{law.alpha:.3f} + {law.b:.3g} "
+        f"D^-{law.beta:.3f} bpb; alpha {ends.alpha_low:.2f} to {ends.alpha_high:.2f}, beta "
+        f"{ends.beta_low:.2f} to {ends.beta_high:.2f} (correlation {ends.correlation:+.2f}); a run "
+        f"scatters {fit.scatter:.2%} about it"
+    )
+
+
+def _foretold_lines(result: LadderResult) -> Iterator[Text]:
+    if result.foretold is None:
+        if not result.missing:
+            yield Text("foretold  nothing: the largest rung was trained without a prediction")
+        return
+    for outcome in result.foretold.outcomes:
+        yield Text(_outcome_text(outcome), style="yellow" if outcome.within is False else "")
+    yield Text(f"          SHA-256 {result.foretold.sha256} of {result.foretold.at}")
+
+
+def _outcome_text(outcome: Outcome) -> str:
+    said = (
+        f"foretold  {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
+        f"{outcome.high:.4f}), "
+    )
+    if outcome.error is None or outcome.seen_bpb is None:
+        return f"{said}not trained yet, or without a measurement"
+    place = "inside" if outcome.within else "OUTSIDE"
+    return f"{said}seen {outcome.seen_bpb:.4f}: error {outcome.error:+.2%}, {place} the interval"
+
+
+def _rate_lines(result: LadderResult) -> Iterator[Text]:
+    for optimum in result.rates:
+        best = "beyond what was tried" if optimum.factor is None else f"{optimum.factor:.2f}"
+        yield Text(
+            f"rates     rung {optimum.rung}: the best is {best} × the rules' ({optimum.low:.2f} to "
+            f"{optimum.high:.2f}), tried {', '.join(f'{f:.3g}' for f in optimum.tried)}"
+        )
+    support = result.support.choose(RULES.rates)
+    if len(result.support.best_rates) > 1:
+        yield Text(f"          {support.words}")
+
+
+def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:
+    if fit is None:
+        return None
+    return {
+        "law": fit.law.model_dump(mode="json"),
+        "exponents": fit.exponents.model_dump(mode="json"),
+        "scatter": fit.scatter,
+        "drift_per_doubling": fit.drift_per_doubling,
+        "runs": fit.runs,
+    }
+
+
+def _lead_json(lead: Lead | None) -> dict[str, Any] | None:
+    if lead is None:
+        return None
+    return lead.model_dump(mode="json") | {
+        "course": lead.course,
+        "stands": lead.stands,
+        "visible_bpb": lead.visible_bpb,
+        "visible_share": lead.visible_share,
+    }

@@ -1,0 +1,119 @@
+"""What a campaign's ladder came to, read from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from autoresearch.layout import JOURNAL_FILE
+from autoresearch.values import Frozen, NonNegativeInt
+from funnel.forecast.scaling_law import ScalingFit
+from funnel.ladder.lead import Lead, fit_lead
+from funnel.ladder.log import LadderLog, pending
+from funnel.ladder.points import (
+    LadderPoint,
+    law_of,
+    lead_points,
+    of_recipe,
+    points_of,
+    tried_rates,
+)
+from funnel.ladder.prediction import Foretold, foretold
+from funnel.ladder.rates import RateOptimum, rate_optima
+from funnel.transfer.support import BestRate, LadderSupport
+from trajectory.journal import read_rows
+from trajectory.ladder_plan import LadderPlanRow
+from trajectory.rows import CampaignRow
+
+
+class LadderResult(Frozen):
+    """A ladder, as far as it was trained."""
+
+    plan: LadderPlanRow
+    points: tuple[LadderPoint, ...]
+    left_out: tuple[str, ...]
+    """Runs that ended without a measurement, in words."""
+    missing: NonNegativeInt
+    """Runs still to be made."""
+    winner: ScalingFit | None
+    """The law of the winner's runs, in bits per byte; None where there are too few."""
+    baseline: ScalingFit | None
+    """The same of the baseline's; None also where the winner is the baseline."""
+    no_law: str | None
+    """Why the winner has no law."""
+    lead: Lead | None
+    """None where there are too few pairs, or no baseline beside the winner."""
+    foretold: Foretold | None
+    rates: tuple[RateOptimum, ...]
+
+    @property
+    def support(self) -> LadderSupport:
+        """The best rates, as the rules of transfer take them: those that were found within what was
+        tried."""
+        return LadderSupport(best_rates=tuple(self._best_rates()))
+
+    def _best_rates(self) -> Iterator[BestRate]:
+        for optimum in self.rates:
+            if optimum.factor is None or not optimum.is_bounded:
+                continue
+            point = next(
+                point
+                for point in self.points
+                if point.recipe == "winner"
+                and (point.rung, point.length) == (optimum.rung, optimum.length)
+                and point.lr_factor == 1
+            )
+            config = point.config
+            width = config.mup_base_width or config.d_model
+            yield BestRate(
+                d_model=config.d_model,
+                n_layer=config.n_layer,
+                params=point.params,
+                tokens=point.tokens,
+                tokens_per_step=config.tokens_per_step,
+                lr=config.lr * width / config.d_model * optimum.factor,
+                log_sd=optimum.log_sd,
+            )
+
+
+def read_ladder(directory: Path) -> LadderResult | None:
+    """The latest ladder of the campaign in this directory that was trained to its end, else the
+    latest; None where none was begun.
+
+    :raises JournalError: where the journal is damaged, or a prediction in it was changed.
+    """
+    rows = read_rows(directory / JOURNAL_FILE)
+    first = next(rows, None)
+    if not isinstance(first, CampaignRow):
+        return None
+    log = LadderLog.of(rows)
+    if not log.runs:
+        return None
+    newest = log.plans[::-1]
+    plan = next((plan for plan in newest if not pending(plan, log.done(plan))), newest[0])
+    return ladder_result(log, plan, vocab_size=first.corpus.vocab_size, seed=first.seed)
+
+
+def ladder_result(
+    log: LadderLog, plan: LadderPlanRow, *, vocab_size: int, seed: int
+) -> LadderResult:
+    """What the runs of one plan add up to.
+
+    :raises JournalError: where its prediction was changed.
+    """
+    points, left_out = points_of(log, plan, vocab_size)
+    prediction = foretold(log, plan, points)
+    winner = law_of(of_recipe(points, "winner"), seed)
+    baseline = law_of(of_recipe(points, "baseline"), seed)
+    return LadderResult(
+        plan=plan,
+        points=tuple(points),
+        left_out=tuple(left_out),
+        missing=len(pending(plan, log.done(plan))),
+        winner=None if isinstance(winner, str) else winner,
+        baseline=None if isinstance(baseline, str) else baseline,
+        no_law=winner if isinstance(winner, str) else None,
+        lead=fit_lead(list(lead_points(points))),
+        foretold=prediction,
+        rates=rate_optima(tried_rates(points)),
+    )

@@ -1,0 +1,124 @@
+"""A recipe's architecture at another size: the same ratios, as many parameters as are asked for.
+
+Two recipes are compared at equal size, so the parameters have to come out equal whatever the ratios
+are. Heads, layers and the width of the feed-forward block are whole, so the ratios cannot all be
+kept. Of all shapes with the parameters asked for the one is taken that departs least from the
+recipe's depth to width, feed-forward to width and width of a head, in squared logarithms; the
+feed-forward width closes the gap to the parameters. Parameters are counted without the tables of
+tokens and positions, as scaling laws do (Kaplan et al. 2020, arXiv 2001.08361).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from autoresearch.errors import TargetError
+from funnel.target.shape import ParameterCount
+from trainer.machine.flops import TrainingFlops
+from trainer.spec import Config
+
+FF_MULTIPLES = (8, 2)
+"""The feed-forward width is a multiple of the first, as matrix units like them to be, where that
+brings the parameters within EVEN of what is asked for, else of the second."""
+EVEN = 0.003
+"""Two recipes at one size are no further apart, where their shapes allow it. With an exponent of a
+third and most of the loss still reducible, a difference of one percent in size is one of three in a
+thousand in loss: as much as the luck of a run."""
+LEAST_WIDTH = 16
+"""Of the model; below there is nothing left of it."""
+HEAD_WEIGHT = 0.5
+"""What a departure of the head's width counts beside one of depth or of the feed-forward block:
+scores are scaled by the root of it, so a recipe stands it better than the others."""
+SIZE_TOLERANCE = 0.05
+"""How far the parameters may be off those asked for; tiny shapes come in coarse steps."""
+
+
+@lru_cache(maxsize=1024)
+def scaled(config: Config, params: int) -> Config:
+    """The config with its architecture at ``params`` parameters; nothing else of it changes.
+
+    :param params: without the tables of tokens and positions and an untied head.
+    :raises TargetError: where no shape of its kind has about so many.
+    """
+    if own_params(config) == params:
+        return config
+    shapes = (config.model_copy(update=fields) for fields in _shapes(config, params))
+    found = min(shapes, key=lambda shape: departure(shape, config), default=None)
+    if found is None:
+        raise TargetError(
+            f"no architecture like d_model {config.d_model}, n_layer {config.n_layer}, n_head "
+            f"{config.n_head} has about {params:,} parameters without its tables; ask for larger "
+            "rungs, with more hours or fewer rungs"
+        )
+    return found
+
+
+def own_params(config: Config) -> int:
+    """N of the scaling laws: all but the tables of tokens, of positions, and an untied head."""
+    return ParameterCount.of(config, vocab_size=1).blocks
+
+
+def training_flops(config: Config, tokens: int, vocab_size: int) -> float:
+    """Of training on so many tokens."""
+    counted = TrainingFlops.of(config, vocab_size=vocab_size, seq_len=config.seq_len)
+    return counted.per_token * tokens
+
+
+def departure(shape: Config, of: Config) -> float:
+    """How far its ratios are off, as a sum of squared logarithms."""
+    depth = math.log(shape.n_layer / shape.d_model * of.d_model / of.n_layer)
+    feed_forward = math.log(shape.d_ff / shape.d_model * of.d_model / of.d_ff)
+    head = math.log(shape.d_model / shape.n_head * of.n_head / of.d_model)
+    return depth**2 + feed_forward**2 + HEAD_WEIGHT * head**2
+
+
+def _shapes(config: Config, params: int) -> Iterator[dict[str, int | None]]:
+    """The fields of shapes of its kind with about ``params`` parameters."""
+    growth = (params / own_params(config)) ** (1 / 3)
+    head_dim = config.d_model // config.n_head
+    group = config.n_head // config.kv_heads
+    for width in {head_dim, head_dim // 2, head_dim // 4}:
+        if width < 2 or (width % 2 and width != head_dim):
+            continue
+        fitting = config.d_model * growth / width
+        for heads in range(max(1, math.floor(fitting / 2)), math.ceil(2 * fitting) + 1):
+            kv_heads = max(1, heads // group)
+            if heads * width >= LEAST_WIDTH and heads % kv_heads == 0:
+                grouped = None if group == 1 else kv_heads
+                fields = {"d_model": heads * width, "n_head": heads, "n_kv_head": grouped}
+                yield from _filled(config, params, fields)
+
+
+def _filled(
+    config: Config, params: int, fields: dict[str, int | None]
+) -> Iterator[dict[str, int | None]]:
+    """Those fields with each depth that may do, and the feed-forward width that the parameters
+    leave it."""
+
+    def counted(n_layer: int, d_ff: int) -> int:
+        return own_params(config.model_copy(update={**fields, "n_layer": n_layer, "d_ff": d_ff}))
+
+    # Linear in the depth, and in the width of each layer's feed-forward block.
+    first = counted(1, 1)
+    each_unit = counted(1, 2) - first
+    each_layer = counted(2, 1) - first
+    depth = config.n_layer * (fields["d_model"] or 0) / config.d_model
+    for n_layer in range(max(1, math.floor(depth / 2)), math.ceil(2 * depth) + 1):
+        least = first + (n_layer - 1) * each_layer
+        d_ff = _feed_forward(params, least, n_layer * each_unit)
+        if d_ff is not None:
+            yield {**fields, "n_layer": n_layer, "d_ff": d_ff}
+
+
+def _feed_forward(params: int, least: int, each: int) -> int | None:
+    """The width that brings ``least``, with a width of 1, to ``params``; None where none does."""
+    wanted = 1 + (params - least) / each
+    for multiple in FF_MULTIPLES:
+        width = multiple * round(wanted / multiple)
+        off = abs((least + (width - 1) * each) / params - 1)
+        tolerance = SIZE_TOLERANCE if multiple == FF_MULTIPLES[-1] else EVEN
+        if width > 0 and off <= tolerance:
+            return width
+    return None

@@ -1,0 +1,143 @@
+"""A ladder through the installed command, with real trials: killed, resumed, tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from funnel.ladder.result import read_ladder
+from tests.support.campaigns import Toy
+
+OPTIONS = ("--rungs=4", "--hours=0.05", "--tokens-per-param=2")
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    toy = Toy(tmp_path)
+    # A baseline at a timid rate: the search beats it at once.
+    toy.menu.write_text(toy.menu.read_text().replace("default = 1e-3", "default = 2e-4"))
+    return toy
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def rows_of(toy: Toy, kind: str) -> list[dict[str, Any]]:
+    return [row for row in toy.rows() if row["kind"] == kind]
+
+
+def ladder(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
+    return toy.run("ladder", f"--campaign={toy.campaign}", *OPTIONS, *options, timeout=1200)
+
+
+def start(toy: Toy) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [toy.arguments(1)[0], "ladder", f"--campaign={toy.campaign}", *OPTIONS],
+        cwd=toy.home,
+        env=toy.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
+    done = toy.loop(4)
+    assert done.returncode == 0, done.stderr
+    before = toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout
+
+    running = start(toy)
+    wait_for(lambda: len(rows_of(toy, "ladder")) == 5)
+    trials = toy.campaign / "trials"
+    wait_for(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
+    os.kill(running.pid, signal.SIGKILL)
+    running.communicate()
+    kept = rows_of(toy, "ladder")
+    (plan,) = rows_of(toy, "ladder_plan")
+    assert not rows_of(toy, "ladder_prediction")
+
+    resumed = ladder(toy, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{len(kept)} of them in the journal" in resumed.stderr
+    assert rows_of(toy, "ladder")[: len(kept)] == kept
+    assert rows_of(toy, "ladder_plan") == [plan]
+    ran = [(r["config_hash"], r["steps"], r["trial"]["seed"]) for r in rows_of(toy, "ladder")]
+    asked = [
+        (run["rung"], run["recipe"], run["length"], seed)
+        for run in plan["runs"]
+        for seed in run["seeds"]
+    ]
+    assert len(set(ran)) == len(ran) == len(asked) == 22
+    _holds_the_order(toy)
+
+    found = json.loads(resumed.stdout)
+    assert found["complete"] and not found["left_out"]
+    assert len(found["points"]) == 22
+    assert {outcome["recipe"] for outcome in found["foretold"]["outcomes"]} == {
+        "winner",
+        "baseline",
+    }
+    assert all(outcome["error"] is not None for outcome in found["foretold"]["outcomes"])
+    assert found["lead"]["course"] in {"grows", "holds", "melts", "unclear"}
+    assert all(Path(file).stat().st_size > 1000 for file in found["plots"])
+    read = read_ladder(toy.campaign)
+    assert read is not None and read.foretold is not None
+    assert read.foretold.sha256 == found["foretold"]["sha256"]
+
+    # The short runs' ranking stands as it was, and the index is the journal's.
+    assert toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout == before
+    assert toy.run("reindex", f"--campaign={toy.campaign}").returncode == 0
+
+    journal = (toy.campaign / "trajectory.jsonl").read_bytes()
+    again = ladder(toy)
+    assert "nothing is left to run" in again.stdout
+    assert (toy.campaign / "trajectory.jsonl").read_bytes() == journal
+
+    middle = json.dumps(found["foretold"]["outcomes"][0]["middle"]).encode()
+    assert journal.count(middle) == 1
+    (toy.campaign / "trajectory.jsonl").write_bytes(journal.replace(middle, b"1.0"))
+    refused = ladder(toy)
+    assert refused.returncode == 1
+    (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert "do not believe this ladder" in sentence
+
+
+def _holds_the_order(toy: Toy) -> None:
+    """The prediction was on the disk before the largest rung's first trial had a spec."""
+    kinds = [(row["kind"], row.get("rung")) for row in toy.rows()]
+    assert kinds.index(("ladder_prediction", None)) < kinds.index(("ladder", 4))
+    (prediction,) = rows_of(toy, "ladder_prediction")
+    written_s = datetime.fromisoformat(prediction["at"]).timestamp()
+    largest = [row for row in rows_of(toy, "ladder") if row["rung"] == 4]
+    assert {row["prediction_sha256"] for row in largest} == {prediction["sha256"]}
+    for row in largest:
+        spec = toy.campaign / "trials" / row["trial"]["trial_id"] / "spec.json"
+        assert spec.stat().st_mtime > written_s
+        said = json.loads(spec.read_text("utf-8"))
+        assert said["horizon_steps"] is None
+        assert said["budget"] == {"unit": "steps", "amount": row["steps"]}
+    for row in rows_of(toy, "ladder"):
+        assert (row["prediction_sha256"] is None) == (row["rung"] < 4)
+
+
+def test_without_a_campaign_it_is_refused_in_one_sentence(toy: Toy) -> None:
+    refused = ladder(toy)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: ")
+    assert refused.stderr.count("\n") == 1

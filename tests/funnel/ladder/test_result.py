@@ -1,0 +1,186 @@
+"""A ladder read back from its journal: law, lead, prediction, and what was tampered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import JournalError
+from bench.ladder_worlds import NOW, VOCAB, Trainer, World, plan
+from funnel.ladder.log import LadderLog, pending
+from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.prediction import make_prediction
+from funnel.ladder.report import lines, result_json
+from funnel.ladder.result import LadderResult, ladder_result, read_ladder
+from tests.support.rows import campaign_row, failed
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.rows import LadderRow, Row, dump_row
+
+WORLD = World(lead=0.1, luck=0.002, shared_luck=0.001, fault=0.001)
+
+
+@pytest.fixture(scope="module")
+def ladder_plan() -> LadderPlanRow:
+    return plan(4, 0.2, rates=1)
+
+
+@pytest.fixture(scope="module")
+def rows(ladder_plan: LadderPlanRow) -> list[Row]:
+    """A whole journal, as the command writes it."""
+    trainer = Trainer(WORLD, ladder_plan, seed=3)
+    log = LadderLog(plans=[ladder_plan])
+    written: list[Row] = [campaign_row(), ladder_plan]
+    prediction: LadderPredictionRow | None = None
+    for run in ladder_plan.runs:
+        if run.rung == ladder_plan.largest and prediction is None:
+            made = make_prediction(log, ladder_plan, vocab_size=VOCAB, seed=0, at=NOW)
+            assert isinstance(made, LadderPredictionRow)
+            prediction = made
+            written.append(made)
+        for seed in run.seeds:
+            row = trainer.row(run, seed, prediction.sha256 if prediction else None)
+            log.add(row)
+            written.append(row)
+    return written
+
+
+def campaign(directory: Path, rows: list[Row]) -> Path:
+    directory.mkdir(exist_ok=True)
+    text = "".join(f"{dump_row(row)}\n" for row in rows)
+    (directory / "trajectory.jsonl").write_text(text, "utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> LadderResult:
+    found = read_ladder(campaign(tmp_path_factory.mktemp("ladder"), rows))
+    assert found is not None
+    return found
+
+
+def place(rows: list[Row]) -> int:
+    return next(i for i, row in enumerate(rows) if isinstance(row, LadderPredictionRow))
+
+
+def test_the_law_the_lead_and_the_prediction(result: LadderResult) -> None:
+    assert result.missing == 0 and result.left_out == ()
+    assert result.winner is not None and result.baseline is not None
+    largest = result.plan.runs[-1]
+    truth = float(WORLD.law.at(largest.params, largest.length))
+    low, _, high = result.winner.predict(largest.params, largest.tokens)
+    assert float(low) < truth < float(high)
+    assert result.lead is not None
+    assert result.lead.at_largest_low < 0.1 < result.lead.at_largest_high
+    assert result.foretold is not None
+    for outcome in result.foretold.outcomes:
+        assert outcome.within and outcome.error is not None and abs(outcome.error) < 0.05
+
+
+def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
+    assert [optimum.rung for optimum in result.rates] == [1, 2]
+    for optimum in result.rates:
+        assert optimum.factor == pytest.approx(1.5, rel=0.15)  # the worlds' best
+    for rate in result.support.best_rates:
+        assert 0 < rate.lr < 1
+
+
+def test_what_is_said_names_the_power_and_the_hash(result: LadderResult) -> None:
+    text = "\n".join(line.plain for line in lines(result))
+    assert result.foretold is not None
+    for word in ("power", "four ladders of five", "error", result.foretold.sha256, "rates"):
+        assert word in text
+    told = result_json(result)
+    assert told["complete"] is True
+    assert len(told["points"]) == len(result.points)
+    assert {outcome["within"] for outcome in told["foretold"]["outcomes"]} == {True}
+
+
+def test_the_picture_shows_both_ladders(result: LadderResult, tmp_path: Path) -> None:
+    png, svg = save_ladder_plot(result, tmp_path / "ladder")
+    assert png.stat().st_size > 10_000
+    text = svg.read_text("utf-8")
+    for words in ("winner", "baseline", "foretold", "training FLOPs", "what the laws leave over"):
+        assert words in text
+
+
+@pytest.mark.parametrize("known", [0, 12])
+def test_a_ladder_cut_short_says_as_much_as_it_can(
+    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path, known: int
+) -> None:
+    found = read_ladder(campaign(tmp_path / "cut", rows[: 2 + known]))
+    if not known:
+        assert found is None
+        return
+    assert found is not None
+    assert found.missing == len(pending(ladder_plan, {})) - known
+    assert (found.winner is None) == (found.no_law is not None)
+    assert found.foretold is None
+    assert "still to be made" in "\n".join(line.plain for line in lines(found))
+    save_ladder_plot(found, tmp_path / "ladder")
+
+
+def test_a_run_without_a_measurement_is_left_out_and_named(
+    ladder_plan: LadderPlanRow, rows: list[Row]
+) -> None:
+    log = LadderLog.of(rows)
+    broken = log.runs[0]
+    trial = broken.trial.model_copy(update={"result": failed("the loss became nan at step 7")})
+    verdict = broken.verdict.model_copy(update={"outcome": "nonfinite", "step": 7})
+    log.runs[0] = broken.model_copy(update={"trial": trial, "verdict": verdict})
+    found = ladder_result(log, ladder_plan, vocab_size=VOCAB, seed=0)
+    (said,) = found.left_out
+    assert broken.trial.trial_id in said and "nan at step 7" in said
+    assert len(found.points) == len(log.runs) - 1
+
+
+def test_the_prediction_is_made_of_the_smaller_rungs_alone(
+    ladder_plan: LadderPlanRow, rows: list[Row]
+) -> None:
+    row = rows[place(rows)]
+    assert isinstance(row, LadderPredictionRow)
+    runs = [run for run in rows if isinstance(run, LadderRow)]
+    smaller = {run.trial.trial_id for run in runs if run.rung < ladder_plan.largest}
+    assert set(row.trial_ids) == smaller
+    after = LadderLog.of(rows)
+    after.predictions.clear()
+    again = make_prediction(after, ladder_plan, vocab_size=VOCAB, seed=0, at=NOW)
+    assert isinstance(again, str) and "trained before" in again
+
+
+def changed(rows: list[Row], what: str) -> list[Row]:
+    """The journal, tampered with in one way."""
+    at = place(rows)
+    row = rows[at]
+    assert isinstance(row, LadderPredictionRow)
+    loss = row.predicted[0]
+    seen = next(
+        r.trial.val_bpb for r in rows[at:] if isinstance(r, LadderRow) and r.recipe == loss.recipe
+    )
+    better = row.model_copy(
+        update={"predicted": (loss.model_copy(update={"middle": seen}), *row.predicted[1:])}
+    )
+    if what == "the figure":
+        return [*rows[:at], better, *rows[at + 1 :]]
+    if what == "the figure and its hash":
+        sealed = better.model_copy(update={"sha256": better.sealed})
+        return [*rows[:at], sealed, *rows[at + 1 :]]
+    if what == "the time":
+        return [*rows[:at], row.model_copy(update={"at": "2025-01-01"}), *rows[at + 1 :]]
+    if what == "the place":
+        return [*rows[:at], *rows[at + 1 :], row]
+    assert what == "the row is gone"
+    return [*rows[:at], *rows[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "what", ["the figure", "the figure and its hash", "the time", "the place", "the row is gone"]
+)
+def test_tampering_with_the_prediction_is_found(rows: list[Row], tmp_path: Path, what: str) -> None:
+    with pytest.raises(JournalError, match="do not believe this ladder"):
+        read_ladder(campaign(tmp_path / "tampered", changed(rows, what)))
+
+
+def test_a_campaign_without_a_ladder_has_none(tmp_path: Path) -> None:
+    assert read_ladder(campaign(tmp_path / "none", [campaign_row()])) is None
+    assert read_ladder(tmp_path / "nowhere") is None
