@@ -23,7 +23,7 @@ from funnel.plan.layout import Cluster
 from funnel.target.architecture import load_target
 
 TRAINER = '''
-"""Steps of a twentieth of a second; rank 0 saves every fifth one, and at SIGTERM after one more."""
+"""Short steps; rank 0 saves every fifth one, and at SIGTERM after one more."""
 import os, pathlib, signal, sys, time
 
 told = False
@@ -54,7 +54,7 @@ def save():
 
 
 while step < last:
-    time.sleep(0.05)
+    time.sleep(float(os.environ.get("STAND_IN_STEP_S", "0.05")))
     step += 1
     print(f" iteration {step}/ {last} | lm loss: 1.0 |", flush=True)
     if step == int(os.environ.get("STAND_IN_CRASH", "0")):
@@ -71,14 +71,14 @@ save()
 
 @pytest.fixture(scope="module")
 def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two GPUs, with a run of 60 steps."""
+    """Of two GPUs, with a run of 300 steps."""
     out = tmp_path_factory.mktemp("plan") / "handoff"
     wishes = Wishes(mfu=None, lr_rule="mup", hourly_usd=None, batch=16, bytes_per_token=None)
     cluster = Cluster(nodes=1, gpus=2, gpu=GPUS["h100"])
     plan = make_handoff(read_case(stressed), load_target("llama-1b"), cluster, wishes, Rates())
     files = dict(handoff_files(plan, out))
     script = files["launch_megatron.sh"].decode()
-    shorter, count = re.subn(r"--train-iters \d+", "--train-iters 60", script)
+    shorter, count = re.subn(r"--train-iters \d+", "--train-iters 300", script)
     assert count == 1
     write_bundle(out, files | {"launch_megatron.sh": shorter.encode()})
     return out
@@ -102,7 +102,7 @@ class Job:
             "TOKENIZER_MODEL": "/data/tokenizer",
             "CHECKPOINT_DIR": str(self.checkpoints),
             "MASTER_PORT": str(20_000 + os.getpid() % 20_000),
-            "STAND_IN_STEPS": "60",
+            "STAND_IN_STEPS": "300",
             "FIRST_WAIT": "0",
             "OMP_NUM_THREADS": "1",
         }
@@ -156,16 +156,16 @@ def job(tmp_path: Path, bundle: Path) -> Iterator[Job]:
 
 
 def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -> None:
-    job.start()
+    job.start(STAND_IN_STEP_S="0.02")
     until(lambda: job.step() >= 10)
     os.kill(job.worker(1), signal.SIGKILL)
     code, said = job.ended()
     assert code == 0, said
-    assert job.step() == 60
+    assert job.step() == 300
     first, second = job.starts()
     assert first == 0
     assert second >= 10
-    assert "done: step 60 of 60" in said
+    assert "done: step 300 of 300" in said
 
 
 def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) -> None:
@@ -177,12 +177,12 @@ def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) ->
     code, said = job.ended()
     assert code == 75, said
     stopped = job.step()
-    assert 10 < stopped < 60
-    assert f"stopped with step {stopped} of 60 saved" in said
+    assert 10 < stopped < 300
+    assert f"stopped with step {stopped} of 300 saved" in said
     for rank in range(2):
         with pytest.raises(ProcessLookupError):
             os.kill(job.worker(rank), 0)
-    job.start()
+    job.start(STAND_IN_STEP_S="0.005")
     assert job.ended()[0] == 0
     assert job.starts() == [0, stopped]
 
@@ -195,7 +195,7 @@ def test_a_notice_that_the_machine_is_taken_back_is_a_signal(job: Job) -> None:
     notice.touch()
     code, said = job.ended()
     assert code == 75, said
-    assert 5 <= job.step() < 60
+    assert 5 <= job.step() < 300
 
 
 @pytest.mark.slow
@@ -223,5 +223,5 @@ def test_the_launch_script_alone_saves_at_a_signal_too(job: Job) -> None:
     process.send_signal(signal.SIGTERM)
     code, said = job.ended()
     assert code == 0, said
-    assert 5 < job.step() < 60
+    assert 5 < job.step() < 300
     assert "iteration" in (job.home / "cloud.log").read_text()
