@@ -16,9 +16,10 @@ SCRIPT = ROOT / "docs" / "funnel.sh"
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_documented_walk_ends_with_a_plan_and_two_verdicts(tmp_path: Path) -> None:
+def test_the_documented_walk_ends_with_a_plan_and_a_larger_run_verified(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     short = {"ITERS": "3", "STEPS": "80", "TOP": "2", "SPREAD": "2", "SEEDS": "1"}
+    short["LARGER"] = "400000"  # tokens of the larger run
     done = subprocess.run(
         ["bash", SCRIPT],
         cwd=tmp_path,
@@ -29,5 +30,8 @@ def test_the_documented_walk_ends_with_a_plan_and_two_verdicts(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "handoff" / "launch_megatron.sh").exists()
-    assert "\ntoo wide to tell: nothing departs" in done.stdout
-    assert "\nbroken: " in done.stdout
+    for run in ("as-planned", "too-slow"):
+        assert (tmp_path / run / "curve.jsonl").exists()
+    planned, faulty = done.stdout.split("--log too-slow/curve.jsonl")
+    assert "\nbroken: " not in planned
+    assert "\nbroken: " in faulty
