@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, PositiveInt
+from funnel.ladder.lead import Lead
+from funnel.ladder.result import read_ladder
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
@@ -87,26 +86,7 @@ def _concordance(rows: Sequence[Row]) -> Concordance | None:
     return concordance_of(ranking_test(ranked, stress, ended))
 
 
-class LadderLead(Protocol):
-    """What a ladder says of the winner's lead over the baseline, in bits per byte."""
-
-    @property
-    def at_largest_bpb(self) -> float: ...
-    @property
-    def at_largest_low(self) -> float: ...
-    @property
-    def at_largest_high(self) -> float: ...
-    @property
-    def per_tenfold_bpb(self) -> float: ...
-    @property
-    def per_tenfold_low(self) -> float: ...
-    @property
-    def per_tenfold_high(self) -> float: ...
-    @property
-    def course(self) -> str: ...
-
-
-def lead_sentence(lead: LadderLead) -> str:
+def lead_sentence(lead: Lead) -> str:
     """For the bill."""
     course = "cannot be told to grow or melt" if lead.course == "unclear" else lead.course
     return (
@@ -119,7 +99,5 @@ def lead_sentence(lead: LadderLead) -> str:
 
 def measured_lead(directory: Path) -> str | None:
     """What the campaign's ladder found of the winner's lead; None where it has none."""
-    if find_spec("funnel.ladder") is None:
-        return None
-    result = import_module("funnel.ladder.result").read_ladder(directory)
+    result = read_ladder(directory)
     return None if result is None or result.lead is None else lead_sentence(result.lead)

@@ -21,6 +21,7 @@ from funnel.ladder.points import (
 from funnel.ladder.prediction import Foretold, foretold
 from funnel.ladder.rates import RateOptimum, rate_optima
 from funnel.transfer.support import BestRate, LadderSupport
+from trainer.spec import Config
 from trajectory.journal import read_rows
 from trajectory.ladder_plan import LadderPlanRow
 from trajectory.rows import CampaignRow
@@ -117,3 +118,9 @@ def ladder_result(
         foretold=prediction,
         rates=rate_optima(tried_rates(points)),
     )
+
+
+def read_ladder_of(winner: Config, directory: Path) -> LadderResult | None:
+    """The campaign's latest ladder, if it is this config's: another's says nothing of it."""
+    result = read_ladder(directory)
+    return result if result is not None and result.plan.winner == winner else None

@@ -85,6 +85,9 @@ def toy_config(recipe: Config) -> Config:
             "batch_size": TOY_BATCH,
             "seq_len": TOY_SEQ_LEN,
             "precision": "fp32",
+            # Rates are carried by the width here, once.
+            "mup_base_width": None,
+            "mup_base_depth": None,
         }
     )
 

@@ -6,7 +6,14 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from autoresearch.errors import SpecError
 from autoresearch.values import (
@@ -102,6 +109,17 @@ class Config(Frozen):
             )
         return self
 
+    @model_serializer(mode="wrap")
+    def _as_older_versions_wrote_it(
+        self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Scalar | None]:
+        """JSON says a later field only where it is not the default, so that older rows are written
+        again as they were."""
+        values: dict[str, Scalar | None] = dump(self)
+        if info.mode != "json":
+            return values
+        return {name: value for name, value in values.items() if value != _SILENT.get(name, ...)}
+
     @property
     def gated(self) -> bool:
         """Whether the feed-forward block has a second branch, which its first one gates."""
@@ -147,6 +165,14 @@ class Config(Frozen):
         """SHA-256 of the canonical JSON: sorted keys, no spaces, shortest round-trip floats."""
         text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+_SILENT: dict[str, Scalar | None] = {
+    name: field.default
+    for name, field in Config.model_fields.items()
+    if not field.is_required() and name != "n_kv_head"
+}
+"""Later fields' defaults; ``n_kv_head`` was written from the first."""
 
 
 def make_config(values: dict[str, Any]) -> Config:

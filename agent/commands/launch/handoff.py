@@ -18,6 +18,9 @@ from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
+from funnel.forecast.ladder.rungs import rung_runs
+from funnel.ladder.points import of_recipe
+from funnel.ladder.result import read_ladder_of
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
@@ -106,7 +109,16 @@ def handoff(
         measured=read_measured(asked.measured) if asked.measured else None,
     )
     case = read_case(existing_campaign(campaign, menu))
-    plan = make_handoff(case, architecture, cluster, wishes, read_rates())
+    ladder = read_ladder_of(case.candidates[0].config, case.directory)
+    plan = make_handoff(
+        case,
+        architecture,
+        cluster,
+        wishes,
+        read_rates(),
+        rungs=() if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve),
+        support=None if ladder is None else ladder.support,
+    )
     files = handoff_files(plan, out)
     write_bundle(out, files)
     if as_json:

@@ -48,12 +48,10 @@ def rung_runs(
 
 def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
     """The schedule that this config's form has over so many steps."""
-    # A config that does not say has a cosine.
-    said = config.model_dump(include={"schedule", "decay_share"})
     return ScheduleShape(
         steps=steps,
         warmup_steps=min(warmup_steps, steps),
-        kind=said.get("schedule", "cosine"),
-        decay_share=said.get("decay_share", 0.2),
+        kind=config.schedule,
+        decay_share=config.decay_share,
         lr_min_ratio=config.lr_min_ratio,
     )
