@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# The whole funnel on cpu-tiny, from an empty directory: a small night, the cull, the long runs, the launch
-# plan for 7 B; then a plan for a larger model that this machine can train, that model really trained, and
-# its log held against the forecast: once as planned, and once with a planted fault, a learning rate a
-# hundred times too small.
+# The whole funnel on cpu-tiny, from an empty directory: a small night, the cull, the long runs, a ladder of
+# sizes, the launch plan for 7 B; then a plan for a model twice as large as the ladder's largest, that model
+# really trained, and its log held against the forecast: once as planned, and once with a planted fault, a
+# learning rate a hundred times too small.
 #
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
-# ITERS, STEPS, TOP, SPREAD, SEEDS and LARGER (the larger run's tokens) make it shorter or longer.
+# ITERS, STEPS, TOP, SPREAD, SEEDS, RUNGS, HOURS (the ladder's) and LARGER (the larger run's tokens a
+# parameter) make it shorter or longer.
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
-larger=${LARGER:-1200000}
+rungs=${RUNGS:-4} hours=${HOURS:-0.1} larger=${LARGER:-20}
 campaign=runs/cpu-tiny
 bytes_per_token=4.4   # of the target's own tokenizer: count it on your text
 
@@ -25,9 +26,13 @@ import json, pathlib, sys
 campaign, plan, out, factor = sys.argv[1:]
 recipe = json.loads(pathlib.Path(plan, "recipe.json").read_text())
 spec = json.loads(next(pathlib.Path(campaign, "trials").glob("*/spec.json")).read_text())
-schedule, config = recipe["schedule"], recipe["projection"]["config"]
-config |= {"lr": config["lr"] * float(factor), "lr_warmup": schedule["warmup_steps"]}
-config["precision"] = spec["config"]["precision"]
+schedule, carried = recipe["schedule"], recipe["projection"]
+config = carried["config"] | {
+    "lr": carried["base_lr"] * float(factor),
+    "lr_warmup": schedule["warmup_steps"],
+    "mup_base_width": carried["base_width"],  # the rule that the plan's launcher carries out
+    "precision": spec["config"]["precision"],
+}
 spec |= {"trial_id": out, "config": config, "log_every": 1, "horizon_steps": None, "prune": None}
 spec["budget"] = {"unit": "steps", "amount": schedule["steps"]}
 pathlib.Path(out).mkdir()
@@ -51,21 +56,25 @@ say autoresearch loop --iters "$iters" --campaign "$campaign"
 say autoresearch top --k 10 --campaign "$campaign"
 say autoresearch stress --top "$top" --steps "$steps" --spread "$spread" --seeds "$seeds" --campaign "$campaign"
 say autoresearch top --k 3 --campaign "$campaign"
+say autoresearch ladder --rungs "$rungs" --hours "$hours" --campaign "$campaign"
 say autoresearch handoff --target llama-7b --nodes 1 --gpus 8 --gpu h100 \
   --bytes-per-token "$bytes_per_token" --campaign "$campaign"
 say autoresearch cost --campaign "$campaign"
 
-# A model of twice the proxies' width that two cores train in minutes, in the corpus's own vocabulary.
-vocabulary=$(python -c 'import json, sys
-print(json.loads(open(sys.argv[1]).readline())["corpus"]["vocab_size"])' "$campaign/trajectory.jsonl")
-python - "$vocabulary" "$larger" > desk.toml <<'PYTHON'
-import sys
+# A model of about twice the parameters of the largest rung, in the corpus's own vocabulary.
+python - "$campaign/trajectory.jsonl" "$larger" > desk.toml <<'PYTHON'
+import json, sys
 
-vocabulary, tokens = map(int, sys.argv[1:])
-width, layers, inner, sequence = 256, 4, 1024, 128
-params = layers * (4 * width**2 + 2 * width * inner + 2 * width) + width * (vocabulary + sequence + 1)
+rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+vocabulary = rows[0]["corpus"]["vocab_size"]
+plan = [row for row in rows if row["kind"] == "ladder_plan"][-1]
+rung = max(run["params"] for run in plan["runs"])
+layers, sequence = 4, 128
+width = max(16, round((2 * rung / (12 * layers)) ** 0.5 / 8) * 8)
+inner = 4 * width
+blocks = layers * (4 * width**2 + 2 * width * inner + 2 * width)
 print(f"""name = "desk"
-params = {params}
+params = {blocks + width * (vocabulary + sequence + 1)}
 d_model = {width}
 n_layer = {layers}
 n_head = 4
@@ -78,7 +87,7 @@ positions = "learned"
 seq_len = {sequence}
 vocab_size = {vocabulary}
 tie_embeddings = true
-token_budget = {tokens}""")
+token_budget = {round(float(sys.argv[2]) * blocks)}""")
 PYTHON
 say autoresearch handoff --target desk.toml --nodes 1 --gpus 1 --gpu h100 --campaign "$campaign" --out handoff-desk
 

@@ -47,11 +47,14 @@ class Preemption(Frozen):
     """Between checkpoints."""
     restart_hours: NonNegative = 0.25
     """From the loss to the first new step."""
+    pause_share: NonNegative = 0.0
+    """Of the time, that saving holds the training up."""
 
     @property
     def share_lost(self) -> float:
-        """λ (τ / 2 + R)."""
-        return self.per_day / HOURS_PER_DAY * (self.checkpoint_hours / 2 + self.restart_hours)
+        """λ (τ / 2 + R), and what saving takes."""
+        lost = self.per_day / HOURS_PER_DAY * (self.checkpoint_hours / 2 + self.restart_hours)
+        return lost + self.pause_share
 
     def expected_hours(self, hours: float) -> float:
         """

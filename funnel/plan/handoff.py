@@ -16,7 +16,7 @@ from funnel.attribution.report import AttributionResult
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured, concordance_of, measured_lead
 from funnel.cost.usage import measured_usage
-from funnel.cost.whole_bill import CloudRun, WholeBill, preemption_of, whole_bill
+from funnel.cost.whole_bill import CloudRun, WholeBill, whole_bill
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
@@ -121,7 +121,7 @@ def make_handoff(
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(case, booking, recipes[0].checkpoints.every_hours, rates),
+        money=_money(case, booking, recipes[0], rates),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
         changes=tuple(
@@ -215,7 +215,7 @@ def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishe
     )
 
 
-def _money(case: LaunchCase, booking: Booking, checkpoint_hours: float, rates: Rates) -> WholeBill:
+def _money(case: LaunchCase, booking: Booking, winner: Recipe, rates: Rates) -> WholeBill:
     cluster = booking.cluster
     run = CloudRun(
         source="this plan",
@@ -223,7 +223,7 @@ def _money(case: LaunchCase, booking: Booking, checkpoint_hours: float, rates: R
         gpus=cluster.world_size,
         gpu_hourly_usd=booking.compute.gpu_hourly_usd,
         hours=booking.compute.hours,
-        preemption=preemption_of(rates, checkpoint_hours),
+        preemption=winner.operations.disturbed,
     )
     measured = Measured(
         concordance=concordance_of(case.ranking_test), lead=measured_lead(case.directory)

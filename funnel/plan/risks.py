@@ -117,9 +117,9 @@ def _pauses(winner: Recipe) -> Iterator[str]:
     waiting = run.pause_sync_s / (3600 * checkpoints.every_hours)
     yield (
         f"hours and cost are of training alone: evaluation adds {evaluation:.1%}; interruptions "
-        f"and saves add {run.lost_share:.1%} where saves are asynchronous; where they are not, the "
-        f"GPUs wait {run.pause_sync_s:,.0f} s for each {checkpoints.size_gb:,.0f} GB, "
-        f"{waiting:.1%} of the time"
+        f"and saves take {run.disturbed.share_lost:.1%} of the time where saves are asynchronous; "
+        f"where they are not, the GPUs wait {run.pause_sync_s:,.0f} s for each "
+        f"{checkpoints.size_gb:,.0f} GB, {waiting:.1%} of the time"
     )
     if run.spot:
         yield (

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import takes
-from agent.settings.rates import read_rates
+from agent.settings.rates import Rates, read_rates
 from agent.workbench.epochs import epochs_text
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
@@ -26,7 +26,7 @@ from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files, plan_json
 from funnel.plan.layout import Cluster
-from funnel.plan.running.operations import Terms
+from funnel.plan.running.operations import USUAL_PREEMPTIONS, Terms
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
 from funnel.target.sizes import size_text
@@ -47,8 +47,10 @@ class Asked(Frozen):
         None, description="What preflight.sh speed wrote: it replaces what was computed."
     )
     spot: bool = Field(False, description="The GPUs may be taken back at any time.")
-    preemptions: float = Field(
-        2.0, ge=0, le=1000, description="With --spot: of the whole booking, a day."
+    preemptions: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+        None,
+        description="With --spot: of the whole booking, a day. Default: PREEMPTIONS_PER_DAY, else "
+        f"{USUAL_PREEMPTIONS:g}.",
     )
     storage_gb_s: float = Field(
         5.0, ge=0.01, le=10_000, description="What the shared storage takes, 10^9 bytes a second."
@@ -93,6 +95,7 @@ def handoff(
     refuse_foreign(out)
     architecture = load_target(asked.target)
     cluster = Cluster(nodes=asked.nodes, gpus=asked.gpus, gpu=find_gpu(asked.gpu))
+    rates = read_rates()
     wishes = Wishes(
         mfu=asked.mfu,
         lr_rule=asked.lr_rule,
@@ -103,7 +106,7 @@ def handoff(
         batch_rule=asked.batch_rule,
         terms=Terms(
             spot=asked.spot,
-            preemptions_per_day=asked.preemptions,
+            preemptions_per_day=_preemptions(asked.preemptions, rates),
             storage_gb_s=asked.storage_gb_s,
         ),
         measured=read_measured(asked.measured) if asked.measured else None,
@@ -115,7 +118,7 @@ def handoff(
         architecture,
         cluster,
         wishes,
-        read_rates(),
+        rates,
         rungs=() if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve),
         support=None if ladder is None else ladder.support,
     )
@@ -127,6 +130,10 @@ def handoff(
     console = Console()
     for line in _lines(plan, out):
         console.print(Text(line), soft_wrap=True)
+
+
+def _preemptions(asked: float | None, rates: Rates) -> float:
+    return (rates.preemptions_per_day or USUAL_PREEMPTIONS) if asked is None else asked
 
 
 def _lines(plan: Handoff, out: Path) -> list[str]:

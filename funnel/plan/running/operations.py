@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
+from funnel.cost.whole_bill import Preemption
 from funnel.plan.layout import Cluster
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
@@ -27,13 +28,17 @@ START_TIMEOUT_MIN = 60
 """The first start builds the index of the data, on one rank, while the others wait."""
 
 
+USUAL_PREEMPTIONS = 2.0
+"""A day, of a whole spot booking: assumed."""
+
+
 class Terms(Frozen):
     """How the GPUs are rented."""
 
     spot: bool = False
     """They may be taken back at any time."""
-    preemptions_per_day: NonNegative = 2.0
-    """Of the whole booking, where it is spot: assumed."""
+    preemptions_per_day: NonNegative = USUAL_PREEMPTIONS
+    """Of the whole booking, where it is spot."""
     storage_gb_s: Positive = 5.0
     """What the shared storage takes, all nodes together: assumed until it is measured."""
 
@@ -52,11 +57,11 @@ class Operations(Frozen):
     """From an interruption to the next step, the machines being there."""
     timeout_s: PositiveInt
     """How long a collective may take once training runs, before the job is ended."""
-    lost_share: NonNegative
-    """Of the hours, on top of training: pauses, work done again, restarts. Waiting for spot GPUs to
-    come back is not in it."""
+    disturbed: Preemption
+    """Pauses, work done again, restarts, as the bill counts them. Waiting for spot GPUs to come
+    back is not in it."""
     hours: Positive
-    """With that share."""
+    """Of training and of all that."""
     cost_usd: NonNegative
 
 
@@ -99,7 +104,13 @@ def plan_operations(
     save_s = size_gb / terms.storage_gb_s
     paused_s = pause_s(size_gb, cluster)
     restart_s = START_S + save_s
-    lost = paused_s / (3600 * every_h) + a_day / 24 * (every_h / 2 + restart_s / 3600)
+    disturbed = Preemption(
+        per_day=a_day,
+        checkpoint_hours=every_h,
+        restart_hours=restart_s / 3600,
+        pause_share=paused_s / (3600 * every_h),
+    )
+    expected_h = disturbed.expected_hours(hours)
     return Operations(
         spot=terms.spot,
         interruptions_per_day=a_day,
@@ -109,7 +120,7 @@ def plan_operations(
         restart_s=restart_s,
         # A synchronous save is the longest that ranks wait for each other.
         timeout_s=max(SHORTEST_TIMEOUT_S, 60 * math.ceil(3 * save_s / 60)),
-        lost_share=lost,
-        hours=hours * (1 + lost),
-        cost_usd=hours * (1 + lost) * usd_per_h,
+        disturbed=disturbed,
+        hours=expected_h,
+        cost_usd=expected_h * usd_per_h,
     )

@@ -50,7 +50,8 @@ def run(home: Path, *arguments: str | Path) -> dict[str, Any]:
 def test_cost_the_plan_and_the_report_name_one_price_for_each_thing(
     stressed: Path, tmp_path: Path
 ) -> None:
-    plan = run(tmp_path, "handoff", "--target", "llama-7b", "--gpu", "h200", "--campaign", stressed)
+    asked = ("--target", "llama-7b", "--gpu", "h200", "--spot", "--campaign", stressed)
+    plan = run(tmp_path, "handoff", *asked)
     money = plan["money"]
     cost = run(tmp_path, "cost", "--campaign", stressed, "--handoff", "handoff")
     bill = cost["bill"]
@@ -65,8 +66,14 @@ def test_cost_the_plan_and_the_report_name_one_price_for_each_thing(
     hours = told["seconds"] / 3600
     assert told["electricity_usd"] == pytest.approx(told["kwh"] * 0.37)
     assert told["write_off_usd"] == pytest.approx(hours * 4321 / (1.5 * 8766))
-    lost = 2 / 24 * (plan["checkpoints"]["every_hours"] / 2 + 0.5)
+    kept = json.loads((tmp_path / "handoff" / "recipe.json").read_text())["operations"]
+    assert kept["interruptions_per_day"] == pytest.approx(2, abs=0.01), "hardware's come on top"
+    assert kept["interruptions_per_day"] > 2
+    lost = kept["interruptions_per_day"] / 24 * (
+        plan["checkpoints"]["every_hours"] / 2 + kept["restart_s"] / 3600
+    ) + kept["pause_async_s"] / (3600 * plan["checkpoints"]["every_hours"])
     assert money["run"]["usd"] == pytest.approx(plan["compute"]["hours"] / (1 - lost) * 8 * 3.33)
+    assert money["run"]["usd"] == pytest.approx(kept["cost_usd"])
     assert cost["final_pretrain_usd"]["planned_run"] == pytest.approx(
         plan["compute"]["cost_usd"], abs=0.01
     )

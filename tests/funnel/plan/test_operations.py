@@ -37,11 +37,11 @@ def test_what_is_lost_is_added_to_hours_and_money() -> None:
     plan = plan_operations(SPOT, NODE, size_gb=112, every_h=0.5, hours=100, usd_per_h=20)
     a_day = interruptions_per_day(SPOT, NODE)
     lost = 0.7 / 1800 + a_day / 24 * (0.25 + (300 + 22.4) / 3600)
-    assert plan.lost_share == pytest.approx(lost)
-    assert plan.hours == pytest.approx(100 * (1 + lost))
+    assert plan.disturbed.share_lost == pytest.approx(lost)
+    assert plan.hours == pytest.approx(100 / (1 - lost))
     assert plan.cost_usd == pytest.approx(20 * plan.hours)
     kept = plan_operations(Terms(), NODE, size_gb=112, every_h=1, hours=100, usd_per_h=20)
-    assert kept.lost_share < 0.001
+    assert kept.disturbed.share_lost < 0.001
 
 
 def test_a_collective_may_take_as_long_as_three_saves() -> None:
