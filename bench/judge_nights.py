@@ -14,16 +14,9 @@ from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
 from trainer.spec import Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence
+from trajectory.proposals import Proposal, ProposerRecord, Verdict
 from trajectory.ranking import Noise
-from trajectory.rows import (
-    BaselineRow,
-    IterationRow,
-    Proposal,
-    ProposerRecord,
-    Role,
-    TrialRecord,
-    Verdict,
-)
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 from trajectory.rules import Rules
 
 BASELINE_SEEDS = 5

@@ -22,15 +22,8 @@ from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from trainer.spec import Budget, Config, TrialFailed, TrialOk
 from trajectory.evidence import Evidence
-from trajectory.rows import (
-    BaselineRow,
-    Decision,
-    IterationRow,
-    Proposal,
-    ProposerRecord,
-    TrialRecord,
-    Verdict,
-)
+from trajectory.proposals import Proposal, ProposerRecord, Verdict
+from trajectory.rows import BaselineRow, Decision, IterationRow, TrialRecord
 
 SIGMA = 0.056
 """Sd of one run, as measured on a proxy of 60 steps."""

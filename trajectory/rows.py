@@ -1,16 +1,15 @@
 """The rows of trajectory.jsonl: every fact a campaign leaves behind, as frozen types.
 
-Proposals, verdicts and decisions are defined here rather than in ``agent`` because the record
-outlives the code that decided: whoever reads a journal needs these and nothing else.
+Proposals and verdicts (:mod:`trajectory.proposals`) and decisions are defined here rather than in
+``agent`` because the record outlives the code that decided: whoever reads a journal needs these and
+nothing else.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     TypeAdapter,
@@ -25,11 +24,11 @@ from autoresearch.values import (
     NonNegativeInt,
     Positive,
     PositiveInt,
-    Scalar,
 )
 from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
 from trajectory.confirmed import Confirmed
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
+from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
 from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
 
 SCHEMA = 4
@@ -43,98 +42,9 @@ STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
 those of an attribution, a ladder or a confirmation."""
 
 
-def _encodable(value: Any) -> Any:
-    """Lone surrogates, which a model can spell in JSON and UTF-8 cannot, become U+FFFD."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
-
-
-def _recordable(changes: Any) -> Any:
-    """NaN and infinities become the words for them: JSON has no such numbers."""
-    if not isinstance(changes, dict):
-        return changes
-    return {
-        _encodable(knob): str(value)
-        if isinstance(value, float) and not math.isfinite(value)
-        else _encodable(value)
-        for knob, value in changes.items()
-    }
-
-
-Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
-"""Text from anywhere, made fit to be written down."""
-Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
-"""Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
-
-RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
 Role: TypeAlias = Literal[
     "baseline", "candidate", "reference", "stress", "attribution", "ladder", "confirm"
 ]
-
-
-class Proposal(Frozen):
-    """What a proposer wants: a few knobs of the reference set to other values, and why."""
-
-    changes: Changes
-    """Each sets a knob to another value than the reference's, where the rails passed it."""
-    reason: Text
-    restated: Changes = Field(default_factory=dict)
-    """Knobs that it set to the value they have already, and that therefore were no change. In rows
-    that a schema before 3 wrote they stand among the changes. Left out of a row where there are
-    none."""
-
-    @model_serializer(mode="wrap")
-    def _nothing_is_left_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        if not self.restated:
-            written.pop("restated", None)
-        return written
-
-    @property
-    def raw(self) -> str:
-        """What the rails read it from: a reply that makes this proposal."""
-        return self.model_dump_json(include={"changes", "reason"})
-
-
-class Verdict(Frozen):
-    """What the rails said. ``why`` is one sentence; empty when allowed."""
-
-    allowed: bool
-    rail: RailName | None = None
-    why: Text = ""
-
-
-class Attempt(Frozen):
-    """One exchange with an LLM, raw, whatever it was worth."""
-
-    raw: Text
-    """The reply's text as received (cut at 20,000 characters, and then ``truncated`` is true)."""
-    truncated: bool = False
-    mode: str = ""
-    """How the schema was asked for: ``json_schema``, ``guided_json``, … or ``none``."""
-    finish_reason: Text | None = None
-    verdict: Verdict | None = None
-    error: Text | None = None
-    """Transport or protocol failure, one sentence; then there is no verdict."""
-    latency_s: NonNegative = 0
-    prompt_tokens: NonNegativeInt | None = None
-    completion_tokens: NonNegativeInt | None = None
-
-
-class ProposerRecord(Frozen):
-    """Who proposed, and what it took."""
-
-    kind: str
-    """Who made the proposal that was used: ``sampler``, ``random``, ``llm``, ``scripted``."""
-    model: Text | None = None
-    prompt_sha256: str | None = None
-    attempts: tuple[Attempt, ...] = ()
-    latency_s: NonNegative = 0
-    overrode: Changes | None = None
-    """The sampler's suggestion that the LLM saw and was free to override."""
-    fallback: Text | None = None
-    """Why another proposer than the one whose turn it was made this proposal."""
 
 
 class TrialRecord(Frozen):

@@ -24,7 +24,8 @@ from agent.proposers.llm.completions import Message
 from agent.proposers.llm.conversations import Conversations
 from autoresearch.errors import FormatError
 from autoresearch.layout import PROMPTS_DIR
-from trajectory.rows import Attempt, IterationRow
+from trajectory.proposals import Attempt
+from trajectory.rows import IterationRow
 
 NO_REPLY = "exchanges brought no whole reply"
 NOT_KEPT = "exchanges are without their prompt, which was not kept"

@@ -28,7 +28,7 @@ from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
 from trainer.spec import Budget, Config
-from trajectory.rows import Proposal, RailName, Verdict
+from trajectory.proposals import Proposal, RailName, Verdict
 
 
 class MemoryModel(Protocol):

@@ -16,7 +16,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.values import Scalar
 from trainer.spec import Config, CorpusInfo
 from trajectory.evidence import Evidence
-from trajectory.rows import Attempt, ProposerRecord
+from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.rules import Rules
 
 

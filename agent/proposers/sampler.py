@@ -47,7 +47,7 @@ from agent.proposers.draws import (
 from agent.proposers.prior_trials import prior_trials
 from autoresearch.values import Scalar
 from trajectory.evidence import ConfigEvidence, Evidence
-from trajectory.rows import ProposerRecord
+from trajectory.proposals import ProposerRecord
 
 STARTUP = 10
 """Measured configs before TPE is asked; until then the draws are uniform."""

@@ -7,7 +7,7 @@ import time
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import exhausted, first_allowed, rng_for, uniform_draws
-from trajectory.rows import ProposerRecord
+from trajectory.proposals import ProposerRecord
 
 MAX_DRAWS = 500
 

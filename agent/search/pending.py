@@ -14,7 +14,7 @@ from autoresearch.files import replace_file, writing_to
 from autoresearch.layout import IN_FLIGHT_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from trainer.spec import Config
-from trajectory.rows import Proposal, ProposerRecord, Verdict
+from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
 
 class PendingIteration(Frozen):

@@ -29,6 +29,7 @@ from trajectory.history import tables
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
 from trajectory.lock import CampaignLock
+from trajectory.proposals import Verdict
 from trajectory.rows import (
     CampaignRow,
     EventRow,
@@ -36,7 +37,6 @@ from trajectory.rows import (
     IterationRow,
     Row,
     StressRow,
-    Verdict,
     dump_row,
 )
 

@@ -20,7 +20,8 @@ from tests.support.openai_server import OpenAIServer, refuses, says
 from tests.support.rows import iteration_row
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
-from trajectory.rows import Proposal, ProposerRecord, dump_row, parse_row
+from trajectory.proposals import Proposal, ProposerRecord
+from trajectory.rows import dump_row, parse_row
 
 QUICK = Patience(timeout_s=2, deadline_s=2, probation_s=1, wait=lambda _: 0.01)
 REPLY = raw({"lr": 0.00413}, "a higher rate")

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.configs import config
 from trainer.spec import Budget, Config, CorpusInfo, TrialFailed, TrialOk
+from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.rows import (
-    Attempt,
     BaselineRow,
     CampaignRow,
     Decision,
@@ -22,8 +22,6 @@ from trajectory.rows import (
     Finalist,
     FinalistsRow,
     IterationRow,
-    Proposal,
-    ProposerRecord,
     Role,
     Row,
     StressOutcome,
@@ -31,7 +29,6 @@ from trajectory.rows import (
     StressRow,
     StressVerdict,
     TrialRecord,
-    Verdict,
     dump_row,
 )
 from trajectory.rules import Rules

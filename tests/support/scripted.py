@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.proposers.base import Memory, Offer, ProposerError
-from trajectory.rows import ProposerRecord
+from trajectory.proposals import ProposerRecord
 
 
 class ScriptedProposer:

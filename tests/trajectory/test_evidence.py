@@ -25,7 +25,8 @@ from tests.support.rows import (
 )
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence
-from trajectory.rows import Attempt, Decision, EventRow, ProposerRecord, Row, TrialRecord, Verdict
+from trajectory.proposals import Attempt, ProposerRecord, Verdict
+from trajectory.rows import Decision, EventRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
 
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]

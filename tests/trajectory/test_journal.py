@@ -22,7 +22,8 @@ from autoresearch.errors import JournalError, MachineryError
 from tests.support.places import ROOT
 from tests.support.rows import Simulator, campaign_row, iteration_row, write_journal
 from trajectory.journal import Journal, read_records, read_rows
-from trajectory.rows import SCHEMA, CampaignRow, EventRow, IterationRow, Row, Verdict, dump_row
+from trajectory.proposals import Verdict
+from trajectory.rows import SCHEMA, CampaignRow, EventRow, IterationRow, Row, dump_row
 
 ROWS = list(Simulator(2).rows(8))
 RECORD = (dump_row(ROWS[-1]) + "\n").encode()

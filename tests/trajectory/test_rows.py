@@ -15,16 +15,14 @@ from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row
 from trajectory.journal import read_rows
+from trajectory.proposals import Attempt, Proposal, Verdict
 from trajectory.rows import (
     SCHEMA,
-    Attempt,
     ConfirmRow,
     Decision,
     EventRow,
     IterationRow,
-    Proposal,
     StressRow,
-    Verdict,
     dump_row,
     parse_row,
 )

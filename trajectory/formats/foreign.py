@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from trajectory.rows import Text
+from trajectory.proposals import Text
 
 FOREIGN_SCHEMA = 1
 

@@ -9,14 +9,7 @@ from typing import TypeAlias
 
 from autoresearch.values import Scalar
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
-from trajectory.rows import (
-    BaselineRow,
-    IterationRow,
-    Row,
-    RowOfOneRun,
-    TrialRecord,
-    trials_of,
-)
+from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun, TrialRecord, trials_of
 
 NOT_METRICS = {"status", "backend", "device", "precision", "texts"}
 Described: TypeAlias = BaselineRow | IterationRow | RowOfOneRun

@@ -33,14 +33,7 @@ from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
-from trajectory.rows import (
-    BaselineRow,
-    CampaignRow,
-    ConfirmedRow,
-    EventRow,
-    IterationRow,
-    Row,
-)
+from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
 
 SILENT_S = 60.0
 """A campaign none of whose files changed for so long is not said to be running."""

@@ -17,7 +17,7 @@ from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
 from agent.proposers.llm.prompt import Prompt, Prompter
 from agent.proposers.llm.reply_form import proposal_schema
 from autoresearch.values import Scalar
-from trajectory.rows import Attempt, ProposerRecord, Verdict
+from trajectory.proposals import Attempt, ProposerRecord, Verdict
 
 REPAIRS = 2
 """Rounds after the first."""

@@ -41,7 +41,8 @@ from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import import_campaign, read_imported
 from trajectory.journal import read_rows
-from trajectory.rows import Attempt, Decision, ProposerRecord, Row, TrialRecord, Verdict
+from trajectory.proposals import Attempt, ProposerRecord, Verdict
+from trajectory.rows import Decision, Row, TrialRecord
 
 CURVE = [
     CurvePoint(step=s, tokens=64 * s, loss=5 / s, lr=1e-3, grad_norm=1.0, elapsed_s=0.1 * s)

@@ -9,7 +9,7 @@ from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Checked, Rails
 from autoresearch.errors import MenuError
 from trainer.spec import Budget, Config
-from trajectory.rows import Proposal
+from trajectory.proposals import Proposal
 
 MENU = load_menu("cpu-tiny")
 SPARK = load_menu("spark-354m")

@@ -19,7 +19,7 @@ from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
-from trajectory.rows import Attempt, ProposerRecord
+from trajectory.proposals import Attempt, ProposerRecord
 
 QUICK = Patience(timeout_s=0.5, deadline_s=0.5, probation_s=0.2, wait=lambda _: 0.01)
 SUGGESTED = raw({"norm": "rmsnorm"})

@@ -9,7 +9,7 @@ import pytest
 
 from agent.search.pending import PendingFile, PendingIteration
 from tests.support.configs import config
-from trajectory.rows import Proposal, ProposerRecord, Verdict
+from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
 TURN = PendingIteration(
     iter=7,

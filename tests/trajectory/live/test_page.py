@@ -16,7 +16,8 @@ from tests.trajectory.live.server import (
     simulated,
     write_campaign,
 )
-from trajectory.rows import Attempt, IterationRow, Proposal
+from trajectory.proposals import Attempt, Proposal
+from trajectory.rows import IterationRow
 
 TOKEN = "a-token-of-some-length-0123456789"
 HOSTILE = (

@@ -13,7 +13,8 @@ from tests.support.rows import baseline_row, failed, iteration_row, trial
 from tests.trajectory.live.pages import last_iteration, rows_shown, shows
 from tests.trajectory.live.server import append, serving, simulated, write_campaign
 from trainer.spec import CurvePoint, TrialSpec
-from trajectory.rows import Proposal, Row
+from trajectory.proposals import Proposal
+from trajectory.rows import Row
 
 
 def test_what_is_invisible_in_a_text_is_spelled_out(page: Page, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.support.rows import (
 )
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
+from trajectory.proposals import ProposerRecord, Verdict
 from trajectory.ranking import Noise, top
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.knob_effects import KnobEffects
@@ -39,7 +40,7 @@ from trajectory.report.importance import importances
 from trajectory.report.reading.curves import MAX_POINTS, merged
 from trajectory.report.reading.ledger import read_ledger
 from trajectory.report.reading.samples import Sample
-from trajectory.rows import Decision, EventRow, IterationRow, ProposerRecord, Row, Verdict
+from trajectory.rows import Decision, EventRow, IterationRow, Row
 from trajectory.statistics.student import student_t
 
 

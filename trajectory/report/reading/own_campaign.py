@@ -9,13 +9,14 @@ from typing import get_args
 from autoresearch.values import Scalar
 from trainer.spec import Config, FailureStatus
 from trajectory.confirmed import ConfirmedConfig, latest_of
+from trajectory.proposals import RailName
 from trajectory.ranking import Ranked, baseline_run
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
 from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.ledger import Ledger, read_ledger
 from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
-from trajectory.rows import CampaignRow, RailName
+from trajectory.rows import CampaignRow
 from trajectory.search_bill import SearchMeter
 
 BEST = 10

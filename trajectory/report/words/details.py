@@ -17,9 +17,10 @@ from typing import Any
 from autoresearch.values import Scalar
 from autoresearch.words import duration_text
 from trainer.spec import TrialOk
+from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.report.words.text import shown
 from trajectory.report.words.wording import value_text
-from trajectory.rows import Attempt, IterationRow, ProposerRecord, TrialRecord
+from trajectory.rows import IterationRow, TrialRecord
 
 CHUNK = 100
 """Iterations packed together: opening one unpacks so many."""
