@@ -201,8 +201,7 @@ def test_gpus_by_name_and_what_they_cost() -> None:
     assert hourly_usd(GPUS["h100"], rates, None) == 2.0
     assert hourly_usd(GPUS["h200"], rates, None) == 3.0
     assert hourly_usd(GPUS["h200"], rates, 9.0) == 9.0
-    with pytest.raises(HandoffError, match="--hourly-usd"):
-        hourly_usd(GPUS["b200"], rates, None)
+    assert hourly_usd(GPUS["b200"], Rates(b200_hourly_usd=4.5), None) == 4.5
 
 
 def test_what_fits_unsharded_is_not_sharded() -> None:
