@@ -102,9 +102,14 @@ def test_what_fled_ends_though_the_fork_server_was_killed(
 
 
 def test_a_group_that_a_killed_campaign_left_is_removed(groups: Groups) -> None:
-    left = groups.make("t000009", trial_spec().limits)
+    left = groups.directory / "trial-999999999-t000009-x"
+    left.mkdir()
+    mine = groups.make("t000009", trial_spec().limits)
     groups.sweep()
-    assert not left.directory.exists()
+    assert not left.exists()
+    assert mine.directory.exists(), "its trial is about to enter it"
+    mine.close()
+    assert not mine.directory.exists()
 
 
 def _groups_of(executor: LocalExecutor) -> list[TrialGroupCounts]:

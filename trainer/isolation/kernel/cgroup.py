@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ LEAF = "autoresearch"
 _TRIAL = "trial-"
 _CONTROLLERS = ("memory", "pids")
 _GIB = 1 << 30
+_TRIES = 5
 _EMPTY_S = 2.0
 """How long a group may take to become empty after SIGKILL."""
 
@@ -105,11 +107,7 @@ class Groups:
         if groups is None:
             return None
         if not _counts_children(groups.directory):
-            try:
-                _move_down(groups.directory)
-                controllers = " ".join(f"+{name}" for name in _CONTROLLERS)
-                (groups.directory / "cgroup.subtree_control").write_text(controllers)
-            except OSError:
+            if not _make_ready(groups.directory):
                 return None
         groups.sweep()
         return groups
@@ -119,29 +117,35 @@ class Groups:
 
         :raises MachineryError: where the kernel refuses.
         """
-        group = TrialGroup(self.directory / f"{_TRIAL}{os.getpid()}-{trial_id}")
+        name = f"{_TRIAL}{os.getpid()}-{trial_id}-"
+        group = None
         try:
-            group.directory.mkdir()
+            group = TrialGroup(Path(tempfile.mkdtemp(prefix=name, dir=self.directory)))
             (group.directory / "memory.oom.group").write_text("1")
             # One more than allowed, so that the supervisor sees a trial that goes over.
             (group.directory / "pids.max").write_text(str(limits.tasks + 1))
             if limits.memory_gib is not None:
                 (group.directory / "memory.max").write_text(str(int(limits.memory_gib * _GIB)))
-                with contextlib.suppress(FileNotFoundError):  # a kernel that does not swap
-                    (group.directory / "memory.swap.max").write_text("0")
+                swap = group.directory / "memory.swap.max"
+                if swap.exists():  # there are kernels that do not swap
+                    swap.write_text("0")
         except OSError as error:
-            group.close()
+            if group is not None:
+                group.close()
             raise MachineryError(
-                f"the cgroup {group.directory} of trial {trial_id} cannot be made"
+                f"a cgroup of trial {trial_id} cannot be made in {self.directory}"
                 f" ({error.strerror}); run again without delegation (no Delegate=yes), or mend it"
             ) from error
         return group
 
     def sweep(self) -> None:
-        """Remove what campaigns that were killed left behind, if nothing runs in it."""
+        """Remove what campaigns that were killed left behind, if nothing runs in it. One that is
+        empty may be a living campaign's, whose trial is about to enter it."""
         for left in self.directory.glob(f"{_TRIAL}*"):
-            with contextlib.suppress(OSError):
-                left.rmdir()
+            maker = left.name.removeprefix(_TRIAL).partition("-")[0]
+            if not (maker.isdigit() and psutil.pid_exists(int(maker))):
+                with contextlib.suppress(OSError):
+                    left.rmdir()
 
 
 def enter(directory: Path) -> None:
@@ -219,12 +223,28 @@ def _is_ours(directory: Path) -> bool:
     return there <= own
 
 
-def _move_down(directory: Path) -> None:
+def _make_ready(directory: Path) -> bool:
+    """Have its children counted; False, and everything where it was, where that cannot be."""
+    controllers = " ".join(f"+{name}" for name in _CONTROLLERS)
     leaf = directory / LEAF
-    leaf.mkdir(exist_ok=True)
-    for pid in (directory / "cgroup.procs").read_text().split():
+    for _ in range(_TRIES):  # what was forked meanwhile is still there, which makes it busy
+        try:
+            leaf.mkdir(exist_ok=True)
+            _move(directory, leaf)
+            (directory / "cgroup.subtree_control").write_text(controllers)
+        except OSError:
+            continue
+        return True
+    with contextlib.suppress(OSError):
+        _move(leaf, directory)
+        leaf.rmdir()
+    return False
+
+
+def _move(source: Path, destination: Path) -> None:
+    for pid in (source / "cgroup.procs").read_text().split():
         with contextlib.suppress(ProcessLookupError):
-            (leaf / "cgroup.procs").write_text(pid)
+            (destination / "cgroup.procs").write_text(pid)
 
 
 def _number(path: Path) -> int:

@@ -107,6 +107,30 @@ def test_a_trials_limits(tmp_path: Path) -> None:
     assert (group.directory / "pids.max").read_text() == "41"
 
 
+def test_two_campaigns_in_one_place_leave_each_other_alone(tmp_path: Path) -> None:
+    """One has made its trial's group, which the trial is still to enter, when the other looks for
+    what killed campaigns left."""
+    groups = Groups(tmp_path)
+    mine = groups.make("t000001", trial_spec().limits)
+    other = groups.make("t000001", trial_spec().limits)
+    assert mine.directory != other.directory, "each has its first trial"
+    assert not (mine.directory / "cgroup.kill").exists()
+    for file in other.directory.iterdir():
+        file.unlink()  # as the kernel's own are gone with the directory
+    (tmp_path / "trial-999999999-t000001-x").mkdir()
+    groups.sweep()
+    assert other.directory.exists()
+    assert not (tmp_path / "trial-999999999-t000001-x").exists()
+
+
+def test_a_place_that_cannot_be_made_ready_is_left_as_it_was(machine: Machine) -> None:
+    control = machine.scope / "cgroup.subtree_control"
+    control.unlink()
+    control.mkdir()  # refuses to be written
+    assert Groups.take(machine.root) is None
+    assert (machine.scope / "cgroup.procs").read_text().strip() == str(os.getpid())
+
+
 def test_pages_of_files_are_not_held(tmp_path: Path) -> None:
     (tmp_path / "memory.current").write_text("1000\n")
     (tmp_path / "memory.stat").write_text("anon 500\nfile 300\nshmem 120\nkernel 200\n")
