@@ -106,9 +106,8 @@ class Groups:
         groups = cls.offered(root)
         if groups is None:
             return None
-        if not _counts_children(groups.directory):
-            if not _make_ready(groups.directory):
-                return None
+        if not _counts_children(groups.directory) and not _make_ready(groups.directory):
+            return None
         groups.sweep()
         return groups
 
