@@ -18,7 +18,9 @@ interval is about that very text.
 
 One finalist, the search's first, was chosen before these runs: its 95 % interval is Student's t.
 Whoever picks among K by these runs chooses again, so each also has the interval at 1 - 0.05 / K,
-which all K keep together in 95 of 100 (Bonferroni). How often they do, and what is promised too
+which all K keep together in 95 of 100 (Bonferroni). Whoever asks again, with more seeds or after
+more of the search, looks again: at the j-th conclusion on a text 0.05 is 0.05 / j. That is not a
+bound for any number of looks, and one look is best. How often they do, and what is promised too
 much, bench/confirm_honesty.py measures.
 """
 
@@ -58,12 +60,18 @@ class FreshRuns:
 
 
 def gains(
-    finalist: FreshRuns, baseline: FreshRuns, texts: Sequence[ScoredText], *, finalists: int
+    finalist: FreshRuns,
+    baseline: FreshRuns,
+    texts: Sequence[ScoredText],
+    *,
+    finalists: int,
+    looks: int = 0,
 ) -> tuple[FreshGain, ...]:
     """The finalist's difference to the baseline on the search's text and on each of ``texts``.
 
     :param texts: which every run has scored.
     :param finalists: how many configs the confirmation has besides the baseline.
+    :param looks: how many conclusions came before this one.
     :returns: nothing where fewer than FEWEST_SEEDS seeds measured both.
     """
     ours, theirs = finalist.measured(), baseline.measured()
@@ -71,7 +79,8 @@ def gains(
     if len(seeds) < FEWEST_SEEDS:
         return ()
     plain = [[ours[seed].val_bpb - theirs[seed].val_bpb] for seed in seeds]
-    found = [_gain(SEARCH_TEXT, plain, [1.0], finalists)]
+    level = 1 - (1 - LEVEL) / (1 + looks)
+    found = [_gain(SEARCH_TEXT, plain, [1.0], finalists, level)]
     for text in texts:
         differences = [
             [
@@ -81,7 +90,7 @@ def gains(
             for s in seeds
         ]
         shares = [part.bytes / text.bytes for part in text.parts]
-        found.append(_gain(text.name, differences, shares, finalists))
+        found.append(_gain(text.name, differences, shares, finalists, level))
     return tuple(found)
 
 
@@ -90,7 +99,11 @@ def _parts(result: TrialOk, text: ScoredText) -> tuple[float, ...]:
 
 
 def _gain(
-    name: str, differences: Sequence[Sequence[float]], shares: Sequence[float], finalists: int
+    name: str,
+    differences: Sequence[Sequence[float]],
+    shares: Sequence[float],
+    finalists: int,
+    level: float,
 ) -> FreshGain:
     """:param differences: by seed, then by part."""
     seeds = len(differences)
@@ -103,8 +116,8 @@ def _gain(
     of_text = _of_text(by_part, shares, delta) if has_spread else 0.0
     dof = _degrees([(of_seeds, seeds - 1), (of_text, dof_of_text)])
     stderr = math.sqrt(of_seeds + of_text)
-    half = stderr * student_t((1 + LEVEL) / 2, dof)
-    wide = stderr * student_t(1 - (1 - LEVEL) / (2 * finalists), dof)
+    half = stderr * student_t((1 + level) / 2, dof)
+    wide = stderr * student_t(1 - (1 - level) / (2 * finalists), dof)
     return FreshGain(
         text=name,
         holds_for="text like it" if has_spread else "this text",

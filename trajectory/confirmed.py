@@ -36,7 +36,7 @@ class FreshGain(Frozen):
     show one."""
     delta: Finite
     lo: Finite
-    """95 % interval of this one difference."""
+    """95 % interval of this one difference, wider where earlier looks came before it."""
     hi: Finite
     all_lo: Finite
     """The same where it is to hold for all configs of the confirmation at once (Bonferroni)."""
@@ -87,6 +87,9 @@ class Confirmed(Frozen):
     seeds: tuple[NonNegativeInt, ...]
     texts: tuple[ConfirmText, ...]
     """Empty: fresh seeds alone, on the search's own text."""
+    looks: NonNegativeInt = 0
+    """Earlier conclusions of this campaign on any of these texts, or likewise without any: each
+    asks more of the intervals of this one."""
     configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
     """The first is the search's own choice, made before any of these runs. Only of it does the
     plain interval hold whatever these runs say; for a choice among several by these runs there is
@@ -101,10 +104,16 @@ class Confirmed(Frozen):
     def basis(self) -> str:
         """What the runs were made on: ``on 6 fresh seeds and on text that no trial of the search
         scored``."""
-        seeds = f"on {len(self.seeds)} fresh seeds"
-        if self.texts:
-            return f"{seeds} and on text that no trial of the search scored"
-        return f"{seeds}, on the text that the search scored too"
+        gain, asked = self.chosen.headline, len(self.seeds)
+        measured = asked if gain is None else gain.seeds
+        seeds = f"on {measured} fresh seeds"
+        if measured < asked:
+            seeds = f"{seeds} (the baseline failed on {asked - measured} of {asked})"
+        text = "and on text that no trial of the search scored"
+        if not self.texts:
+            text = "on the text that the search scored too"
+        again = f", look {self.looks + 1} of this campaign" if self.looks else ""
+        return f"{seeds}{' ' if self.texts else ', '}{text}{again}"
 
     @property
     def headline(self) -> str:

@@ -275,6 +275,8 @@ class ConfirmRow(Frozen):
     """The config's place in the ranking of the time, 1 the best."""
     train_tokens: PositiveInt | None = None
     """It trained on so much of the train split; None: on all of it."""
+    texts: tuple[str, ...] = ()
+    """SHA-256 of each text that it was to score besides the search's."""
     config: Config
     config_hash: str
     trial: TrialRecord

@@ -24,12 +24,14 @@ from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.scribe import Scribe, timestamp
+from agent.search.stopping import Interrupted
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.confirming import ConfirmAsked, confirm, told
 from agent.workbench.display import Progress, display_for
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
+from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
@@ -89,14 +91,28 @@ def run_campaign(
             target_tokens=target_tokens,
         )
         reached = _work(sitting, rails, choice, goal, known, targets)
-        found = _confirmed(sitting) if confirming else None
+        found, trouble, stopped = None, "", None
+        try:
+            found = _confirmed(sitting) if confirming else None
+        except Interrupted as interrupted:
+            trouble, stopped = "it was stopped", interrupted
+        except AutoresearchError as error:  # the night is told all the same
+            trouble = str(error)
         usage = sitting.sampler.summary(environment.usd_per_kwh)
         if as_json:
             summary = _summary(sitting.campaign, usage) | {"ended": reached}
             confirmed = found.model_dump(mode="json") if found else None
-            typer.echo(json.dumps(summary | {"confirmed": confirmed}))
+            typer.echo(json.dumps(summary | {"confirmed": confirmed, "not_confirmed": trouble}))
         else:
             _conclude(sitting, usage, reached, found)
+        if trouble:
+            sitting.say(
+                f"not confirmed: {trouble}; the search is none the worse, go on with: autoresearch "
+                f"confirm --campaign {sitting.campaign.directory}",
+                "yellow",
+            )
+        if stopped is not None:
+            raise stopped
 
 
 def _work(

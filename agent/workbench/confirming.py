@@ -98,6 +98,11 @@ def _announcement(work: Confirmation) -> Iterator[str]:
     )
     for line in work.spec.texts.lines:
         yield f"          {line}"
+    if looks := work.looks():
+        yield (
+            f"          it was concluded {counted(looks, 'time')} before on these texts, so that "
+            "the intervals are wider"
+        )
     if looked := work.looked_before():
         yield (
             f"          {counted(looked, 'other config')} of this campaign looked at this text "

@@ -102,6 +102,16 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert said(confirm(toy, "--json")) == found
     assert toy.rows() == rows
 
+    # Fewer seeds would be a choice among these, and more are another look, which asks for more.
+    fewer = confirm(toy, "--seeds=3")
+    assert fewer.returncode == 1
+    assert "ask for --seeds 6 or more" in " ".join((fewer.stdout + fewer.stderr).split())
+    more = said(confirm(toy, "--seeds=7", "--json"))
+    assert (found["looks"], more["looks"]) == (0, 1)
+    assert said(confirm(toy, "--seeds=7", "--json")) == more
+    assert "look 2 of this campaign" in toy.run("top", f"--campaign={toy.campaign}").stdout
+    found, chosen = more, more["configs"][0]
+
     # The page tells the confirmed gain.
     assert toy.run("report", f"--campaign={toy.campaign}").returncode == 0
     page = (toy.campaign / "report" / "report.html").read_text("utf-8")
@@ -189,6 +199,20 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-hold-back")
     assert again.returncode == 1
     assert "hold_back is True there and False here" in again.stdout + again.stderr
+
+
+@pytest.mark.slow
+def test_trouble_while_confirming_costs_nothing_of_the_night(toy: Toy) -> None:
+    assert toy.loop(6).returncode == 0
+    (toy.campaign / "texts").write_text("in the way")
+    done = toy.loop(6, "--confirm", "--json")
+    night = said(done)
+    assert night["iterations"] == 6
+    assert night["confirmed"] is None
+    assert night["not_confirmed"]
+    assert f"go on with: autoresearch confirm --campaign {toy.campaign}" in done.stderr
+    (toy.campaign / "texts").unlink()
+    assert confirm(toy, "--seeds=2", "--top=1").returncode == 0
 
 
 def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:

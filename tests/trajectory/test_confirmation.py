@@ -178,3 +178,14 @@ def test_a_text_that_is_nearly_one_part_has_no_spread(sizes: tuple[int, int], sa
 def test_runs_that_differ_by_nothing_are_no_error() -> None:
     (found,) = gains(runs([2.0, 2.1]), runs([2.0, 2.1]), [], finalists=3)
     assert (found.lo, found.delta, found.hi) == (0, 0, 0)
+
+
+def test_each_look_asks_for_more() -> None:
+    ours, theirs = runs([2.0, 2.1, 2.05]), runs([2.2, 2.2, 2.3])
+    (first,) = gains(ours, theirs, [], finalists=2)
+    (third,) = gains(ours, theirs, [], finalists=2, looks=2)
+    assert third.delta == first.delta
+    half = (first.hi - first.lo) / 2
+    wider = student_t(1 - 0.05 / 3 / 2, 2) / student_t(0.975, 2)
+    assert (third.hi - third.lo) / 2 == pytest.approx(half * wider)
+    assert third.all_hi - third.all_lo > first.all_hi - first.all_lo

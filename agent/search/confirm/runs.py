@@ -15,6 +15,7 @@ from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, Entrant
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
+from autoresearch.errors import CampaignError
 from trainer.spec import Config, TrialFailed, TrialOk, TrialSpec, difference
 from trainer.telemetry import Meter
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
@@ -54,6 +55,7 @@ class Confirmation:
         for row in self.campaign.history.newest(ConfirmRow):
             if self._serves(row):
                 self._rows.setdefault((row.config_hash, row.trial.seed), row)
+        self._refuse_fewer_seeds()
 
     def run(self) -> ConfirmedRow:
         """Every run of the plan that the journal lacks, then the conclusion.
@@ -72,6 +74,38 @@ class Confirmation:
     def missing(self) -> list[tuple[Entrant, int]]:
         """The runs of the plan that are in no row."""
         return [(e, seed) for e, seed in self.plan.runs() if not self._done(e, seed)]
+
+    def looks(self) -> int:
+        """Earlier conclusions on any of these texts, or likewise on none, about another choice of
+        the search or on other seeds. One that asked the same, of these texts at least, is this one
+        told before."""
+        texts = {text.sha256 for text in self.spec.texts.scored}
+        mine = (self._chosen_hash, set(self.plan.seeds))
+        earlier: list[tuple[str, set[int]]] = []
+        for row in reversed(self.campaign.history.newest(ConfirmedRow)):
+            theirs = {text.sha256 for text in row.found.texts}
+            asked = (row.found.chosen.config_hash, set(row.found.seeds))
+            if asked == mine and texts <= theirs:
+                break
+            if (texts & theirs or texts == theirs) and asked not in earlier:
+                earlier.append(asked)
+        return len(earlier)
+
+    def _refuse_fewer_seeds(self) -> None:
+        """A choice among what is known already would be told as if it were all."""
+        known = {
+            seed for (name, seed), row in self._rows.items() if name == self._chosen_hash
+        } - set(self.plan.seeds)
+        if known:
+            raise CampaignError(
+                f"the search's choice has runs on {len(known | set(self.plan.seeds))} fresh seeds "
+                f"and these texts already, and {len(self.plan.seeds)} were asked for, a choice "
+                f"among them; ask for --seeds {len(known | set(self.plan.seeds))} or more"
+            )
+
+    @property
+    def _chosen_hash(self) -> str:
+        return self.plan.finalists[0].ranked.config_hash
 
     def looked_before(self) -> int:
         """How many other configs were scored on any of these texts: each look fits a text a
@@ -106,7 +140,8 @@ class Confirmation:
             return False
         result = row.trial.result
         if isinstance(result, TrialFailed):
-            return True
+            # What more there was to score may be what it failed of.
+            return set(row.texts) <= {text.sha256 for text in self.spec.texts.scored}
         scored = {text.sha256 for text in result.texts}
         return scored >= {text.sha256 for text in self.spec.texts.scored}
 
@@ -119,6 +154,7 @@ class Confirmation:
             at=timestamp(),
             rank=entrant.rank,
             train_tokens=self.spec.texts.train_tokens,
+            texts=tuple(text.sha256 for text in self.spec.texts.scored),
             config=ranked.config,
             config_hash=ranked.config_hash,
             trial=trial,
@@ -147,6 +183,7 @@ class Confirmation:
 
     def _conclude(self) -> ConfirmedRow:
         baseline = self._fresh_runs(self.plan.baseline)
+        looks = self.looks()
         found = Confirmed(
             seeds=self.plan.seeds,
             texts=tuple(
@@ -155,7 +192,10 @@ class Confirmation:
                 )
                 for text in self.spec.texts.scored
             ),
-            configs=tuple(self._config(entrant, baseline) for entrant in self.plan.finalists),
+            looks=looks,
+            configs=tuple(
+                self._config(entrant, baseline, looks) for entrant in self.plan.finalists
+            ),
         )
         latest = next(iter(self.campaign.history.newest(ConfirmedRow, 1)), None)
         if latest is not None and latest.found == found:
@@ -169,7 +209,7 @@ class Confirmation:
         name = entrant.ranked.config_hash
         return FreshRuns({seed: self._rows[name, seed].trial.result for seed in self.plan.seeds})
 
-    def _config(self, entrant: Entrant, baseline: FreshRuns) -> ConfirmedConfig:
+    def _config(self, entrant: Entrant, baseline: FreshRuns, looks: int) -> ConfirmedConfig:
         """A finalist that fails on any seed is not confirmed: a recipe that cannot be relied on to
         train is no recipe, and its other seeds alone would flatter it."""
         ranked, runs = entrant.ranked, self._fresh_runs(entrant)
@@ -181,7 +221,8 @@ class Confirmation:
             trouble = f"it failed on seed {seed} ({failure.status}: {failure.message})"
         else:
             count = len(self.plan.finalists)
-            measured = gains(runs, baseline, self.spec.texts.scored, finalists=count)
+            texts = self.spec.texts.scored
+            measured = gains(runs, baseline, texts, finalists=count, looks=looks)
             if not measured:
                 trouble = f"the baseline was measured on fewer than {FEWEST_SEEDS} of these seeds"
         return ConfirmedConfig(
