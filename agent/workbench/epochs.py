@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from agent.menu.proxy_menu import ProxyMenu
 from agent.settings.campaign import CampaignSettings
 from autoresearch.values import Frozen, NonNegative, PositiveInt
-from trainer.memory.estimate import parameter_count
+from trainer.machine.flops import block_weights
 from trainer.spec import CorpusInfo
 
 STRESS_STEPS = 1000
@@ -42,7 +42,7 @@ class PhaseEpochs(Frozen):
 
 
 def phases_of(
-    menu: ProxyMenu, settings: CampaignSettings, vocab_size: int, target_tokens: int | None = None
+    menu: ProxyMenu, settings: CampaignSettings, target_tokens: int | None = None
 ) -> tuple[Phase, ...]:
     """What a campaign of these settings leads to, each at the baseline's tokens a step: its short
     runs, where the budget is not in seconds; the stress test; the ladder's rung of the baseline's
@@ -55,7 +55,8 @@ def phases_of(
         phases.append(Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each))
     long_steps = settings.horizon_steps or STRESS_STEPS
     phases.append(Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step))
-    params = parameter_count(menu.baseline, vocab_size)
+    # As a ladder counts them: tables learn a token at a time, and are left out.
+    params = menu.baseline.n_layer * block_weights(menu.baseline)
     phases.append(
         Phase(
             name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",

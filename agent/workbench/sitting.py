@@ -130,7 +130,7 @@ class Sitting:
             f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
             f"on, {info.heldout_bytes:,} bytes held out"
         )
-        phases = phases_of(campaign.menu, campaign.settings, info.vocab_size, target_tokens)
+        phases = phases_of(campaign.menu, campaign.settings, target_tokens)
         epochs = epochs_of(phases, info.train_tokens)
         params = parameter_count(campaign.menu.baseline, info.vocab_size)
         self.say(

@@ -1,9 +1,10 @@
 """Whether a run stopped learning at some step: two stories of its whole curve held side by side.
 
-The sound one: the loss falls with progress by summed learning rate, ``A + B s^-b``, and with the
-rate itself (:mod:`funnel.forecast.ladder.schedule_shape` has the papers). The other: the same up to
-some step, and level from there. Both are fitted by least squares, for every ``b`` of a grid and
-every step of another; the run stopped where the other story fits better by more than noise allows.
+The sound one: the loss falls with progress by summed learning rate, ``A + B s^-b`` or ``A + B
+exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.ladder.schedule_shape` has the papers).
+The other: the same power up to some step, and level from there. Both are fitted by least squares,
+for every exponent of a grid and every step of another; the run stopped where the other story fits
+better by more than noise allows.
 A curve that is only nearly flat because its power law has come down is told by the sound story as
 well, so it is none.
 
@@ -14,6 +15,7 @@ fall.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +23,17 @@ import numpy as np
 from funnel.stress.curve import Curve, Floats
 
 EXPONENTS = np.geomspace(0.05, 2.0, 10)
+RATES = np.geomspace(2.0, 40.0, 10)
+"""Of ``exp(-r s)``, s the share of the progress made: a text whose end is soon reached."""
 FROM_SHARE, TO_SHARE, PARTS = 0.1, 0.8, 29
 """Of the schedule: where a stop is looked for; later, the run has had its schedule."""
 LEAST_GAIN = 12.0
 """By which twice the log likelihood must be better; of 400 sound runs none had as much."""
 LEAST_FALL = 0.004
 """Of the loss: what a run that goes on would have gained since, to be worth a word."""
+MOST_FALL = 0.3
+"""Of the loss: a curve by which more was due was still in its first plunge, which says nothing of
+what comes after."""
 LEAST_AFTER = 8
 """Points."""
 MOST_POINTS = 200
@@ -61,7 +68,7 @@ def find_stall(curve: Curve) -> Stall | None:
             curve.loss[curve.begins :],
         )
     )
-    sound = min(_fit(loss, progress**-b, annealed)[0] for b in EXPONENTS)
+    sound = min(_fit(loss, fallen, annealed)[0] for fallen in _sound_ways(progress))
     # Points that share noise say less than their number.
     variance = max(2 / np.pi * curve.wide * curve.wide_se**2 / joined, 1e-12)
     best: Stall | None = None
@@ -78,9 +85,17 @@ def find_stall(curve: Curve) -> Stall | None:
             continue
         stall = Stall(int(step[stop]), found[1], _fall(step[stop:], loss[stop:]), float(gain))
         level = float(np.median(loss[stop:]))
-        if stall.due > LEAST_FALL * level and stall.seen < STILL_FALLING * stall.due:
+        worth_a_word = LEAST_FALL * level < stall.due < MOST_FALL * level
+        if worth_a_word and stall.seen < STILL_FALLING * stall.due:
             best = stall
     return best
+
+
+def _sound_ways(progress: Floats) -> Iterator[Floats]:
+    """What may be left to fall of a run that goes on: by a power, or towards an end that it
+    reaches, as small models do on small texts."""
+    yield from (progress**-b for b in EXPONENTS)
+    yield from (np.exp(-rate * progress) for rate in RATES)
 
 
 def _progress(curve: Curve) -> tuple[Floats, Floats]:
