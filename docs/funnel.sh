@@ -11,7 +11,7 @@
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
-rungs=${RUNGS:-4} hours=${HOURS:-0.1} larger=${LARGER:-20}
+rungs=${RUNGS:-4} hours=${HOURS:-0.08} larger=${LARGER:-12}
 campaign=runs/cpu-tiny
 bytes_per_token=4.4   # of the target's own tokenizer: count it on your text
 
