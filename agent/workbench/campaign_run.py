@@ -36,7 +36,7 @@ from autoresearch.words import counted
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
 from trajectory.ranking import Noise, ranked_incumbent
-from trajectory.rows import EventRow
+from trajectory.rows import ConfirmedRow, EventRow
 
 
 def run_campaign(
@@ -155,7 +155,10 @@ def _confirmed(sitting: Sitting) -> Confirmed | None:
     evidence = sitting.campaign.evidence
     if evidence.incumbent_hash == evidence.baseline_hash:
         return None
-    return confirm(sitting, ConfirmAsked())
+    usual = ConfirmAsked()
+    latest = next(iter(sitting.campaign.history.newest(ConfirmedRow, 1)), None)
+    seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
+    return confirm(sitting, usual.model_copy(update={"seeds": seeds}))
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
