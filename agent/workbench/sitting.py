@@ -11,7 +11,6 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from agent.menu.files import ProxyMenu
 from agent.search.campaign import Campaign
@@ -19,6 +18,7 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
+from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import epochs_of, phases_of, warnings
@@ -148,11 +148,6 @@ class Sitting:
         for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
             if notice:
                 self.say(notice, "yellow")
-
-
-def say(console: Console, text: str, style: str = "") -> None:
-    """One line as it is, whatever brackets a path or a model's name has."""
-    console.print(Text(text, style=style), soft_wrap=True)
 
 
 @contextmanager

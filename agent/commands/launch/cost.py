@@ -15,11 +15,11 @@ from agent.commands.launch.cost_options import JsonOption, SetOption, rates_of, 
 from agent.commands.launch.cost_tables import (
     print_assumptions,
     print_cost,
-    print_line,
     print_section,
     print_timeline,
 )
 from agent.commands.options import takes
+from agent.workbench.console import say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import SettingsError
 from autoresearch.options import AsOption
@@ -139,7 +139,7 @@ def cluster(
         return
     console = Console()
     print_section(console, section)
-    print_line(console, answer.verdict(), "bold")
+    say(console, answer.verdict(), "bold")
     print_assumptions(console, assumptions)
 
 

@@ -11,8 +11,9 @@ from pydantic import Field
 from rich.console import Console
 
 from agent.commands.launch.cost_options import JsonOption, SetOption, rates_of, run_of
-from agent.commands.launch.cost_tables import print_assumptions, print_line, print_section
+from agent.commands.launch.cost_tables import print_assumptions, print_section
 from agent.commands.options import takes
+from agent.workbench.console import say
 from agent.workbench.places import existing_campaign
 from autoresearch.values import Frozen
 from funnel.cost.cluster import UNIT_TFLOPS
@@ -74,5 +75,5 @@ def month(
         return
     console = Console()
     print_section(console, section)
-    print_line(console, answer.verdict(), "bold")
+    say(console, answer.verdict(), "bold")
     print_assumptions(console, assumptions)

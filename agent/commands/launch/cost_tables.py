@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from agent.workbench.console import say
 from funnel.cost.argument import CostReport
 from funnel.cost.figures import Section
 from funnel.cost.timeline import Timeline, assumptions
@@ -14,17 +15,17 @@ from funnel.cost.timeline import Timeline, assumptions
 
 def print_cost(console: Console, report: CostReport) -> None:
     for line in report.usage.lines():
-        print_line(console, line)
+        say(console, line)
     for section in report.sections:
         print_section(console, section)
-    print_line(console, "\nmeasured, beside the assumed chances", "bold")
+    say(console, "\nmeasured, beside the assumed chances", "bold")
     for line in report.bill.measured.lines():
-        print_line(console, f"  {line}")
+        say(console, f"  {line}")
     print_assumptions(console, report.assumptions)
 
 
 def print_section(console: Console, section: Section) -> None:
-    print_line(console, f"\n{section.title}", "bold")
+    say(console, f"\n{section.title}", "bold")
     for figure in section.figures:
         line = Text.assemble(
             f"  {figure.label:<56} {figure.text():>12}   ", (figure.formula, "cyan")
@@ -33,29 +34,29 @@ def print_section(console: Console, section: Section) -> None:
 
 
 def print_assumptions(console: Console, stated: Sequence[str]) -> None:
-    print_line(console, "\nassumed", "bold")
+    say(console, "\nassumed", "bold")
     for assumption in stated:
-        print_line(console, f"  {assumption}", "dim")
+        say(console, f"  {assumption}", "dim")
 
 
 def print_timeline(console: Console, planned: Timeline) -> None:
     speed, asked = planned.speed, planned.asked
-    print_line(
+    say(
         console,
         f"target    {planned.target} · {planned.model.params / 1e9:.4g} B parameters · "
         f"{asked.tokens / 1e9:,.4g} B tokens",
     )
-    print_line(
+    say(
         console,
         f"speed     {speed.tokens_per_s:,.0f} tokens/s × {speed.flops_per_token / 1e9:.4g} GFLOPs "
         f"= {speed.tflops:.3g} TFLOP/s a unit ({speed.source})",
     )
-    print_line(
+    say(
         console,
         f"units     {asked.units} of {asked.device_gib:g} GiB, efficiency {asked.efficiency:g}\n",
     )
     _print_phases(console, planned)
-    print_line(
+    say(
         console,
         "\ndays = tokens / tokens/s / 86,400; state: 16 bytes a parameter; sequence: its "
         "activations, none computed anew",
@@ -65,14 +66,14 @@ def print_timeline(console: Console, planned: Timeline) -> None:
 
 
 def _print_phases(console: Console, planned: Timeline) -> None:
-    print_line(
+    say(
         console,
         f"{'context':>8} {'share':>6} {'tokens':>9} {'tokens/s':>10} {'days':>10}   "
         f"{'state':>9} {'sequence':>9}   needs",
         "bold",
     )
     for plan in planned.phases:
-        print_line(
+        say(
             console,
             f"{plan.seq_len:>8,} {plan.share:>6.0%} {plan.tokens / 1e9:>7,.4g} B "
             f"{plan.tokens_per_s:>10,.4g} {plan.days:>10,.4g}   {plan.state_gib:>5,.0f} GiB "
@@ -80,10 +81,4 @@ def _print_phases(console: Console, planned: Timeline) -> None:
             "" if plan.fits else "yellow",
         )
     tokens = planned.asked.tokens
-    print_line(
-        console, f"{'all':>8} {'':>6} {tokens / 1e9:>7,.4g} B {'':>10} {planned.days:>10,.4g}"
-    )
-
-
-def print_line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    say(console, f"{'all':>8} {'':>6} {tokens / 1e9:>7,.4g} B {'':>10} {planned.days:>10,.4g}")

@@ -10,11 +10,11 @@ import typer
 from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import data_dir, read_environment
+from agent.workbench.console import say
 from autoresearch.errors import SpecError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
@@ -203,7 +203,7 @@ def print_comparison(console: Console, found: Comparison, path: Path) -> None:
     """The table as published ones are laid out, then what to know when reading it."""
     config, settings = found.settings.config, found.settings
     devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
-    _say(
+    say(
         console,
         f"batch {config.batch_size} × {config.seq_len}, {config.precision}"
         f"{', torch compiled' if settings.compile else ''}, {settings.steps} steps,"
@@ -211,16 +211,16 @@ def print_comparison(console: Console, found: Comparison, path: Path) -> None:
         f"{', '.join(devices) or settings.device}",
     )
     console.print(_table(found))
-    _say(console, _ceiling_line(found.ceiling))
-    _say(console, f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole")
+    say(console, _ceiling_line(found.ceiling))
+    say(console, f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole")
     for one in found.contenders:
         if one.status != "ok":
-            _say(console, f"{one.backend} ended as {one.status}: {one.message}", "yellow")
+            say(console, f"{one.backend} ended as {one.status}: {one.message}", "yellow")
     for left in found.left_out:
-        _say(console, f"{left.backend} is left out: {left.why}", "yellow")
+        say(console, f"{left.backend} is left out: {left.why}", "yellow")
     for defect in found.defects():
-        _say(console, defect, "bold red")
-    _say(console, f"written   {path}")
+        say(console, defect, "bold red")
+    say(console, f"written   {path}")
 
 
 def _table(found: Comparison) -> Table:
@@ -254,7 +254,3 @@ def _ceiling_line(ceiling: Ceiling) -> str:
         f"ceiling   {ceiling.tflops:.4g} TFLOP/s in {ceiling.dtype} (square products, median: "
         f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written"
     )
-
-
-def _say(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
