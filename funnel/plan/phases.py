@@ -78,7 +78,7 @@ def _plan(
     end: float,
     before: PhasePlan | None,
 ) -> PhasePlan:
-    target = _target_of(booking.target, phase)
+    target = _target_of(booking.target, phase, before)
     fp8 = winner.precision == "fp8"
     memory, uses = _laid_out(winner, booking, phase, target)
     speed: float | Utilisation = booking.compute.mfu
@@ -97,7 +97,7 @@ def _plan(
     recipe = _recipe(winner, own, phase, place, memory, uses, before)
     peak = winner.projection.base_lr
     recipe = recipe.model_copy(
-        update={"groups": _with_rates(recipe.groups, peak * start, peak * end, phase, before)}
+        update={"groups": _with_rates(recipe.groups, peak * start, peak * end, before)}
     )
     return PhasePlan(
         name=phase.name,
@@ -112,10 +112,15 @@ def _plan(
     )
 
 
-def _target_of(target: TargetArchitecture, phase: Phase) -> TargetArchitecture:
+def _target_of(
+    target: TargetArchitecture, phase: Phase, before: PhasePlan | None
+) -> TargetArchitecture:
+    """As the phase trains it; a rotary base stays what the phase before made it."""
+    rope_base = before.recipe.projection.target.rope_base if before else target.rope_base
     return target.model_copy(
         update={
             "seq_len": phase.seq_len or target.seq_len,
+            "rope_base": phase.rope_base or rope_base,
             "token_budget": max(1, round(phase.share * target.tokens)),
             "phases": (),
         }
@@ -158,11 +163,18 @@ def _recipe(
         update={
             "target": own.target,
             "config": winner.projection.config.model_copy(
-                update={"seq_len": own.target.seq_len, "batch_size": sequences}
+                update={
+                    "seq_len": own.target.seq_len,
+                    "batch_size": sequences,
+                    "rope_base": own.target.rope_base,
+                }
             ),
         }
     )
     schedule = make_schedule(projection, memory.layout, batch_carried=sequences)
+    projection = projection.model_copy(
+        update={"steps": schedule.steps, "tokens_per_step": schedule.tokens_per_step}
+    )
     # The first warms up as the whole run would.
     warmup = min(WARMUP_STEPS, schedule.steps // 10) if before else winner.schedule.warmup_steps
     schedule = schedule.model_copy(update={"warmup_steps": min(warmup, schedule.steps - 1)})
@@ -196,14 +208,12 @@ def _recipe(
 
 
 def _with_rates(
-    groups: Sequence[FlagGroup], lr: float, min_lr: float, phase: Phase, before: PhasePlan | None
+    groups: Sequence[FlagGroup], lr: float, min_lr: float, before: PhasePlan | None
 ) -> tuple[FlagGroup, ...]:
     """The phase's own rates: the first falls as the run would, the others in a straight line."""
     values = {"--lr": f"{lr:.8g}", "--min-lr": f"{min_lr:.8g}"}
     if before is not None:
         values["--lr-decay-style"] = "linear"
-    if phase.rope_base is not None:
-        values["--rotary-base"] = f"{phase.rope_base:.0f}"
     return tuple(
         FlagGroup(
             name=group.name,

@@ -18,6 +18,7 @@ from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster, memory_use
+from funnel.plan.recipe import Recipe
 from funnel.target.architecture import TargetArchitecture, load_target, parse_target
 from tests.funnel.plan.test_handoff_files import Node
 from tests.funnel.plan.test_megatron_flags import known_options, options
@@ -113,6 +114,30 @@ def test_a_rate_that_is_not_given_is_one_cosines(stressed: Path) -> None:
     share = lowest + (1 - lowest) * (1 + math.cos(math.pi * 0.9)) / 2
     assert first.lr_end == pytest.approx(share * first.lr_start)
     assert second.lr_end == pytest.approx(lowest * first.lr_start)
+
+
+def test_a_rotary_base_stays_until_a_phase_has_another(stressed: Path) -> None:
+    third = '\n[[phases]]\nname = "end"\nshare = 0.05\n'
+    asked = target(phases=CURRICULUM.replace("share = 0.9", "share = 0.85") + third)
+    bases = []
+    for phase in plan_of(stressed, asked).phases:
+        recipe = phase.recipe
+        bases.append(flag(recipe, "--rotary-base"))
+        assert recipe.projection.target.rope_base == recipe.projection.config.rope_base
+        assert f"{recipe.projection.target.rope_base:.0f}" == bases[-1]
+        assert recipe.projection.steps == recipe.schedule.steps
+        assert recipe.projection.tokens_per_step == recipe.schedule.tokens_per_step
+    assert bases == ["10000", "500000", "500000"]
+
+
+def test_a_rotary_base_that_no_flag_takes_is_refused(stressed: Path) -> None:
+    asked = target(phases=CURRICULUM.replace("500000.0", "500000.5"))
+    with pytest.raises(TargetError, match="takes a base that is not whole"):
+        plan_of(stressed, asked)
+
+
+def flag(recipe: Recipe, name: str) -> str | None:
+    return next((flag.value for flag in recipe.flags if flag.name == name), None)
 
 
 def flags_of(node: Node) -> dict[str, list[str]]:
