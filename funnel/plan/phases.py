@@ -23,6 +23,7 @@ from funnel.plan.running.operator_flags import operator_flags
 from funnel.plan.utilisation import Utilisation, fastest, memory_factor, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.phases import Phase
+from trainer.spec import Config
 
 WARMUP_STEPS = 100
 """At a hand-over, and no more than a tenth of the phase: assumed, ten times Adam's memory of the
@@ -59,14 +60,39 @@ def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
 
 
 def hand_overs(winner: Recipe, phases: Sequence[Phase]) -> Iterator[float]:
-    """The rate at each phase's end, as a share of the peak: its own, else that of one cosine over
-    all tokens."""
-    lowest = winner.projection.config.lr_min_ratio
+    """The rate at each phase's end, as a share of the peak: its own, else that of the recipe's
+    schedule over all tokens."""
+    config = winner.projection.config
+    lowest = config.lr_min_ratio
     passed = 0.0
     for phase in phases:
         passed += phase.share
-        usual = lowest + (1 - lowest) * (1 + math.cos(math.pi * min(1.0, passed))) / 2
+        usual = lowest + (1 - lowest) * _left(config, min(1.0, passed))
         yield usual if phase.rate is None else phase.rate
+
+
+def _left(config: Config, passed: float) -> float:
+    """What the schedule has left of its fall, from 1 to 0."""
+    if config.schedule == "linear":
+        return 1 - passed
+    if config.schedule == "wsd":
+        return min(1.0, (1 - passed) / config.decay_share)
+    return (1 + math.cos(math.pi * passed)) / 2
+
+
+def _way_down(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: float) -> Config:
+    """The proxy's config with the schedule that a phase's flags say: that of the whole in the
+    first, else a straight line; of ``wsd`` what of its fall is within the phase.
+
+    :param passed: of all tokens, before the phase.
+    """
+    source = winner.projection.source
+    if source.schedule == "wsd":
+        falling = (passed + phase.share - (1 - source.decay_share)) / phase.share
+        if 0 < falling < 1:
+            return source.model_copy(update={"decay_share": falling})
+        return source.model_copy(update={"schedule": "linear"})
+    return source if before is None else source.model_copy(update={"schedule": "linear"})
 
 
 def _plan(
@@ -96,9 +122,12 @@ def _plan(
     )
     recipe = _recipe(winner, own, phase, place, memory, uses, before)
     peak = winner.projection.base_lr
-    recipe = recipe.model_copy(
-        update={"groups": _with_rates(recipe.groups, peak * start, peak * end, before)}
+    passed = math.fsum(earlier.share for earlier in booking.target.phases[:place])
+    falling = recipe.projection.model_copy(
+        update={"source": _way_down(winner, phase, before, passed)}
     )
+    groups = megatron_flags(falling, memory.layout, recipe.schedule)
+    recipe = recipe.model_copy(update={"groups": _with_rates(groups, peak * start, peak * end)})
     return PhasePlan(
         name=phase.name,
         seq_len=target.seq_len,
@@ -207,13 +236,9 @@ def _recipe(
     )
 
 
-def _with_rates(
-    groups: Sequence[FlagGroup], lr: float, min_lr: float, before: PhasePlan | None
-) -> tuple[FlagGroup, ...]:
-    """The phase's own rates: the first falls as the run would, the others in a straight line."""
+def _with_rates(groups: Sequence[FlagGroup], lr: float, min_lr: float) -> tuple[FlagGroup, ...]:
+    """With the phase's own rates."""
     values = {"--lr": f"{lr:.8g}", "--min-lr": f"{min_lr:.8g}"}
-    if before is not None:
-        values["--lr-decay-style"] = "linear"
     return tuple(
         FlagGroup(
             name=group.name,

@@ -18,8 +18,10 @@ from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster, memory_use
+from funnel.plan.phases import plan_phases
 from funnel.plan.recipe import Recipe
 from funnel.target.architecture import TargetArchitecture, load_target, parse_target
+from funnel.target.phases import Phase
 from tests.funnel.plan.test_handoff_files import Node
 from tests.funnel.plan.test_megatron_flags import known_options, options
 
@@ -134,6 +136,46 @@ def test_a_rotary_base_that_no_flag_takes_is_refused(stressed: Path) -> None:
     asked = target(phases=CURRICULUM.replace("500000.0", "500000.5"))
     with pytest.raises(TargetError, match="takes a base that is not whole"):
         plan_of(stressed, asked)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ends", "styles"),
+    [
+        ("cosine", [0.5, 0.25 * (2 - 2**0.5), 0.0], ["cosine", "linear", "linear"]),
+        ("linear", [0.5, 0.25, 0.0], ["linear", "linear", "linear"]),
+        # The last 0.4 of all: three eighths of the fall in the second phase, the rest in the third.
+        ("wsd", [1.0, 0.625, 0.0], ["linear", "WSD", "linear"]),
+    ],
+)
+def test_phases_hand_over_along_the_recipes_own_schedule(
+    plan: Handoff, schedule: str, ends: list[float], styles: list[str]
+) -> None:
+    shares = {"schedule": schedule, "decay_share": 0.4, "lr_min_ratio": 0.0}
+    projection = plan.winner.projection
+    projection = projection.model_copy(
+        update={
+            "source": projection.source.model_copy(update=shares),
+            "config": projection.config.model_copy(update=shares),
+        }
+    )
+    winner = plan.winner.model_copy(update={"projection": projection})
+    three = tuple(
+        Phase(name=name, share=share)
+        for name, share in (("main", 0.5), ("next", 0.25), ("end", 0.25))
+    )
+    booking = plan.booking.model_copy(
+        update={"target": plan.booking.target.model_copy(update={"phases": three})}
+    )
+    phases = list(plan_phases(winner, booking))
+    peak = projection.base_lr
+    assert [phase.lr_end / peak for phase in phases] == pytest.approx(ends, abs=1e-9)
+    assert [flag(phase.recipe, "--lr-decay-style") for phase in phases] == styles
+    if schedule == "wsd":
+        second = phases[1].recipe
+        falling = int(flag(second, "--lr-wsd-decay-iters") or 0)
+        assert falling == pytest.approx(0.6 * second.schedule.steps, abs=1)
+        assert flag(phases[0].recipe, "--lr-wsd-decay-iters") is None
+        assert {phase.recipe.projection.source.schedule for phase in phases} == {"wsd"}
 
 
 def flag(recipe: Recipe, name: str) -> str | None:
