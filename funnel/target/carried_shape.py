@@ -22,6 +22,7 @@ from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import RATIO_TOLERANCE, EqualSize, Sized, matrices
+from funnel.target.phases import phases_problem
 from funnel.target.ratios import RATIOS, RatioName
 from trainer.spec import Config
 
@@ -201,7 +202,14 @@ class _Journey:
             return f"left behind: the winner has {self.unequal}, and may have won by size"
         if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
             return "the target has it already"
+        if name == "positions" and self._phases_forbid(self.winner.positions):
+            return "left behind: the target's phases want rotary positions"
         return None
+
+    def _phases_forbid(self, positions: str) -> bool:
+        target = self.target
+        problem = phases_problem(target.phases, seq_len=target.seq_len, positions=positions)
+        return problem is not None
 
     def _is_paid_for(self, name: RatioName) -> bool:
         """Whether the depth is no choice, but what a wider feed-forward block left of it."""
