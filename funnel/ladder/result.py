@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
@@ -83,14 +83,29 @@ def read_ladder(directory: Path) -> LadderResult | None:
 
     :raises JournalError: where the journal is damaged, or a prediction in it was changed.
     """
+    return _latest(directory, lambda _: True)
+
+
+def read_ladder_of(winner: Config, source_steps: int, directory: Path) -> LadderResult | None:
+    """The same among the ladders of this config, as it was found with a schedule of so many steps:
+    another's says nothing of it, nor does one carried from another schedule.
+
+    :raises JournalError: where the journal is damaged, or a prediction in it was changed.
+    """
+    return _latest(
+        directory, lambda plan: (plan.winner, plan.source_steps) == (winner, source_steps)
+    )
+
+
+def _latest(directory: Path, asked: Callable[[LadderPlanRow], bool]) -> LadderResult | None:
     rows = read_rows(directory / JOURNAL_FILE)
     first = next(rows, None)
     if not isinstance(first, CampaignRow):
         return None
     log = LadderLog.of(rows)
-    if not log.runs:
+    newest = [plan for plan in log.plans[::-1] if asked(plan)]
+    if not newest or not log.runs:
         return None
-    newest = log.plans[::-1]
     plan = next((plan for plan in newest if not pending(plan, log.done(plan))), newest[0])
     return ladder_result(log, plan, vocab_size=first.corpus.vocab_size, seed=first.seed)
 
@@ -118,9 +133,3 @@ def ladder_result(
         foretold=prediction,
         rates=rate_optima(tried_rates(points)),
     )
-
-
-def read_ladder_of(winner: Config, directory: Path) -> LadderResult | None:
-    """The campaign's latest ladder, if it is this config's: another's says nothing of it."""
-    result = read_ladder(directory)
-    return result if result is not None and result.plan.winner == winner else None

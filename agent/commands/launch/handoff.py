@@ -112,7 +112,8 @@ def handoff(
         measured=read_measured(asked.measured) if asked.measured else None,
     )
     case = read_case(existing_campaign(campaign, menu))
-    ladder = read_ladder_of(case.candidates[0].config, case.directory)
+    best = case.candidates[0]
+    ladder = read_ladder_of(best.config, best.horizon_steps, case.directory)
     plan = make_handoff(
         case,
         architecture,

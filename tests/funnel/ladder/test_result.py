@@ -12,7 +12,7 @@ from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.plot import save_ladder_plot
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
-from funnel.ladder.result import LadderResult, ladder_result, read_ladder
+from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of
 from tests.support.rows import campaign_row, failed
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
 from trajectory.rows import LadderRow, Row, dump_row
@@ -184,3 +184,16 @@ def test_tampering_with_the_prediction_is_found(rows: list[Row], tmp_path: Path,
 def test_a_campaign_without_a_ladder_has_none(tmp_path: Path) -> None:
     assert read_ladder(campaign(tmp_path / "none", [campaign_row()])) is None
     assert read_ladder(tmp_path / "nowhere") is None
+
+
+def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
+    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
+) -> None:
+    """Whole ladders of one recipe and of another after it, whose runs are the same here."""
+    other = ladder_plan.model_copy(update={"winner": ladder_plan.baseline})
+    written = campaign(tmp_path / "two", [*rows, other])
+    latest = read_ladder(written)
+    assert latest is not None and latest.plan.winner == ladder_plan.baseline
+    mine = read_ladder_of(ladder_plan.winner, ladder_plan.source_steps, written)
+    assert mine is not None and mine.plan == ladder_plan
+    assert read_ladder_of(ladder_plan.winner, 2 * ladder_plan.source_steps, written) is None
