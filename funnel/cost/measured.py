@@ -7,8 +7,9 @@ from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, PositiveInt
+from funnel.ladder.finalist import best_finalist
 from funnel.ladder.lead import Lead
-from funnel.ladder.result import read_ladder
+from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
@@ -65,9 +66,12 @@ def concordance_of(test: RankingTest | None) -> Concordance | None:
 
 
 def measured_of(directory: Path) -> Measured:
-    """What a campaign's journal and ladder have of both."""
+    """What a campaign's journal has of both; of ladders that of the best of the latest stress test,
+    and the latest where there was none."""
     rows = list(read_rows(directory / JOURNAL_FILE))
-    return Measured(concordance=_concordance(rows), lead=measured_lead(directory))
+    best = best_finalist(rows)
+    ladder = read_ladder_of(*best, directory) if best else read_ladder(directory)
+    return Measured(concordance=_concordance(rows), lead=lead_of(ladder))
 
 
 def _concordance(rows: Sequence[Row]) -> Concordance | None:
@@ -97,7 +101,6 @@ def lead_sentence(lead: Lead) -> str:
     )
 
 
-def measured_lead(directory: Path) -> str | None:
-    """What the campaign's ladder found of the winner's lead; None where it has none."""
-    result = read_ladder(directory)
-    return None if result is None or result.lead is None else lead_sentence(result.lead)
+def lead_of(ladder: LadderResult | None) -> str | None:
+    """What a ladder found of its winner's lead; None where it found nothing."""
+    return None if ladder is None or ladder.lead is None else lead_sentence(ladder.lead)

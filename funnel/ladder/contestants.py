@@ -8,10 +8,11 @@ from typing import Literal
 
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
+from funnel.ladder.finalist import best_finalist
 from funnel.stress.plan import fresh_seeds
-from trainer.spec import Config, TrialOk
+from trainer.spec import Config
 from trajectory.ladder_plan import Recipe
-from trajectory.rows import FinalistsRow, Row, StressRow
+from trajectory.rows import Row, StressRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
     :param rows: the journal's.
     :raises CampaignError: where nothing was measured.
     """
-    finalist = _finalist(rows)
+    finalist = best_finalist(rows)
     if finalist is not None:
         config, steps = finalist
         return Contestants(config, "stress", campaign.menu.baseline, steps)
@@ -66,16 +67,3 @@ def fresh_ladder_seeds(campaign: Campaign, rows: Sequence[Row], count: int) -> t
     used = {seed for entry in evidence for seed in (*entry.scores, *entry.failed_seeds)}
     used |= {row.trial.seed for row in rows if isinstance(row, StressRow)}
     return tuple(fresh_seeds(campaign.settings.seed, used, count))
-
-
-def _finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
-    """The best of the latest stress test that left any, and the steps of its runs' schedule."""
-    latest = next((r for r in reversed(rows) if isinstance(r, FinalistsRow) and r.finalists), None)
-    if latest is None:
-        return None
-    name = latest.finalists[0].config_hash
-    for row in reversed(rows):
-        if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
-            result = row.trial.result
-            return row.config, result.steps if isinstance(result, TrialOk) else latest.steps
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,15 +13,16 @@ from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_
 from funnel.attribution.reading import read_attribution
 from funnel.attribution.report import AttributionResult
 from funnel.cost.gpus import hourly_usd
-from funnel.cost.measured import Measured, concordance_of, measured_lead
+from funnel.cost.measured import Measured, concordance_of, lead_of
 from funnel.cost.usage import measured_usage
 from funnel.cost.whole_bill import CloudRun, WholeBill, whole_bill
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
-from funnel.forecast.ladder.rung_runs import RungRun
-from funnel.forecast.ladder.rungs import schedule_of
+from funnel.forecast.ladder.rungs import rung_runs, schedule_of
 from funnel.forecast.loss_law import fit_loss_law
+from funnel.ladder.points import of_recipe
+from funnel.ladder.result import LadderResult
 from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
@@ -39,7 +39,6 @@ from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
-from funnel.transfer.support import LadderSupport
 
 
 class Wishes(Frozen):
@@ -98,30 +97,31 @@ def make_handoff(
     wishes: Wishes,
     rates: Rates,
     *,
-    rungs: Sequence[RungRun] = (),
-    support: LadderSupport | None = None,
+    ladder: LadderResult | None = None,
 ) -> Handoff:
     """The launch plan of a campaign's finalists, at the target's size in the winner's shape.
 
-    :param rungs: the winner's runs of the campaign's ladder, where there is one.
-    :param support: a ladder's best rates, which may choose among the rules that carry them.
+    :param ladder: the winner's own, where the campaign has one: its runs make the forecast, its
+        best rates may choose among the rules that carry them, its lead goes to the bill.
     :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
     :raises TargetError: where a finalist cannot be carried to the target.
     """
     best, menu = case.candidates[0].config, menu_of(case.row)
     measured = read_attribution(case.directory, best)
     shape = shape_of_winner(best, target, menu, case.row.corpus.vocab_size, measured)
-    carrying = wishes.carrying.model_copy(update={"support": support})
+    carrying = wishes.carrying.model_copy(
+        update={"support": None if ladder is None else ladder.support}
+    )
     booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)
-    forecast = _forecast(case, recipes[0], booking, wishes, rungs)
+    forecast = _forecast(case, recipes[0], booking, wishes, ladder)
     return Handoff(
         case=case,
         wishes=wishes,
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(case, booking, recipes[0], rates),
+        money=_money(case, booking, recipes[0], rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
         changes=tuple(
@@ -169,11 +169,12 @@ def _forecast(
     winner: Recipe,
     booking: Booking,
     wishes: Wishes,
-    rungs: Sequence[RungRun],
+    ladder: LadderResult | None,
 ) -> Forecast:
     """From the ladder's rungs where they make a law; else from the proxy's own long runs."""
     candidate = case.candidates[0]
     both = _both_runs(case, winner, booking, wishes)
+    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
     if rungs:
         schedule = schedule_of(
             candidate.config, winner.schedule.steps, winner.schedule.warmup_steps
@@ -215,7 +216,13 @@ def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishe
     )
 
 
-def _money(case: LaunchCase, booking: Booking, winner: Recipe, rates: Rates) -> WholeBill:
+def _money(
+    case: LaunchCase,
+    booking: Booking,
+    winner: Recipe,
+    rates: Rates,
+    ladder: LadderResult | None,
+) -> WholeBill:
     cluster = booking.cluster
     run = CloudRun(
         source="this plan",
@@ -225,7 +232,5 @@ def _money(case: LaunchCase, booking: Booking, winner: Recipe, rates: Rates) -> 
         hours=booking.compute.hours,
         preemption=winner.operations.disturbed,
     )
-    measured = Measured(
-        concordance=concordance_of(case.ranking_test), lead=measured_lead(case.directory)
-    )
+    measured = Measured(concordance=concordance_of(case.ranking_test), lead=lead_of(ladder))
     return whole_bill(rates, measured_usage(case.directory, rates), run, measured)

@@ -18,8 +18,6 @@ from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
-from funnel.forecast.ladder.rungs import rung_runs
-from funnel.ladder.points import of_recipe
 from funnel.ladder.result import read_ladder_of
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
@@ -114,15 +112,7 @@ def handoff(
     case = read_case(existing_campaign(campaign, menu))
     best = case.candidates[0]
     ladder = read_ladder_of(best.config, best.horizon_steps, case.directory)
-    plan = make_handoff(
-        case,
-        architecture,
-        cluster,
-        wishes,
-        rates,
-        rungs=() if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve),
-        support=None if ladder is None else ladder.support,
-    )
+    plan = make_handoff(case, architecture, cluster, wishes, rates, ladder=ladder)
     files = handoff_files(plan, out)
     write_bundle(out, files)
     if as_json:

@@ -8,14 +8,24 @@ import pytest
 
 from autoresearch.errors import JournalError
 from bench.ladder_worlds import NOW, VOCAB, Trainer, World, plan
+from funnel.cost.measured import measured_of
 from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.plot import save_ladder_plot
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of
-from tests.support.rows import campaign_row, failed
+from tests.support.rows import at, campaign_row, failed, ok, trial
+from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
-from trajectory.rows import LadderRow, Row, dump_row
+from trajectory.rows import (
+    Finalist,
+    FinalistsRow,
+    LadderRow,
+    Row,
+    StressRow,
+    StressVerdict,
+    dump_row,
+)
 
 WORLD = World(lead=0.1, luck=0.002, shared_luck=0.001, fault=0.001)
 
@@ -197,3 +207,35 @@ def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
     mine = read_ladder_of(ladder_plan.winner, ladder_plan.source_steps, written)
     assert mine is not None and mine.plan == ladder_plan
     assert read_ladder_of(ladder_plan.winner, 2 * ladder_plan.source_steps, written) is None
+
+
+def stressed_as_best(of: Config, steps: int) -> list[Row]:
+    return [
+        StressRow(
+            at=at(1),
+            purpose="candidate",
+            rank=1,
+            steps=steps,
+            config=of,
+            config_hash=of.config_hash,
+            trial=trial(1, of, 5, ok(2.2, steps=steps), "stress"),
+            verdict=StressVerdict(outcome="survives", explanation="nothing happened"),
+        ),
+        FinalistsRow(
+            at=at(2),
+            steps=steps,
+            finalists=(Finalist(config_hash=of.config_hash, val_bpb=2.2, runs=1, stderr=None),),
+        ),
+    ]
+
+
+def test_the_bill_names_the_lead_of_the_finalist_and_of_no_other(
+    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
+) -> None:
+    first, *rest = rows
+    own = stressed_as_best(ladder_plan.winner, ladder_plan.source_steps)
+    other = stressed_as_best(ladder_plan.baseline, ladder_plan.source_steps)
+    found = measured_of(campaign(tmp_path / "own", [first, *own, *rest])).lead
+    assert found is not None and "on the ladder the winner led" in found
+    assert measured_of(campaign(tmp_path / "unstressed", rows)).lead == found
+    assert measured_of(campaign(tmp_path / "other", [first, *other, *rest])).lead is None
