@@ -10,20 +10,27 @@ from funnel.target.sizes import size_text
 
 SIZE_EXPONENT = 0.076
 """Kaplan et al. 2020, of parameters without embeddings."""
+NO_LADDER = "there was no ladder"
 NO_FLOOR = 0.1
 """A share of the loss at the middle of the curve: a fitted floor below it is none."""
 
 
 def assumptions(
-    fall: LossLaw, both: PlannedRuns, size_factor: float, first: int, last: int
+    fall: LossLaw,
+    both: PlannedRuns,
+    size_factor: float,
+    first: int,
+    last: int,
+    no_ladder: str = NO_LADDER,
 ) -> Iterator[str]:
     """A sentence each.
 
     :param first: and ``last``: tokens from which and to which the forecast goes.
+    :param no_ladder: why no ladder's law stands in the proxy's place.
     """
     proxy, target = both.proxy_text, both.target_text
     yield (
-        "there was no ladder: how much a larger model gains is taken from the literature and not "
+        f"{no_ladder}: how much a larger model gains is taken from the literature and not "
         "measured, and nothing says what verify would catch; autoresearch ladder trains this "
         "recipe at several sizes, and the plan made after it has a band from its law, and says "
         "which faults would be caught and when"

@@ -36,7 +36,7 @@ from pydantic import Field, ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.given_file import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.forecast.assumptions import SIZE_EXPONENT, assumptions
+from funnel.forecast.assumptions import NO_LADDER, SIZE_EXPONENT, assumptions
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
 from funnel.forecast.ladder.basis import LadderBasis
 from funnel.forecast.loss_law import LawBand, LossLaw
@@ -142,9 +142,10 @@ def read_forecast(path: Path) -> Forecast:
         ) from error
 
 
-def make_forecast(band: LawBand, both: PlannedRuns) -> Forecast:
+def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) -> Forecast:
     """The proxy's law carried to the target.
 
+    :param no_ladder: why it is not a ladder's, in words.
     :raises HandoffError: where the whole run is over before a forecast could begin.
     """
     if both.proxy_text.bytes_per_token is None:
@@ -171,7 +172,7 @@ def make_forecast(band: LawBand, both: PlannedRuns) -> Forecast:
             )
             for tokens, low, middle, high in zip(tokens_N, low_N, middle_N, high_N, strict=True)
         ),
-        assumptions=tuple(assumptions(band.fall, both, size_factor, first, last)),
+        assumptions=tuple(assumptions(band.fall, both, size_factor, first, last, no_ladder)),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegativeInt
+from funnel.forecast.assumptions import NO_LADDER
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead, fit_lead
 from funnel.ladder.log import LadderLog, pending
@@ -95,6 +96,13 @@ def read_ladder_of(winner: Config, source_steps: int, directory: Path) -> Ladder
     return _latest(
         directory, lambda plan: (plan.winner, plan.source_steps) == (winner, source_steps)
     )
+
+
+def no_ladder_words(directory: Path) -> str:
+    """Why the campaign in this directory has no ladder of the recipe that was looked for."""
+    if LadderLog.of(read_rows(directory / JOURNAL_FILE)).runs:
+        return "the ladder is of another recipe, or was carried from another schedule"
+    return NO_LADDER
 
 
 def _latest(directory: Path, asked: Callable[[LadderPlanRow], bool]) -> LadderResult | None:

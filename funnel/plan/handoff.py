@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
@@ -22,7 +21,7 @@ from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.ladder.rungs import rung_runs, schedule_of
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.ladder.points import of_recipe
-from funnel.ladder.result import LadderResult
+from funnel.ladder.result import LadderResult, no_ladder_words
 from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
@@ -39,6 +38,8 @@ from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
+
+NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
 
 class Wishes(Frozen):
@@ -174,20 +175,23 @@ def _forecast(
     """From the ladder's rungs where they make a law; else from the proxy's own long runs."""
     candidate = case.candidates[0]
     both = _both_runs(case, winner, booking, wishes)
+    why = no_ladder_words(case.directory) if ladder is None else NO_CURVES
     rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
     if rungs:
         schedule = schedule_of(
             candidate.config, winner.schedule.steps, winner.schedule.warmup_steps
         )
-        with suppress(HandoffError):
+        try:
             return make_ladder_forecast(rungs, both, schedule, seed=case.row.seed)
+        except HandoffError as error:
+            why = f"the ladder gives no law ({error})"
     band = fit_loss_law(
         case.curves(candidate),
         warmup=candidate.config.lr_warmup,
         run_sd=case.run_sd,
         seed=case.row.seed,
     )
-    return make_forecast(band, both)
+    return make_forecast(band, both, why)
 
 
 def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> PlannedRuns:

@@ -1,0 +1,94 @@
+"""What a launch plan makes of the campaign's ladder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.settings.rates import Rates
+from bench.ladder_worlds import Trainer, World
+from bench.ladder_worlds import plan as ladder_plan
+from funnel.cost.gpus import GPUS
+from funnel.ladder.points import LadderPoint
+from funnel.ladder.result import LadderResult
+from funnel.plan.case import LaunchCase, read_case
+from funnel.plan.handoff import Handoff, Wishes, make_handoff
+from funnel.plan.layout import Cluster
+from funnel.target.architecture import load_target
+from trajectory.rows import dump_row
+
+WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
+
+
+def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
+    """Of a few runs, whose curves are the long runs'."""
+    best = case.candidates[0]
+    points = tuple(
+        LadderPoint(
+            recipe="winner",
+            rung=rung,
+            params=100_000 * rung,
+            length=1_000_000 * rung,
+            tokens=1_000_000 * rung,
+            steps=1000,
+            flops=6e11 * rung**2,
+            seed=1,
+            lr_factor=1.0,
+            val_bpb=2.0 - 0.1 * rung,
+            config=best.config,
+            trial_id=best.trial_ids[0],
+        )
+        for rung in range(1, rungs + 1)
+    )
+    return LadderResult(
+        plan=ladder_plan(4, 0.2),
+        points=points,
+        left_out=(),
+        missing=0,
+        winner=None,
+        baseline=None,
+        no_law=None,
+        lead=None,
+        foretold=None,
+        rates=(),
+    )
+
+
+def plan_of(case: LaunchCase, ladder: LadderResult | None, **wishes: Any) -> Handoff:
+    return make_handoff(
+        case,
+        load_target("llama-1b"),
+        Cluster(nodes=1, gpus=8, gpu=GPUS["h100"]),
+        WISHES.model_copy(update=wishes),
+        Rates(),
+        ladder=ladder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rungs", "said"),
+    [
+        (2, "the ladder gives no law (a scaling law needs finished runs of"),
+        (0, "the ladder gives no law (none of its runs has left a curve)"),
+    ],
+)
+def test_a_ladder_that_gives_no_law_is_not_called_none(
+    stressed: Path, rungs: int, said: str
+) -> None:
+    case = read_case(stressed)
+    assumed = plan_of(case, ladder_of(case, rungs)).forecast.assumptions
+    assert assumed[0].startswith(said)
+
+
+def test_a_ladder_of_another_recipe_is_told(stressed: Path, tmp_path: Path) -> None:
+    assert plan_of(read_case(stressed), None).forecast.assumptions[0].startswith("there was no")
+    copy = shutil.copytree(stressed, tmp_path / "campaign")
+    other = ladder_plan(4, 0.2)
+    run = Trainer(World(), other, seed=1).row(other.runs[0], other.runs[0].seeds[0])
+    with (copy / "trajectory.jsonl").open("a") as journal:
+        journal.write(f"{dump_row(other)}\n{dump_row(run)}\n")
+    assumed = plan_of(read_case(copy), None).forecast.assumptions
+    assert assumed[0].startswith("the ladder is of another recipe")
