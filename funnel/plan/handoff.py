@@ -20,6 +20,7 @@ from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.ladder.rungs import rung_runs, schedule_of
 from funnel.forecast.loss_law import fit_loss_law
+from funnel.ladder.plan import RULES
 from funnel.ladder.points import of_recipe
 from funnel.ladder.result import LadderResult, no_ladder_words
 from funnel.plan.booking import Booking, make_booking
@@ -29,7 +30,7 @@ from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.phases import PhasePlan, plan_phases
 from funnel.plan.projection import LrRule
-from funnel.plan.recipe import Carrying, Recipe, carried_and_laid_out, make_recipes
+from funnel.plan.recipe import Carrying, Recipe, carried_and_laid_out, departures_from, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.running.operations import Terms
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
@@ -181,8 +182,11 @@ def _forecast(
         schedule = schedule_of(
             candidate.config, winner.schedule.steps, winner.schedule.warmup_steps
         )
+        other = tuple(departures_from(RULES, winner))
         try:
-            return make_ladder_forecast(rungs, both, schedule, seed=case.row.seed)
+            return make_ladder_forecast(
+                rungs, both, schedule, seed=case.row.seed, other_rules=other
+            )
         except HandoffError as error:
             why = f"the ladder gives no law ({error})"
     band = fit_loss_law(

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from pydantic import Field
@@ -34,7 +34,9 @@ from funnel.plan.running.operations import Operations, plan_operations
 from funnel.plan.running.operator_flags import operator_flags
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
+from funnel.transfer.batch import tokens_a_step
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
+from funnel.transfer.leap import NEAR
 from funnel.transfer.support import LadderSupport
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]
@@ -246,6 +248,23 @@ def carried_and_laid_out(
         # Rates and steps are those of the batch that the layout takes.
         projection = carry(candidate, target, carrying, memory.layout.global_batch)
     return projection, uses, memory
+
+
+def departures_from(rules: RuleChoice, recipe: Recipe) -> Iterator[str]:
+    """In words, by which other rules than these the recipe was carried."""
+    projection = recipe.projection
+    for name in RuleChoice.model_fields:
+        own, other = getattr(projection.rules, name), getattr(rules, name)
+        if name != "in_config" and own != other:
+            yield f"{name} by {own}, there by {other}"
+    by_rule = tokens_a_step(
+        rules.batch,
+        kept=projection.source.tokens_per_step,
+        tokens=projection.target.tokens,
+    )
+    tokens = recipe.schedule.tokens_per_step
+    if projection.rules.batch == rules.batch and abs(tokens / by_rule - 1) >= NEAR:
+        yield f"a step of {tokens:,} tokens, where {rules.batch} would have {by_rule:,.0f}"
 
 
 def batch_words(recipe: Recipe) -> str | None:

@@ -8,12 +8,13 @@ from funnel.forecast.band import Forecast
 from funnel.forecast.band_width import stalled_bpb, telling_point
 from funnel.forecast.departures import TOLERANCE
 from funnel.forecast.ladder.words import power_lines
+from funnel.ladder.plan import RULES
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
 from funnel.plan.projection import Projection
-from funnel.plan.recipe import Recipe, batch_words
+from funnel.plan.recipe import Recipe, batch_words, departures_from
 from funnel.target.sizes import size_text
 
 USUAL_WARMUP = 0.01
@@ -45,7 +46,7 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
             "the rotary base is 10,000, as the proxies trained with; for long sequences larger "
             "ones are in use, and none was tested"
         )
-    yield from _doubts(case, forecast)
+    yield from _doubts(case, winner, forecast)
     yield from _not_measured(winner, booking)
 
 
@@ -150,7 +151,7 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
     )
 
 
-def _doubts(case: LaunchCase, forecast: Forecast) -> Iterator[str]:
+def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[str]:
     if len(case.candidates) > 1:
         best, second = (candidate.standing for candidate in case.candidates[:2])
         gap = second.val_bpb - best.val_bpb
@@ -167,6 +168,11 @@ def _doubts(case: LaunchCase, forecast: Forecast) -> Iterator[str]:
             "more"
         )
     yield from _doubts_of_the_search(case)
+    if forecast.ladder is not None and (other := list(departures_from(RULES, winner))):
+        yield (
+            "the forecast's law is of rungs to which the recipe was carried otherwise than to the "
+            f"target: {'; '.join(other)}"
+        )
     if forecast.ladder is not None or forecast.fall is None:
         if forecast.ladder is not None and not forecast.ladder.is_usable:
             yield from power_lines(forecast.ladder, forecast)

@@ -50,7 +50,12 @@ _BACKTESTS = 2
 
 
 def make_ladder_forecast(
-    runs: Sequence[RungRun], both: PlannedRuns, schedule: ScheduleShape, *, seed: int
+    runs: Sequence[RungRun],
+    both: PlannedRuns,
+    schedule: ScheduleShape,
+    *,
+    seed: int,
+    other_rules: Sequence[str] = (),
 ) -> Forecast:
     """The forecast of the target's run.
 
@@ -92,7 +97,7 @@ def make_ladder_forecast(
         fall=None,
         size_factor=None,
         points=points,
-        assumptions=tuple(assumptions_of(basis, both, runs)),
+        assumptions=tuple(assumptions_of(basis, both, runs, other_rules)),
         ladder=basis,
     )
 

@@ -21,8 +21,17 @@ REPLICATES = 200
 HOURS_A_DAY = 24
 
 
-def assumptions_of(basis: LadderBasis, both: PlannedRuns, runs: Sequence[RungRun]) -> Iterator[str]:
-    """A sentence each."""
+def assumptions_of(
+    basis: LadderBasis,
+    both: PlannedRuns,
+    runs: Sequence[RungRun],
+    other_rules: Sequence[str] = (),
+) -> Iterator[str]:
+    """A sentence each.
+
+    :param other_rules: in words, by which the recipe was carried otherwise to the rungs than to the
+        target.
+    """
     largest = max(runs, key=lambda run: run.compute)
     spread = basis.exponents
     yield (
@@ -40,8 +49,12 @@ def assumptions_of(basis: LadderBasis, both: PlannedRuns, runs: Sequence[RungRun
     )
     yield (
         "the way down is that of the rungs, by what the target's schedule does to it (Luo et al. "
-        "2025, arXiv 2503.12811); the recipe was carried to every rung by the same rules as to the "
-        "target"
+        "2025, arXiv 2503.12811); the recipe was carried to every rung "
+        + (
+            f"otherwise than to the target ({'; '.join(other_rules)})"
+            if other_rules
+            else "by the same rules as to the target"
+        )
     )
     yield (
         f"a sound run differs from another by {basis.scatter:.2%}, wanders by "

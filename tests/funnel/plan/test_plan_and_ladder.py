@@ -12,12 +12,17 @@ from agent.settings.rates import Rates
 from bench.ladder_worlds import Trainer, World
 from bench.ladder_worlds import plan as ladder_plan
 from funnel.cost.gpus import GPUS
+from funnel.forecast.ladder.words import assumptions_of
+from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.layout import Cluster
+from funnel.plan.recipe import departures_from
+from funnel.plan.risks import risks
 from funnel.target.architecture import load_target
+from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from trajectory.rows import dump_row
 
 WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
@@ -92,3 +97,35 @@ def test_a_ladder_of_another_recipe_is_told(stressed: Path, tmp_path: Path) -> N
         journal.write(f"{dump_row(other)}\n{dump_row(run)}\n")
     assumed = plan_of(read_case(copy), None).forecast.assumptions
     assert assumed[0].startswith("the ladder is of another recipe")
+
+
+def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
+    case = read_case(stressed)
+    usual = plan_of(case, None, batch=None).winner
+    assert list(departures_from(RULES, usual)) == []
+    asked = plan_of(case, None, batch=None, lr_rule="sqrt_width", length_rule="none").winner
+    assert list(departures_from(RULES, asked)) == [
+        "width by sqrt_width, there by mup",
+        "horizon by none, there by delphi",
+    ]
+    larger = plan_of(case, None, batch=4 * usual.schedule.batch).winner
+    (said,) = departures_from(RULES, larger)
+    assert said.startswith(f"a step of {larger.schedule.tokens_per_step:,} tokens, where step_law")
+
+
+def test_a_law_of_otherwise_carried_rungs_says_so_and_is_a_risk(stressed: Path) -> None:
+    ladder = forecast_of(NEAR)
+    both, _ = NEAR.target()
+    case = read_case(stressed)
+    for rule, is_other in (("mup", False), ("sqrt_width", True)):
+        plan = plan_of(case, None, batch=None, lr_rule=rule)
+        other = tuple(departures_from(RULES, plan.winner))
+        assert ladder.ladder is not None
+        (said,) = (
+            words
+            for words in assumptions_of(ladder.ladder, both, NEAR.ladder(), other)
+            if "carried to every rung" in words
+        )
+        assert ("by the same rules" not in said) == is_other
+        told = " ".join(risks(case, plan.winner, plan.booking, ladder))
+        assert ("width by sqrt_width, there by mup" in told) == is_other
