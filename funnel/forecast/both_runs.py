@@ -31,7 +31,7 @@ class BothRuns(Frozen):
     seq_len: PositiveInt
     """The target's: turns a log's samples into tokens."""
     first_day_tokens: PositiveInt
-    """What 24 hours train on at the stated utilisation."""
+    """What 24 hours would train on at the stated utilisation, however short the run is."""
 
 
 class PlannedRuns(BothRuns):

@@ -23,7 +23,7 @@ from funnel.forecast.loss_law import fit_loss_law
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import of_recipe
 from funnel.ladder.result import LadderResult, no_ladder_words
-from funnel.plan.booking import Booking, make_booking
+from funnel.plan.booking import DAY_S, Booking, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
@@ -219,7 +219,7 @@ def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishe
         tokens_per_step=winner.schedule.tokens_per_step,
         seq_len=target.seq_len,
         warmup_steps=winner.schedule.warmup_steps,
-        first_day_tokens=booking.compute.first_day_tokens,
+        first_day_tokens=max(1, round(booking.compute.tokens_per_s * DAY_S)),
         total_tokens=winner.schedule.tokens,
     )
 

@@ -129,3 +129,14 @@ def test_a_law_of_otherwise_carried_rungs_says_so_and_is_a_risk(stressed: Path) 
         assert ("by the same rules" not in said) == is_other
         told = " ".join(risks(case, plan.winner, plan.booking, ladder))
         assert ("width by sqrt_width, there by mup" in told) == is_other
+
+
+def test_a_forecasts_day_has_24_hours_of_a_run_that_has_fewer(stressed: Path) -> None:
+    plan = plan_of(read_case(stressed), None, mfu=1.0)
+    short = plan.booking.target.model_copy(update={"token_budget": 10**9})
+    brief = make_handoff(
+        plan.case, short, plan.booking.cluster, WISHES.model_copy(update={"mfu": 1.0}), Rates()
+    )
+    assert brief.booking.compute.hours < 2
+    assert brief.forecast.first_day_tokens == plan.forecast.first_day_tokens
+    assert brief.forecast.points[-1].tokens <= brief.winner.schedule.tokens
