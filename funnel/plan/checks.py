@@ -192,7 +192,6 @@ def _full_width(chosen: Layout, other: Layout) -> Check:
 
 def _day(booking: Booking, forecast: Forecast) -> Check:
     tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
-    code = "0" if telling_point(forecast) else "3 and not 1 (0 it cannot: its band is too wide)"
     return Check(
         name="One day of the real run",
         command="./preflight.sh day",
@@ -201,7 +200,17 @@ def _day(booking: Booking, forecast: Forecast) -> Check:
             f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
         ),
         passes=(
-            f"autoresearch verify exits {code}, no restart was needed, and the log's throughput is "
-            f"near {tokens_per_s:,.0f} tokens/s a GPU"
+            f"autoresearch verify exits {day_code(forecast)}, no restart was needed, and the log's "
+            f"throughput is near {tokens_per_s:,.0f} tokens/s a GPU"
         ),
     )
+
+
+def day_code(forecast: Forecast) -> str:
+    """What verify exits with after a day of a sound run, in words."""
+    point = telling_point(forecast)
+    if point is None:
+        return "3 and not 1 (0 it cannot: its band is too wide)"
+    if point.tokens <= forecast.first_day_tokens:
+        return "0"
+    return f"3 and not 1 (0 not before {size_text(point.tokens)} tokens)"

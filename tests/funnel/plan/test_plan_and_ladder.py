@@ -12,16 +12,19 @@ from agent.settings.rates import Rates
 from bench.ladder_worlds import Trainer, World
 from bench.ladder_worlds import plan as ladder_plan
 from funnel.cost.gpus import GPUS
+from funnel.forecast.band_width import telling_point
 from funnel.forecast.ladder.words import assumptions_of
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from funnel.plan.case import LaunchCase, read_case
+from funnel.plan.checks import day_code
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.layout import Cluster
 from funnel.plan.recipe import departures_from
 from funnel.plan.risks import risks
 from funnel.target.architecture import load_target
+from funnel.target.sizes import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from trajectory.rows import dump_row
 
@@ -140,3 +143,14 @@ def test_a_forecasts_day_has_24_hours_of_a_run_that_has_fewer(stressed: Path) ->
     assert brief.booking.compute.hours < 2
     assert brief.forecast.first_day_tokens == plan.forecast.first_day_tokens
     assert brief.forecast.points[-1].tokens <= brief.winner.schedule.tokens
+
+
+def test_the_days_check_asks_for_0_only_where_a_day_can_tell() -> None:
+    forecast = forecast_of(NEAR)
+    point = telling_point(forecast)
+    assert point is not None
+    for day, code in (
+        (point.tokens, "0"),
+        (point.tokens - 1, f"3 and not 1 (0 not before {size_text(point.tokens)} tokens)"),
+    ):
+        assert day_code(forecast.model_copy(update={"first_day_tokens": day})) == code
