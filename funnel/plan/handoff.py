@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
@@ -117,13 +118,14 @@ def make_handoff(
     booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)
     forecast = _forecast(case, recipes[0], booking, wishes, ladder)
+    phases = tuple(plan_phases(recipes[0], booking))
     return Handoff(
         case=case,
         wishes=wishes,
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(case, booking, recipes[0], rates, ladder),
+        money=_money(case, booking, recipes[0], phases, rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
         changes=tuple(
@@ -136,7 +138,7 @@ def make_handoff(
             )
         ),
         attribution=measured,
-        phases=tuple(plan_phases(recipes[0], booking)),
+        phases=phases,
     )
 
 
@@ -228,6 +230,7 @@ def _money(
     case: LaunchCase,
     booking: Booking,
     winner: Recipe,
+    phases: Sequence[PhasePlan],
     rates: Rates,
     ladder: LadderResult | None,
 ) -> WholeBill:
@@ -237,7 +240,7 @@ def _money(
         gpu=cluster.gpu.name,
         gpus=cluster.world_size,
         gpu_hourly_usd=booking.compute.gpu_hourly_usd,
-        hours=booking.compute.hours,
+        hours=sum(phase.hours for phase in phases) or booking.compute.hours,
         preemption=winner.operations.disturbed,
     )
     measured = Measured(concordance=concordance_of(case.ranking_test), lead=lead_of(ladder))

@@ -234,6 +234,10 @@ def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> No
     assert "## Phases" in text
     total = sum(phase.hours for phase in plan.phases)
     assert f"In all {total:,.0f} hours" in text
+    assert plan.money.run.hours == pytest.approx(total)
+    launch = next(line for line in text.splitlines() if ". Launch |" in line)
+    scripts = [phase.recipe.script for phase in plan.phases]
+    assert ", then ".join(f"`./run.sh {script}`" for script in scripts) in launch
     written = json.loads((bundle / "plan.json").read_text())["phases"]
     assert [phase["name"] for phase in written] == ["main", "long"]
     for phase in written:
