@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,21 @@ def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> No
     for phase in written:
         assert (bundle / phase["script"]).exists()
         assert (bundle / phase["file"]).exists()
+
+
+def test_gpus_that_are_kept_are_not_held_against_such_that_are_not(stressed: Path) -> None:
+    """A run of less than a day, on demand and on spot."""
+    kept = plan_of(stressed, load_target("llama-1b").model_copy(update={"token_budget": 10**9}))
+    assert kept.money.run.undisturbed_usd < kept.money.run.day_usd
+    page = handoff_files(kept, Path("handoff"))["README.md"].decode()
+    money = page.split("## The money")[1]
+    assert "interruptions a day" in money and "pre-emption" not in money
+    assert "nobody takes away" not in money
+    assert f"the forecast speaks: ${kept.money.run.undisturbed_usd:,.0f}." in money
+    spot = kept.winner.operations.model_copy(update={"spot": True})
+    taken = replace(kept, recipes=(kept.winner.model_copy(update={"operations": spot}),))
+    page = handoff_files(taken, Path("handoff"))["README.md"].decode()
+    assert "an hour that nobody takes away" in page
 
 
 def test_a_target_without_phases_has_none(stressed: Path) -> None:
