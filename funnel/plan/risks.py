@@ -42,12 +42,18 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
     if booking.target.norm == "layernorm":
         yield "Megatron-LM's LayerNorm has a bias that the proxies' had not"
     if booking.target.positions == projection.source.positions == "rotary":
-        yield (
-            "the rotary base is 10,000, as the proxies trained with; for long sequences larger "
-            "ones are in use, and none was tested"
-        )
+        yield _rotary_base(booking.target.rope_base, projection.source.rope_base)
     yield from _doubts(case, winner, forecast)
     yield from _not_measured(winner, booking)
+
+
+def _rotary_base(base: float, proxys: float) -> str:
+    if base == proxys:
+        return (
+            f"the rotary base is {base:,.10g}, as the proxies trained with; for long sequences "
+            "larger ones are in use, and none was tested"
+        )
+    return f"the rotary base is {base:,.10g}, and the proxies trained with {proxys:,.10g}"
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:

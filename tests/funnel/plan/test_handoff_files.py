@@ -529,6 +529,21 @@ def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
     assert "starts the head" not in " ".join(plan_of(campaign).risks)
 
 
+def test_the_rotary_base_of_the_risks_is_the_scripts(stressed: Path, tmp_path: Path) -> None:
+    campaign = stressed_campaign(
+        tmp_path, [config(d_model=1024, n_head=8, tie_embeddings=False, positions="rotary")]
+    )
+    case, cluster = read_case(campaign), Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
+    for base, said in (
+        (10_000.0, "the rotary base is 10,000, as the proxies trained with"),
+        (500_000.0, "the rotary base is 500,000, and the proxies trained with 10,000"),
+    ):
+        asked = load_target("llama-7b").model_copy(update={"rope_base": base})
+        plan = make_handoff(case, asked, cluster, WISHES, Rates())
+        (risk,) = (risk for risk in plan.risks if risk.startswith("the rotary base"))
+        assert risk.startswith(said)
+
+
 def risks_of(case: LaunchCase) -> str:
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     return " ".join(make_handoff(case, load_target("llama-7b"), cluster, WISHES, Rates()).risks)
