@@ -107,10 +107,11 @@ def _head_start(projection: Projection) -> Iterator[str]:
         return
     source = projection.source
     # Half the logits' variance.
-    excess = projection.target.d_model * INIT_STD**2 / 2
+    blocks = INIT_STD * source.init_scale
+    excess = projection.target.d_model * blocks**2 / 2
     proxys = source.d_model * table_std(source) ** 2 / 2
     yield (
-        f"Megatron-LM starts the head with the blocks' standard deviation, {INIT_STD}: the first "
+        f"Megatron-LM starts the head with the blocks' standard deviation, {blocks:.6g}: the first "
         f"loss is about {excess:.2g} nats above that of equal chances, where the proxy's was "
         f"{proxys:.2g}"
     )

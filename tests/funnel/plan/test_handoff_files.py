@@ -529,6 +529,14 @@ def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
     assert "starts the head" not in " ".join(plan_of(campaign).risks)
 
 
+def test_a_head_starts_as_much_larger_as_the_recipes_init_scale_says(tmp_path: Path) -> None:
+    """Half the deviation: a quarter of 0.02² × 4096 / 2 nats."""
+    shape = {"d_model": 1024, "n_head": 8, "tie_embeddings": False, "positions": "rotary"}
+    campaign = stressed_campaign(tmp_path, [config(**shape, init_scale=0.5)])
+    risks = " ".join(plan_of(campaign, lr_rule="sqrt_width").risks)
+    assert "standard deviation, 0.01: the first loss is about 0.2 nats above" in risks
+
+
 def test_the_rotary_base_of_the_risks_is_the_scripts(stressed: Path, tmp_path: Path) -> None:
     campaign = stressed_campaign(
         tmp_path, [config(d_model=1024, n_head=8, tie_embeddings=False, positions="rotary")]
