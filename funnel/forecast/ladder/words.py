@@ -39,7 +39,7 @@ def assumptions_of(
         "training loss is no measure of it: bits per byte of other text are other numbers"
     )
     yield (
-        f"the end is the law of {basis.runs} rungs, whose largest has "
+        f"the end is the law of {basis.runs} runs, whose largest has "
         f"{size_text(round(largest.params))} parameters and {size_text(round(largest.tokens))} "
         f"tokens: {basis.doublings:.1f} doublings of compute below the target; the law errs by "
         f"{basis.drift_per_doubling:.2%} with each, as it did over the largest rungs when it was "
