@@ -30,7 +30,8 @@ schedule, carried = recipe["schedule"], recipe["projection"]
 config = carried["config"] | {
     "lr": carried["base_lr"] * float(factor),
     "lr_warmup": schedule["warmup_steps"],
-    "mup_base_width": carried["base_width"],  # the rule that the plan's launcher carries out
+    # The rule that the plan's launcher carries out.
+    "mup_base_width": carried["base_width"] if carried["rules"]["width"] == "mup" else None,
     "precision": spec["config"]["precision"],
 }
 spec |= {"trial_id": out, "config": config, "log_every": 1, "horizon_steps": None, "prune": None}
