@@ -127,14 +127,21 @@ def _preemptions(asked: float | None, rates: Rates) -> float:
     return (rates.preemptions_per_day or USUAL_PREEMPTIONS) if asked is None else asked
 
 
+def epochs_of(plan: Handoff) -> float:
+    """By bytes where the cloud tokenizer's are known, else as if its tokens were the campaign's."""
+    corpus, tokens = plan.case.row.corpus, plan.winner.schedule.tokens
+    if plan.wishes.bytes_per_token is None:
+        return tokens / corpus.train_tokens
+    return tokens * plan.wishes.bytes_per_token / corpus.train_bytes
+
+
 def _lines(plan: Handoff, out: Path) -> list[str]:
     winner, compute, points = plan.winner, plan.booking.compute, plan.forecast.points
     return [
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
         f"{winner.schedule.steps:,} steps of {winner.schedule.tokens_per_step:,}",
-        f"data      the campaign's corpus would be gone through "
-        f"{epochs_text(winner.schedule.tokens / plan.case.row.corpus.train_tokens)} times",
+        f"data      the campaign's corpus would be gone through {epochs_text(epochs_of(plan))} times",
         f"layout    {winner.layout}, micro-batch {winner.layout.micro_batch}: "
         f"{winner.memory.total_gb:.1f} of {winner.memory.limit_gb:.1f} GB a GPU",
         f"time      {compute.hours:,.0f} hours at {compute.mfu:.0%} utilisation "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.commands.launch.handoff import epochs_of
 from agent.settings.rates import Rates
 from bench.ladder_worlds import Trainer, World
 from bench.ladder_worlds import plan as ladder_plan
@@ -154,3 +155,11 @@ def test_the_days_check_asks_for_0_only_where_a_day_can_tell() -> None:
         (point.tokens - 1, f"3 and not 1 (0 not before {size_text(point.tokens)} tokens)"),
     ):
         assert day_code(forecast.model_copy(update={"first_day_tokens": day})) == code
+
+
+def test_how_often_the_corpus_is_gone_through_goes_by_bytes(stressed: Path) -> None:
+    case = read_case(stressed)
+    corpus = case.row.corpus
+    own = corpus.train_bytes / corpus.train_tokens
+    unknown, known = (plan_of(case, None, bytes_per_token=size) for size in (None, 2 * own))
+    assert epochs_of(known) == pytest.approx(2 * epochs_of(unknown))
