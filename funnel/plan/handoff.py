@@ -40,6 +40,7 @@ from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.support import RateRule
 
 NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
@@ -49,7 +50,8 @@ class Wishes(Frozen):
 
     mfu: float | None
     """None: what the layout's arithmetic says, or the pre-flight measured."""
-    lr_rule: LrRule
+    lr_rule: LrRule | None
+    """None: the default, or what a ladder supports; so of ``length_rule``."""
     hourly_usd: float | None
     """None: by the rates."""
     batch: int | None
@@ -59,12 +61,22 @@ class Wishes(Frozen):
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
     """What the pre-flight saw on the rented GPUs."""
-    length_rule: HorizonRule = DEFAULT_RULES.horizon
+    length_rule: HorizonRule | None = None
     batch_rule: BatchRule = DEFAULT_RULES.batch
 
     @property
+    def rate_rules(self) -> tuple[RateRule, ...]:
+        """Those of the rate that were asked for by name, which no ladder overturns."""
+        asked: dict[RateRule, str | None] = {"width": self.lr_rule, "horizon": self.length_rule}
+        return tuple(name for name, rule in asked.items() if rule is not None)
+
+    @property
     def carrying(self) -> Carrying:
-        rules = RuleChoice(width=self.lr_rule, horizon=self.length_rule, batch=self.batch_rule)
+        rules = RuleChoice(
+            width=self.lr_rule or DEFAULT_RULES.width,
+            horizon=self.length_rule or DEFAULT_RULES.horizon,
+            batch=self.batch_rule,
+        )
         return Carrying(rules=rules, batch=self.batch)
 
 
@@ -113,7 +125,7 @@ def make_handoff(
     measured = read_attribution(case.directory, best)
     shape = shape_of_winner(best, target, menu, case.row.corpus.vocab_size, measured)
     carrying = wishes.carrying.model_copy(
-        update={"support": None if ladder is None else ladder.support}
+        update={"support": None if ladder is None else ladder.support.within(wishes.rate_rules)}
     )
     booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)

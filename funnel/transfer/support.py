@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 from autoresearch.values import Frozen, Positive, PositiveInt
 from funnel.transfer.batch import batch_factor
@@ -41,6 +42,9 @@ class BestRate(Frozen):
     its rates double."""
 
 
+RateRule: TypeAlias = Literal["width", "depth", "horizon"]
+
+
 class RateRules(Frozen):
     """The rules that a ladder can test."""
 
@@ -65,6 +69,12 @@ class LadderSupport(Frozen):
     """A ladder's best rates."""
 
     best_rates: tuple[BestRate, ...]
+    asked: tuple[RateRule, ...] = ()
+    """Rules that somebody asked for, and that stay as they are."""
+
+    def within(self, asked: tuple[RateRule, ...]) -> LadderSupport:
+        """The same, choosing among the rules that nobody asked for."""
+        return self.model_copy(update={"asked": asked})
 
     def misfit(self, rules: RateRules) -> float:
         """Chi-squared of the rates under these rules, their common level fitted."""
@@ -83,6 +93,11 @@ class LadderSupport(Frozen):
         decisive = gain > DECISIVE
         taken = best if decisive else in_force
         free = len(self.best_rates) - 1
+        if self.asked:
+            unasked = self.within(()).choose(in_force)
+            if unasked.rules != taken:
+                words = f"as was asked, though {unasked.words}"
+                return Verdict(rules=taken, decisive=decisive, words=words)
         return Verdict(
             rules=taken,
             decisive=decisive,
@@ -94,8 +109,10 @@ class LadderSupport(Frozen):
         yield in_force
         for width, depth, horizon in itertools.product(WIDTH_RULES, DEPTH_RULES, HORIZON_RULES):
             tested = self._tests_depth and width not in COVER_DEPTH
-            if tested or depth == in_force.depth:
-                yield RateRules(width=width, depth=depth, horizon=horizon)
+            rules = RateRules(width=width, depth=depth, horizon=horizon)
+            kept = all(getattr(rules, name) == getattr(in_force, name) for name in self.asked)
+            if kept and (tested or depth == in_force.depth):
+                yield rules
 
     @property
     def _tests_depth(self) -> bool:

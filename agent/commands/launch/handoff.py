@@ -53,11 +53,14 @@ class Asked(Frozen):
     storage_gb_s: float = Field(
         5.0, ge=0.01, le=10_000, description="What the shared storage takes, 10^9 bytes a second."
     )
-    lr_rule: Literal["mup", "sqrt_width", "step_law"] = Field(
-        "mup", description="How the learning rate goes with the model's width."
+    lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = Field(
+        None,
+        description="How the learning rate goes with the model's width. Default: mup, unless a "
+        "ladder contradicts it.",
     )
-    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] = Field(
-        "delphi", description="How it goes with the tokens."
+    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] | None = Field(
+        None,
+        description="How it goes with the tokens. Default: delphi, unless a ladder contradicts it.",
     )
     batch_rule: Literal["step_law", "power_lines", "kept"] = Field(
         "step_law", description="How many tokens a step has."
@@ -141,7 +144,8 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
         f"{winner.schedule.steps:,} steps of {winner.schedule.tokens_per_step:,}",
-        f"data      the campaign's corpus would be gone through {epochs_text(epochs_of(plan))} times",
+        "data      the campaign's corpus would be gone through "
+        f"{epochs_text(epochs_of(plan))} times",
         f"layout    {winner.layout}, micro-batch {winner.layout.micro_batch}: "
         f"{winner.memory.total_gb:.1f} of {winner.memory.limit_gb:.1f} GB a GPU",
         f"time      {compute.hours:,.0f} hours at {compute.mfu:.0%} utilisation "

@@ -85,6 +85,17 @@ def test_rules_that_the_ladder_contradicts_give_way() -> None:
     assert verdict.words.startswith(f"the ladder supports {verdict.rules} (chi-squared lower by ")
 
 
+def test_a_rule_that_was_asked_for_is_not_overturned() -> None:
+    truth = DEFAULT.model_copy(update={"width": "sqrt_width", "horizon": "none"})
+    in_force = DEFAULT.model_copy(update={"horizon": "complete_d"})
+    made = ladder(truth, log_sd=0.02)
+    free, held = made.choose(in_force), made.within(("horizon",)).choose(in_force)
+    assert free.rules.horizon != "complete_d"
+    assert held.rules.horizon == "complete_d"
+    assert held.words == f"as was asked, though {free.words}"
+    assert made.within(("width", "depth", "horizon")).choose(in_force).rules == in_force
+
+
 def test_rules_that_it_cannot_tell_apart_stay() -> None:
     """A grid whose rates double says no more of a rate than half an octave."""
     made = ladder(DEFAULT.model_copy(update={"horizon": "microsoft"}), log_sd=0.35)
