@@ -6,8 +6,8 @@
 #
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
-# ITERS, STEPS, TOP, SPREAD, SEEDS, RUNGS, HOURS (the ladder's) and LARGER (the larger run's tokens a
-# parameter) make it shorter or longer.
+# ITERS, STEPS, TOP, SPREAD, SEEDS, RUNGS (0: no ladder), HOURS (the ladder's) and LARGER (the larger run's
+# tokens a parameter) make it shorter or longer.
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
@@ -57,7 +57,9 @@ say autoresearch loop --iters "$iters" --campaign "$campaign"
 say autoresearch top --k 10 --campaign "$campaign"
 say autoresearch stress --top "$top" --steps "$steps" --spread "$spread" --seeds "$seeds" --campaign "$campaign"
 say autoresearch top --k 3 --campaign "$campaign"
-say autoresearch ladder --rungs "$rungs" --hours "$hours" --campaign "$campaign"
+if ((rungs > 0)); then
+  say autoresearch ladder --rungs "$rungs" --hours "$hours" --campaign "$campaign"
+fi
 say autoresearch handoff --target llama-7b --nodes 1 --gpus 8 --gpu h100 \
   --bytes-per-token "$bytes_per_token" --campaign "$campaign"
 say autoresearch cost --campaign "$campaign"
@@ -68,8 +70,8 @@ import json, sys
 
 rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 vocabulary = rows[0]["corpus"]["vocab_size"]
-plan = [row for row in rows if row["kind"] == "ladder_plan"][-1]
-rung = max(run["params"] for run in plan["runs"])
+plans = [row for row in rows if row["kind"] == "ladder_plan"]
+rung = max((run["params"] for plan in plans[-1:] for run in plan["runs"]), default=400_000)
 layers, sequence = 4, 128
 width = max(16, round((2 * rung / (12 * layers)) ** 0.5 / 8) * 8)
 inner = 4 * width

@@ -19,7 +19,8 @@ SCRIPT = ROOT / "docs" / "funnel.sh"
 def test_the_documented_walk_ends_with_a_plan_and_a_larger_run_verified(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     short = {"ITERS": "3", "STEPS": "80", "TOP": "2", "SPREAD": "2", "SEEDS": "1"}
-    short |= {"RUNGS": "3", "HOURS": "0.08", "LARGER": "4"}
+    # No ladder: how small a one fits the time goes by the machine's pace; it has a test of its own.
+    short |= {"RUNGS": "0", "LARGER": "0.5"}
     done = subprocess.run(
         ["bash", SCRIPT],
         cwd=tmp_path,
