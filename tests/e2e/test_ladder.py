@@ -17,7 +17,7 @@ import pytest
 from funnel.ladder.result import read_ladder
 from tests.support.campaigns import Toy
 
-OPTIONS = ("--rungs=4", "--hours=0.05", "--tokens-per-param=2")
+OPTIONS = ("--rungs=4", "--hours=0.1", "--tokens-per-param=2")
 
 
 @pytest.fixture
