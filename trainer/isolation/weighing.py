@@ -91,6 +91,9 @@ class TreeUsage:
             unseen_bytes -= mapped_memfd_bytes(self.processes)
         if len(self.processes) > 1 and held_bytes + unseen_bytes > limit_bytes:
             proportional = self._proportional_bytes()
+            if proportional is not None and proportional + unseen_bytes > limit_bytes:
+                # A page forked between two processes' answers counts in full and again in part.
+                proportional = min(proportional, self._proportional_bytes() or proportional)
             held_bytes = held_bytes if proportional is None else proportional
         return held_bytes + unseen_bytes
 
