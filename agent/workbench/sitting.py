@@ -12,8 +12,9 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from agent.menu.files import ProxyMenu
-from agent.search.campaign import Campaign
+from agent.menu.files import ProxyMenu, menu_of
+from agent.search.campaign import Campaign, read_campaign_row
+from agent.search.campaign_settings import resumed_settings
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
@@ -22,6 +23,8 @@ from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import epochs_of, phases_of, warnings
+from agent.workbench.places import refuse_imported
+from autoresearch.errors import CampaignError
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
@@ -159,6 +162,28 @@ def interruptible(console: Console) -> Iterator[None]:
         again = shlex.join(["autoresearch", *sys.argv[1:]])
         say(console, f"{interrupted}. Go on with:\n  {again}")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Iterator[Sitting]:
+    """A sitting for more work on a campaign that is there, by its own settings.
+
+    :param as_json: what is said goes to standard error; the answer has the other.
+    :raises CampaignError: where it was imported, or holds no row.
+    """
+    refuse_imported(directory)
+    row = read_campaign_row(directory)
+    if row is None:
+        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
+    settings = resumed_settings(directory, row, {})
+    console = Console(stderr=as_json)
+    with (
+        interruptible(console),
+        Sitting.opened(
+            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
+        ) as sitting,
+    ):
+        yield sitting
 
 
 def _memory(campaign: Campaign) -> MemoryChoice:

@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 from pydantic import Field
-from rich.console import Console
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
-from agent.menu.files import menu_of
-from agent.search.campaign import Campaign, read_campaign_row
-from agent.search.campaign_settings import resumed_settings
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
-from agent.workbench.sitting import Sitting, interruptible
+from agent.search.campaign import Campaign
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.sitting import resumed
 from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
@@ -70,19 +67,8 @@ def attribute(
     It may be stopped at any moment. Run the same command again, and only what
     is not in the journal yet is run, an interrupted run from its start.
     """
-    console = Console(stderr=as_json)
     directory = existing_campaign(campaign, menu)
-    refuse_imported(directory)
-    row = read_campaign_row(directory)
-    if row is None:
-        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
-    settings = resumed_settings(directory, row, {})
-    with (
-        interruptible(console),
-        Sitting.opened(
-            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
-    ):
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         plan = _plan(sitting.campaign, asked, config)
         spec = AttributionSpec(LongRunSpec(sitting.campaign, plan.steps), plan.winner)
         display = AttributionDisplay(sitting.console)
@@ -101,7 +87,7 @@ def attribute(
             typer.echo(result.model_dump_json())
             return
         for line in lines(result):
-            console.print(line, soft_wrap=True, highlight=False)
+            sitting.console.print(line, soft_wrap=True, highlight=False)
 
 
 def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPlan:

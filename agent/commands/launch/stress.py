@@ -7,15 +7,11 @@ from typing import Annotated
 
 import typer
 from pydantic import Field
-from rich.console import Console
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
-from agent.menu.files import menu_of
-from agent.search.campaign import Campaign, read_campaign_row
-from agent.search.campaign_settings import resumed_settings
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
-from agent.workbench.sitting import Sitting, interruptible
-from autoresearch.errors import CampaignError
+from agent.search.campaign import Campaign
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.sitting import Sitting, resumed
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from funnel.stress.display import StressDisplay
@@ -65,19 +61,8 @@ def stress(
 
     Long runs never count in the ranking of short ones.
     """
-    console = Console(stderr=as_json)
     directory = existing_campaign(campaign, menu)
-    refuse_imported(directory)
-    row = read_campaign_row(directory)
-    if row is None:
-        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
-    settings = resumed_settings(directory, row, {})
-    with (
-        interruptible(console),
-        Sitting.opened(
-            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
-    ):
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         work = _prepare(sitting, asked)
         sitting.greet(*announcement(work))
         report = StressReport.of(work, work.run())
@@ -86,7 +71,7 @@ def stress(
             typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
             return
         for line in report.lines():
-            console.print(line, soft_wrap=True, highlight=False)
+            sitting.console.print(line, soft_wrap=True, highlight=False)
         sitting.say(f"plot      {', '.join(map(str, files))}")
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
-from agent.menu.files import menu_of
-from agent.search.campaign import read_campaign_row
-from agent.search.campaign_settings import resumed_settings
 from agent.workbench.confirming import ConfirmAsked, told
 from agent.workbench.confirming import confirm as confirmed
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign, refuse_imported
-from agent.workbench.sitting import Sitting, interruptible
-from autoresearch.errors import CampaignError
+from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.sitting import resumed
 
 HeldoutOption = Annotated[
     list[str] | None,
@@ -43,23 +38,12 @@ def confirm(
     It may be stopped at any moment. Run the same command again, and only what
     is not in the journal yet is run.
     """
-    console = Console(stderr=as_json)
     directory = existing_campaign(campaign, menu)
-    refuse_imported(directory)
-    row = read_campaign_row(directory)
-    if row is None:
-        raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
-    settings = resumed_settings(directory, row, {})
-    with (
-        interruptible(console),
-        Sitting.opened(
-            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
-    ):
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         sitting.greet()
         found = confirmed(sitting, asked, heldout or ())
     if as_json:
         typer.echo(found.model_dump_json())
         return
     for line in told(found):
-        console.print(line, soft_wrap=True, highlight=False)
+        sitting.console.print(line, soft_wrap=True, highlight=False)
