@@ -102,9 +102,18 @@ class Confirmed(Frozen):
 
     @property
     def basis(self) -> str:
+        """What the search's own choice was measured on, see :meth:`basis_of`."""
+        return self.basis_of(self.chosen)
+
+    @property
+    def headline(self) -> str:
+        """One line: what is confirmed of the search's own choice."""
+        return self.said_of(self.chosen)
+
+    def basis_of(self, config: ConfirmedConfig) -> str:
         """What the runs were made on: ``on 6 fresh seeds and on text that no trial of the search
         scored``."""
-        gain, asked = self.chosen.headline, len(self.seeds)
+        gain, asked = config.headline, len(self.seeds)
         measured = asked if gain is None else gain.seeds
         seeds = f"on {measured} fresh seeds"
         if measured < asked:
@@ -115,19 +124,21 @@ class Confirmed(Frozen):
         again = f", look {self.looks + 1} of this campaign" if self.looks else ""
         return f"{seeds}{' ' if self.texts else ', '}{text}{again}"
 
-    @property
-    def headline(self) -> str:
-        """One line: what is confirmed of the search's own choice."""
-        chosen = self.chosen
-        gain = chosen.headline
+    def said_of(self, config: ConfirmedConfig) -> str:
+        """One line: what is confirmed of one that was chosen without looking at these runs."""
+        gain = config.headline
         if gain is None:
-            return f"not confirmed: iteration {chosen.iter}: {chosen.trouble}"
-        verdict = "confirmed" if chosen.stands else "not confirmed"
-        claimed = "" if chosen.claimed is None else f" (the search claimed {chosen.claimed:+.4f})"
+            return f"not confirmed: iteration {config.iter}: {config.trouble}"
+        verdict = "confirmed" if config.stands else "not confirmed"
+        claimed = "" if config.claimed is None else f" (the search claimed {config.claimed:+.4f})"
         return (
-            f"{verdict}: iteration {chosen.iter}, {gain} against the baseline{claimed}, "
-            f"{self.basis}"
+            f"{verdict}: iteration {config.iter}, {gain} against the baseline{claimed}, "
+            f"{self.basis_of(config)}"
         )
+
+    def config_of(self, config_hash: str) -> ConfirmedConfig | None:
+        """The finalist with this hash, where it was one."""
+        return next((one for one in self.configs if one.config_hash == config_hash), None)
 
 
 def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:

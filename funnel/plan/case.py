@@ -6,17 +6,26 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.menu.files import menu_of
 from autoresearch.errors import HandoffError
 from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import Config, CurvePoint
 from trajectory import ranking
+from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
 from trajectory.ranking import Noise, Ranked
-from trajectory.rows import CampaignRow, Finalist, FinalistsRow, IterationRow, StressRow
+from trajectory.rows import (
+    CampaignRow,
+    ConfirmedRow,
+    Finalist,
+    FinalistsRow,
+    IterationRow,
+    StressRow,
+)
 
 
 class Candidate(Frozen):
@@ -73,6 +82,32 @@ class LaunchCase:
     run_sd: float
     """Relative sd from one long run to the next, else from one short run to the next; 0 where
     nothing was ever replicated."""
+    confirmations: tuple[Confirmed, ...] = ()
+    """The newest first."""
+
+    @property
+    def confirmed(self) -> tuple[Confirmed, ConfirmedConfig] | None:
+        """The latest confirmation that had the winner, which long runs chose and not these, and
+        what it says of it."""
+        for found in self.confirmations:
+            if config := found.config_of(self.candidates[0].config_hash):
+                return found, config
+        return None
+
+    @property
+    def confirmed_words(self) -> str:
+        """What fresh seeds say of the winner, in a clause."""
+        if self.confirmed is not None:
+            found, config = self.confirmed
+            return found.said_of(config)
+        winner = self.candidates[0].config_hash
+        if winner == menu_of(self.row).baseline.config_hash:
+            return "nothing to confirm: the winner is the baseline"
+        ranks = [runs.rows[0].rank for runs in self.long_runs if runs.config.config_hash == winner]
+        return (
+            "not measured: no confirmation had the winner; "
+            f"autoresearch confirm --top {max(ranks, default=3)} would"
+        )
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """A trial's learning curve; empty where it left none."""
@@ -125,6 +160,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
         candidates=tuple(_candidate(standing, runs) for standing in ended.finalists),
         ranking_test=ranking_test(ranked, count.stress, count.finalists),
         run_sd=_run_sd(ended.finalists, noise, ranked),
+        confirmations=tuple(reversed(count.confirmed)),
     )
 
 
@@ -134,6 +170,7 @@ class _Count:
     def __init__(self) -> None:
         self.stress: list[StressRow] = []
         self.finalists: list[FinalistsRow] = []
+        self.confirmed: list[Confirmed] = []
         self.refused = 0
         self.kept = 0
 
@@ -142,6 +179,8 @@ class _Count:
             self.stress.append(row)
         elif isinstance(row, FinalistsRow):
             self.finalists.append(row)
+        elif isinstance(row, ConfirmedRow):
+            self.confirmed.append(row.found)
         elif isinstance(row, IterationRow):
             self.refused += not row.trials
             self.kept += row.decision.action == "keep"

@@ -104,6 +104,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "forecast": FORECAST_FILE,
         "money": plan.money.as_json(),
         "changes": [change.model_dump(mode="json") for change in plan.changes],
+        "confirmed": case.confirmed[1].model_dump(mode="json") if case.confirmed else None,
         "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
         "phases": [
             phase.model_dump(mode="json", exclude={"recipe"})

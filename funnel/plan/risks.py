@@ -211,6 +211,8 @@ def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
             f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
             f"{known}: it is not shown to be better"
         )
+    if case.confirmed is not None and not case.confirmed[1].stands:
+        yield f"the gain of the short runs did not come again: {case.confirmed_words}"
     test = case.ranking_test
     if test is None or test.fidelity is None:
         yield (

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.menu.files import load_menu
 from autoresearch.errors import HandoffError
 from funnel.plan.case import read_case
 from tests.support.configs import config
+from tests.support.confirmed import confirmation
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
+from trainer.spec import Config
 from trajectory.rows import FinalistsRow, dump_row
 
 CONFIGS = [config(lr=lr) for lr in (2e-3, 5e-4)]
@@ -59,6 +62,40 @@ def test_where_nothing_survived_there_is_nothing_to_launch(tmp_path: Path) -> No
         file.write(dump_row(none) + "\n")
     with pytest.raises(HandoffError, match="nothing to launch"):
         read_case(tmp_path)
+
+
+def confirm(directory: Path, of: Config, *, gain: float = 0.3) -> None:
+    """Write a confirmation of ``of`` into the journal."""
+    runs, end = confirmation(500, load_menu("cpu-tiny").baseline, {1: of}, gain=gain)
+    with (directory / "trajectory.jsonl").open("a") as file:
+        file.writelines(dump_row(row) + "\n" for row in (*runs, end))
+
+
+def test_the_latest_confirmation_that_had_the_winner_counts(tmp_path: Path) -> None:
+    stressed_campaign(tmp_path, CONFIGS)
+    assert read_case(tmp_path).confirmed is None
+    confirm(tmp_path, CONFIGS[1])
+    case = read_case(tmp_path)
+    assert case.confirmed is None
+    assert case.confirmed_words == (
+        "not measured: no confirmation had the winner; autoresearch confirm --top 1 would"
+    )
+    confirm(tmp_path, CONFIGS[0], gain=0.1)
+    confirm(tmp_path, CONFIGS[0], gain=0.3)
+    confirm(tmp_path, CONFIGS[1])
+    case = read_case(tmp_path)
+    assert case.confirmed is not None
+    assert case.confirmed[1].config_hash == CONFIGS[0].config_hash
+    assert case.confirmed[1].claimed == pytest.approx(-0.36)
+    assert case.confirmed_words.startswith("confirmed: iteration 1, -0.")
+    assert case.confirmed_words.endswith(
+        "on 2 fresh seeds and on text that no trial of the search scored"
+    )
+
+
+def test_a_winner_that_is_the_baseline_has_nothing_to_confirm(tmp_path: Path) -> None:
+    stressed_campaign(tmp_path, [load_menu("cpu-tiny").baseline, CONFIGS[1]])
+    assert read_case(tmp_path).confirmed_words == "nothing to confirm: the winner is the baseline"
 
 
 def test_a_curve_that_is_gone_is_named(tmp_path: Path) -> None:
