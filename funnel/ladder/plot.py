@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.points import LadderPoint, of_recipe
 from funnel.ladder.result import LadderResult
 from funnel.stress.pictures import save_figure
+from funnel.target.sizes import size_text
 from trajectory.ladder_plan import Recipe
 
 if TYPE_CHECKING:
@@ -44,10 +45,24 @@ def _figure(result: LadderResult) -> Figure:
     _losses(losses, result, laws)
     _residuals(residuals, laws)
     _lead(lead, result)
+    for axes in (losses, residuals):
+        _logarithmic(axes, [point.flops for point in result.points], lambda flops: f"{flops:.0e}")
+    sizes = result.lead.points if result.lead is not None else ()
+    _logarithmic(lead, [point.params for point in sizes], lambda size: size_text(round(size)))
     for axes in (losses, residuals, lead):
         axes.grid(visible=True, color="#E6E6E6", linewidth=0.6)
-        axes.set_xscale("log")
     return figure
+
+
+def _logarithmic(axes: Axes, values: Sequence[float], text: Callable[[float], str]) -> None:
+    """A logarithmic axis with a few round numbers on it, in the words of ``text``."""
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 (slow to load)
+
+    axes.set_xscale("log")
+    narrow = bool(values) and max(values) < 100 * min(values)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if narrow else (1,)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: text(value))
 
 
 def _laws(

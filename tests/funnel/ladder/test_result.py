@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,8 @@ def test_the_picture_shows_both_ladders(result: LadderResult, tmp_path: Path) ->
     text = svg.read_text("utf-8")
     for words in ("winner", "baseline", "foretold", "training FLOPs", "what the laws leave over"):
         assert words in text
+    assert "mathdefault" not in text
+    assert re.search(r">\de\+\d\d<", text)
 
 
 @pytest.mark.parametrize("known", [0, 12])
