@@ -36,7 +36,7 @@ SCHEMA = 4
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
 ``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
 ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm`` and ``confirmed``, a result's
-``texts``, and the first row's ``hold_back``."""
+``texts``, and the first row's ``hold_back`` and ``train_tokens``."""
 STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
 """What a reader must know for rows of a stress test, for an iteration's as they are now, and for
 those of an attribution, a ladder or a confirmation."""
@@ -126,6 +126,9 @@ class CampaignRow(Frozen):
     hold_back: bool = False
     """Trials train without the documents that a confirmation sets aside to score; left out of a
     row where they do not."""
+    train_tokens: PositiveInt | None = None
+    """How much of the train split its trials train on, from the first on, where they hold back;
+    left out of a row where they do not."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt
@@ -148,6 +151,8 @@ class CampaignRow(Frozen):
             written.pop("first_drop", None)
         if not self.hold_back:
             written.pop("hold_back", None)
+        if self.train_tokens is None:
+            written.pop("train_tokens", None)
         return written
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from agent.menu.files import ProxyMenu
+from agent.search.seed_blocks import seeds_of
 from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
 from autoresearch.closing import Closing
@@ -89,6 +90,8 @@ class Campaign(Closing):
             if row is not None:
                 self._refuse_another_ruler(row)
             self._train_tokens = _held_back(corpus) if settings.hold_back else None
+            if row is not None:
+                self._refuse_another_share(row)
             self.note = self._keep_settings(is_new=row is None)
             if row is None:
                 row = self._first_row(sandbox)
@@ -120,8 +123,7 @@ class Campaign(Closing):
     @property
     def baseline_seeds(self) -> range:
         """The seeds the baseline is trained with, which every race reuses from the first on."""
-        first = self.settings.seed * 1000
-        return range(first, first + self.settings.baseline_seeds)
+        return seeds_of(self.settings.seed, "search")[: self.settings.baseline_seeds]
 
     @property
     def reference(self) -> Config:
@@ -134,8 +136,9 @@ class Campaign(Closing):
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Whether it is one of the loop's own trials, rather than a long run or one of a
         confirmation."""
-        mine = (self.settings.budget, self.settings.horizon_steps, ())
-        return (spec.budget, spec.horizon_steps, spec.texts) == mine
+        mine = (self.settings.budget, self.settings.horizon_steps)
+        of_the_search = spec.seed in seeds_of(self.settings.seed, "search")
+        return of_the_search and (spec.budget, spec.horizon_steps) == mine
 
     def trial_spec(self, config: Config, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
@@ -204,6 +207,15 @@ class Campaign(Closing):
                 "back as it was, or start another campaign"
             )
 
+    def _refuse_another_share(self, row: CampaignRow) -> None:
+        """What is held back follows from the corpus by a rule, and the rule is of this version."""
+        if row.train_tokens not in (None, self._train_tokens):
+            raise CampaignError(
+                f"the trials of {self.directory} train on the first {row.train_tokens:,} tokens of "
+                f"the corpus, and this version would hold back all but {self._train_tokens:,}; go "
+                "on with the version that began it, or start another campaign"
+            )
+
     def _first_row(self, sandbox: str) -> CampaignRow:
         row = {
             "id": secrets.token_hex(8),
@@ -212,6 +224,7 @@ class Campaign(Closing):
             "menu_sha256": self.menu.sha256,
             "menu_toml": self.menu.toml,
             "corpus": self.corpus.info,
+            "train_tokens": self._train_tokens,
             "sandbox": sandbox,
             "versions": versions(),
             "hardware": hardware(),
@@ -230,9 +243,9 @@ def _held_back(corpus: Corpus) -> int:
     text = set_aside(corpus)
     if text is None or text.train_tokens is None:
         raise CampaignError(
-            f"the corpus {corpus.info.name} is too small to hold any text back "
-            f"({corpus.info.train_bytes:,} bytes to train on); go without --hold-back, or give it "
-            "more text"
+            f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "
+            "on) has too few whole documents at its end to hold any text back; go without "
+            "--hold-back, or give it more text, in smaller documents"
         )
     return text.train_tokens
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from agent.menu.proxy_menu import ProxyMenu
+from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError, SpecError
 from autoresearch.values import Scalar
-from funnel.stress.plan import FIRST_SEED, SEEDS_PER_CAMPAIGN
 from trainer.spec import Budget, Config
 
 
@@ -104,8 +104,7 @@ def last_seeds(campaign_seed: int, used: Set[int], count: int) -> list[int]:
 
     :raises CampaignError: where it has fewer left.
     """
-    first = SEEDS_PER_CAMPAIGN * campaign_seed
-    block = range(first + SEEDS_PER_CAMPAIGN - 1, first + FIRST_SEED - 1, -1)
+    block = reversed(seeds_of(campaign_seed, "long runs"))
     fresh = [seed for seed in block if seed not in used][:count]
     if len(fresh) < count:
         raise CampaignError(

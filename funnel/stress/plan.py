@@ -11,14 +11,11 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from agent.search.campaign import Campaign
+from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError
 from trainer.spec import Budget, Config, TrialOk, TrialSpec
 from trajectory.ranking import Ranked
 from trajectory.rows import StressPurpose
-
-FIRST_SEED = 900
-"""Within the thousand seeds of a campaign; the loop takes them from the first on."""
-SEEDS_PER_CAMPAIGN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +110,7 @@ def fresh_seeds(campaign_seed: int, used: Set[int], count: int) -> list[int]:
 
     :raises CampaignError: where it has fewer left.
     """
-    first = SEEDS_PER_CAMPAIGN * campaign_seed
-    block = range(first + FIRST_SEED, first + SEEDS_PER_CAMPAIGN)
+    block = seeds_of(campaign_seed, "long runs")
     fresh = [seed for seed in block if seed not in used][:count]
     if len(fresh) < count:
         raise CampaignError(

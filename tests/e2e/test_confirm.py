@@ -188,17 +188,27 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
 @pytest.mark.slow
 def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert toy.loop(3, "--hold-back").returncode == 0
-    assert toy.rows()[0]["hold_back"] is True
+    first = toy.rows()[0]
+    assert first["hold_back"] is True
     orders = sorted((toy.campaign / "trials" / ".specs").iterdir())
     held = {json.loads(order.read_text())["train_tokens"] for order in orders}
     done = confirm(toy, "--top=1", "--seeds=2")
     assert "these runs train without them, as all of this campaign did" in done.stdout
     assert {row.train_tokens for row in fresh_runs(toy)} == held
-    assert held != {None}
+    assert held == {first["train_tokens"]}
 
     again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-hold-back")
     assert again.returncode == 1
     assert "hold_back is True there and False here" in again.stdout + again.stderr
+
+    journal = toy.campaign / "trajectory.jsonl"
+    mine = f'"train_tokens":{first["train_tokens"]},"reference"'
+    theirs = f'"train_tokens":{first["train_tokens"] - 1},"reference"'
+    assert mine in journal.read_text()
+    journal.write_text(journal.read_text().replace(mine, theirs))
+    refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}")
+    assert refused.returncode == 1
+    assert "this version would hold back all but" in refused.stdout + refused.stderr
 
 
 @pytest.mark.slow
@@ -233,7 +243,17 @@ def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
     assert toy.loop(3, f"--corpus={small}").returncode == 0
     done = confirm(toy, "--top=1", "--seeds=2")
     assert done.returncode == 0, done.stderr
-    assert "too small to set any text aside" in done.stdout
+    assert "too few whole documents at its end to set any text aside" in done.stdout
     assert "--heldout FILE" in done.stdout
     assert "on the text that the search scored too" in done.stdout
     assert ends(toy)[-1].found.texts == ()
+
+    # Killed after its last run had ended and before its row was written; then the search went on.
+    journal = toy.campaign / "trajectory.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    assert '"kind":"confirmed"' in lines[-1]
+    journal.write_text("".join(lines[:-2]))
+    lost = json.loads(lines[-2])["trial"]["trial_id"]
+    assert toy.loop(4, f"--corpus={small}").returncode == 0
+    assert confirm(toy, "--top=1", "--seeds=2").returncode == 0
+    assert lost in {row.trial.trial_id for row in fresh_runs(toy)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from agent.search.campaign import Campaign
+from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
@@ -19,11 +20,6 @@ from trainer.corpus.second_text import FreshText, given_text, set_aside
 from trainer.spec import Config, ScoredText, TrialSpec
 from trajectory import ranking
 from trajectory.ranking import Ranked
-
-FIRST_SEED, LAST_SEED = 800, 899
-"""Within the thousand seeds of a campaign; the loop takes them from the first on, and a stress test
-from 900 on."""
-SEEDS_PER_CAMPAIGN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,7 @@ def _fresh_seeds(campaign: Campaign, count: int) -> list[int]:
         for entry in campaign.evidence.configs.values()
         for seed in (*entry.scores, *entry.failed_seeds)
     }
-    first = SEEDS_PER_CAMPAIGN * campaign.settings.seed
-    block = range(first + FIRST_SEED, first + LAST_SEED + 1)
+    block = seeds_of(campaign.settings.seed, "confirmation")
     fresh = [seed for seed in block if seed not in used][:count]
     if len(fresh) < count:
         raise CampaignError(
@@ -115,7 +110,7 @@ class FreshTexts:
         )
 
 
-TOO_SMALL = "the corpus is too small to set any text aside"
+TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
 SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
     "name another with --heldout FILE"
