@@ -33,6 +33,7 @@ from bench import (
     published_grids,
     report_scale,
     search_quality,
+    stall_power,
     startup,
     trainer_speed,
     transfer,
@@ -74,6 +75,7 @@ def main(
         "startup": startup.run,
         "transfer": transfer.run,
         "utilisation": utilisation.run,
+        "stalls": stall_power.run,
         "verify": verify_power.run,
         "published": lambda: published_grids.run(published),
     }

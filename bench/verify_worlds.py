@@ -180,7 +180,7 @@ class World:
         peak = 3e-4 * (d / 1e10) ** -0.2
         rates, sums = schedule.rates() * peak, schedule.sums() * peak * schedule.steps
         progress = np.maximum(schedule.progress(), 1e-4)
-        gained = (_momentum if self.is_momentum else _settling)(rates, sums, schedule.steps)
+        gained = (_momentum if self.is_momentum else settling)(rates, sums, schedule.steps)
         exponent = 0.42 if self.is_momentum else 0.5
         size = (n / 1e8) ** 0.15
         way = 0.9 * data * (progress**-exponent - 1) + size * (gained[-1] - gained)
@@ -206,7 +206,7 @@ class World:
         return np.asarray(np.exp(sd * noise))
 
 
-def _settling(rates: Array, sums: Array, _: int) -> Array:
+def settling(rates: Array, sums: Array, _: int) -> Array:
     """LD of the multi-power law with the constants of the authors' fit to 100 M parameters."""
     fall = np.maximum(rates[:-1] - rates[1:], 0.0)
     since = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
