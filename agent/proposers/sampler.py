@@ -60,7 +60,7 @@ class SamplerProposer:
             if priors:
                 of_what += f" and {len(priors)} of earlier campaigns"
             promise = Promise.of(memory, told, priors, self._fit)
-            draws = _promising(promise, rng, memory, of_what)
+            draws = _promising(promise, rng, of_what)
             draw = first_allowed(self._rails, memory, draws, TRIES)
             reason = f"drawn uniformly: the {TRIES} most promising edits were tried or refused"
         else:
@@ -73,6 +73,6 @@ class SamplerProposer:
         return Offer(draw.raw, ProposerRecord(kind="sampler", latency_s=time.monotonic() - began))
 
 
-def _promising(promise: Promise, rng: Random, memory: Memory, of_what: str) -> Iterator[Draw]:
-    for edit in promise.edits(rng, memory):
+def _promising(promise: Promise, rng: Random, of_what: str) -> Iterator[Draw]:
+    for edit in promise.edits(rng):
         yield Draw(edit, f"{promise.says(edit)} by {of_what}")

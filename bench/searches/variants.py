@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, exhausted, first_allowed, rng_for, uniform_draws
-from agent.proposers.surrogate import neighbours as ways
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
-from agent.proposers.surrogate.neighbours import Edit
+from agent.proposers.surrogate.neighbours import Edit, Neighbourhood
 from agent.proposers.surrogate.promise import EDITS, Fit, Promise, expected_improvement
 from agent.proposers.surrogate.space import Floats
 from agent.proposers.surrogate.told import Told
 from trajectory.proposals import ProposerRecord
 
-Way: TypeAlias = Callable[[Random, Memory], Edit]
+Way: TypeAlias = Callable[[Neighbourhood, Random], Edit]
 Acquisition: TypeAlias = Callable[[Random, Floats, Floats, float], Floats]
 """Of means, standard deviations and the bar: what each is worth."""
 STARTUP = 8
@@ -34,7 +33,7 @@ class Variant:
 
     rails: Rails
     fit: Fit = GaussianProcess.fit
-    ways: tuple[Way, ...] = (ways.by_chance, ways.by_steps)
+    ways: tuple[Way, ...] = (Neighbourhood.by_chance, Neighbourhood.by_steps)
     towards_elites: bool = True
     varied: bool = True
     worth: Acquisition = lambda _, mean_M, sd_M, bar: expected_improvement(mean_M, sd_M, bar)
@@ -56,19 +55,19 @@ class Variant:
 
     def _edits(self, rng: Random, memory: Memory, told: Told) -> list[Edit]:
         promise = Promise.of(memory, told, (), self.fit)
-        turns = list(self.ways)
+        around, turns = promise.neighbourhood, list(self.ways)
         if self.towards_elites and promise.elites:
-            turns.append(lambda rng, m: ways.towards(rng, m, rng.choice(promise.elites)))
-        drawn = [turns[number % len(turns)](rng, memory) for number in range(EDITS)]
+            turns.append(lambda around, rng: around.towards(rng, rng.choice(promise.elites)))
+        drawn = [turns[number % len(turns)](around, rng) for number in range(EDITS)]
         best = self._ranked(rng, promise, drawn)
         if not self.varied:
             return best
-        more = [ways.varied(rng, memory, edit) for edit in best[:10] for _ in range(12)]
+        more = [around.varied(rng, edit) for edit in best[:10] for _ in range(12)]
         return self._ranked(rng, promise, [*best, *more])
 
     def _ranked(self, rng: Random, promise: Promise, edits: Sequence[Edit]) -> list[Edit]:
         some = [edit for edit in edits if edit]
-        points_MP = promise.space.edited(promise.origin, some)
+        points_MP = promise.space.edited(promise.neighbourhood.now, some)
         worth_M = self.worth(rng, *promise.scores.predict(points_MP), promise.bar)
         if promise.failing is not None:
             worth_M = worth_M * (1 - np.clip(promise.failing.predict(points_MP)[0], 0, 1))

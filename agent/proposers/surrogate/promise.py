@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.neighbours import Edit, neighbours, varied
+from agent.proposers.surrogate.neighbours import Edit, Neighbourhood
 from agent.proposers.surrogate.space import Floats, Space, Values
 from agent.proposers.surrogate.told import Scores, Told
 from trainer.spec import Config
@@ -50,7 +50,7 @@ class Promise:
     """A surrogate of one campaign as it stands, asked about edits of its reference."""
 
     space: Space
-    origin: Values
+    neighbourhood: Neighbourhood
     scores: Surrogate
     failing: Surrogate | None
     """Of the chance to fail; None where nothing has."""
@@ -84,29 +84,29 @@ class Promise:
                 np.concatenate([seen.targets, model.predict(pending)[0]]),
                 np.concatenate([seen.variances, np.full(len(pending), CERTAIN)]),
             )
-        origin = memory.menu.knob_values(memory.reference)
-        bar = float(model.predict(space.points([origin]))[0][0])
-        elites = tuple(seen.values[place] for place in order if seen.values[place] != origin)
-        return cls(space, origin, model, failing, bar, seen.unit, elites)
+        around = Neighbourhood.of(memory)
+        bar = float(model.predict(space.points([around.now]))[0][0])
+        elites = tuple(seen.values[place] for place in order if seen.values[place] != around.now)
+        return cls(space, around, model, failing, bar, seen.unit, elites)
 
-    def edits(self, rng: Random, memory: Memory) -> list[Edit]:
+    def edits(self, rng: Random) -> list[Edit]:
         """Edits of the reference, the most promising first: some drawn, and the best of those
         varied."""
-        drawn = neighbours(rng, memory, self.elites, EDITS)
-        first = self._ranked(drawn)
-        more = [varied(rng, memory, edit) for edit in first[:PROMISING] for _ in range(VARIATIONS)]
+        around = self.neighbourhood
+        first = self._ranked(around.drawn(rng, self.elites, EDITS))
+        more = [around.varied(rng, edit) for edit in first[:PROMISING] for _ in range(VARIATIONS)]
         return self._ranked([*first, *(edit for edit in more if edit)])
 
     def says(self, edit: Edit) -> str:
         """What is expected of an edit, in bits per byte."""
-        mean_M, sd_M = self.scores.predict(self.space.edited(self.origin, [edit]))
+        mean_M, sd_M = self.scores.predict(self.space.edited(self.neighbourhood.now, [edit]))
         delta, sd = self.unit * (mean_M[0] - self.bar), self.unit * sd_M[0]
         return f"{delta:+.3f} ± {sd:.3f} bpb expected"
 
     def _ranked(self, edits: Sequence[Edit]) -> list[Edit]:
         if not edits:
             return []
-        points_MP = self.space.edited(self.origin, edits)
+        points_MP = self.space.edited(self.neighbourhood.now, edits)
         promise_M = expected_improvement(*self.scores.predict(points_MP), self.bar)
         if self.failing is not None:
             promise_M = promise_M * (1 - np.clip(self.failing.predict(points_MP)[0], 0, 1))
