@@ -134,7 +134,7 @@ def _level(inverse_NN: Floats, target_N: Floats) -> float:
 
 def _priors(knobs: int) -> tuple[Floats, Floats]:
     """Means and standard deviations of the parameters."""
-    mean = np.array([math.log(0.5 * math.sqrt(knobs))] * knobs + [0.0, 0.0])
+    mean = np.array([math.log(0.25 * math.sqrt(knobs))] * knobs + [0.0, 0.0])
     return mean, np.array([LENGTH_SD] * knobs + [SCALE_SD, NOISE_SD])
 
 
