@@ -9,9 +9,11 @@ better than the reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from statistics import fmean
 
+from agent.search.pruning import prune_rule
 from bench.figure import Figure
 from bench.simulator.cpu_tiny import cpu_tiny
 from bench.simulator.runs import KnownRun, RunTable
@@ -51,13 +53,20 @@ def _against(
     others = [key for key in by_config if key != reference and by_config[key][0].losses]
     figures = []
     for sds, nats in MARGINS:
-        stopped = [
-            key
+        rules = {
+            key: prune_rule(
+                curves,
+                table.configs[reference],
+                table.configs[key],
+                table.menu.campaign.budget,
+                margin_sds=sds,
+                margin_nats=nats,
+            )
             for key in others
-            if _is_stopped(table, by_config, key, curves, reference, sds, nats)
-        ]
-        better = [key for key in others if table.means.get(key, 9e9) < table.means[reference]]
-        lost = sum(key in set(stopped) for key in better)
+        }
+        stopped = {key for key in others if _stops(rules[key], by_config[key][0].losses)}
+        better = [key for key in others if table.means.get(key, inf) < table.means[reference]]
+        lost = len(stopped.intersection(better))
         figures.append(
             Figure(
                 f"{name}: stopped at {sds:g} sd and {nats:g} nats",
