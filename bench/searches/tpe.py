@@ -52,9 +52,9 @@ BEST = 200
 LATEST = 200
 TPE_DRAWS = 40
 EI_CANDIDATES = 64
-"""Points TPE picks its best from. On the made-up objective of bench/search_quality.py, on two sets
-of tuning nights, 64 gained 0.293 and 0.286 bpb, Optuna's 24 gained 0.277 and 0.256, and chance
-0.257 and 0.273, each ± 0.01: the best of about a dozen variants tried, so take it for a hint."""
+"""Points TPE picks its best from. In the made-up world, on two sets of tuning nights, 64 gained
+0.293 and 0.286 bpb, Optuna's 24 gained 0.277 and 0.256, and chance 0.257 and 0.273, each ± 0.01:
+the best of about a dozen variants tried, so take it for a hint."""
 UNIFORM_DRAWS = 400
 """After TPE's own, which crowd together, were all refused."""
 

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, exhausted, first_allowed, rng_for, uniform_draws
+from agent.proposers.sampler import SamplerProposer
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.neighbours import Edit, Neighbourhood
 from agent.proposers.surrogate.promise import EDITS, Fit, Promise, expected_improvement
 from agent.proposers.surrogate.space import Floats
 from agent.proposers.surrogate.told import Told
+from agent.proposers.uniform import RandomProposer
 from trajectory.proposals import ProposerRecord
 
 Way: TypeAlias = Callable[[Neighbourhood, Random], Edit]
@@ -72,6 +74,20 @@ class Variant:
         if promise.failing is not None:
             worth_M = worth_M * (1 - np.clip(promise.failing.predict(points_MP)[0], 0, 1))
         return [some[place] for place in np.argsort(-worth_M, kind="stable")]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """The product's sampler, and chance on every ``every``-th iteration, as SMAC has it on every
+    second (Hutter, Hoos and Leyton-Brown 2011)."""
+
+    rails: Rails
+    every: int
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`."""
+        kind = SamplerProposer if memory.iter % self.every else RandomProposer
+        return kind(self.rails).propose(memory)
 
 
 def thompson(rng: Random, mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
