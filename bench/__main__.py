@@ -32,7 +32,6 @@ from bench import (
     memory_model,
     published_grids,
     report_scale,
-    search_quality,
     stall_power,
     startup,
     trainer_speed,
@@ -42,6 +41,7 @@ from bench import (
     verify_power,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
+from bench.searches import quality as searches_quality
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -62,7 +62,7 @@ def main(
         "trainer": lambda: trainer_speed.run(nanogpt),
         "corpus": corpus_speed.run,
         "history": history_scale.run,
-        "search": search_quality.run,
+        "search": searches_quality.run,
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "confirm": confirm_honesty.run,
         "rules": judge_rules.run,

@@ -42,6 +42,8 @@ class Memory:
     """What is trained on and measured with, where it is known."""
     rules: Rules | None = None
     """What a change is judged by, where it is known."""
+    pending: tuple[Config, ...] = ()
+    """What is being raced meanwhile, where several are at once: nothing is known of them yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ def prune_rule(
     reference: Config,
     candidate: Config,
     budget: Budget,
+    *,
+    margin_sds: float = MARGIN_SDS,
+    margin_nats: float = MARGIN_NATS,
 ) -> PruneRule | None:
     """The rule for a candidate; None where nothing fair can be said.
 
@@ -47,7 +50,7 @@ def prune_rule(
             losses.append(fmean(seen))
     if len(losses) < 2:
         return None
-    margin = max(MARGIN_SDS * stdev(losses), MARGIN_NATS)
+    margin = max(margin_sds * stdev(losses), margin_nats)
     return PruneRule(at_step=at_step, window=window, max_loss=fmean(losses) + margin)
 
 

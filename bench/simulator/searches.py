@@ -13,6 +13,11 @@ from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.draws import Draw, against_reference, exhausted, first_allowed, rng_for
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
+from bench.searches import variants
+from bench.searches.forest import Forest
+from bench.searches.in_flight import InFlight
+from bench.searches.tpe import TpeProposer
+from bench.searches.variants import Interleaved, Variant
 from trajectory.proposals import ProposerRecord
 
 
@@ -66,4 +71,19 @@ SEARCHES: dict[str, Search] = {
     "uniform": Search(RandomProposer),
     "sampler": Search(SamplerProposer),
     "sampler, no pruning": Search(SamplerProposer, {"prune": False}),
+    "sampler, 5 knobs": Search(SamplerProposer, {"max_changes": 5}),
+    "sampler, whole menu": Search(SamplerProposer, whole_menu=True),
+    "TPE": Search(TpeProposer),
+    "forest": Search(lambda rails: SamplerProposer(rails, Forest.fit)),
+    "half chance": Search(lambda rails: Interleaved(rails, 2)),
+    "third chance": Search(lambda rails: Interleaved(rails, 3)),
+    "no elites": Search(lambda rails: Variant(rails, towards_elites=False, varied=False)),
+    "Thompson": Search(lambda rails: Variant(rails, worth=variants.thompson)),
+    "chance to improve": Search(lambda rails: Variant(rails, worth=variants.chance_to_improve)),
+    "mean alone": Search(lambda rails: Variant(rails, worth=variants.mean_alone)),
+    "noise not learned": Search(lambda rails: Variant(rails, fit=variants.fixed_noise)),
+    "one length": Search(lambda rails: Variant(rails, fit=variants.one_length)),
+    "4 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 4)),
+    "16 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 16)),
+    "16 in flight, untold": Search(lambda rails: InFlight(SamplerProposer(rails), 16, told=False)),
 }

@@ -1,0 +1,70 @@
+"""A menu's knobs as coordinates: what is alike lies close."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Choices
+from autoresearch.values import Scalar
+
+Floats: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = Mapping[str, Scalar]
+"""Every knob's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """K knobs in P coordinates.
+
+    A knob with an order has one coordinate, its share of the domain; one without has one for each
+    choice, so that two different choices are 1 apart, as the two ends of a range are.
+    """
+
+    domains: Mapping[str, Domain]
+    first: Mapping[str, int]
+    """The first coordinate of each knob."""
+    knobs: NDArray[np.intp]
+    """[P]: the number of the knob that a coordinate belongs to."""
+
+    @classmethod
+    def of(cls, domains: Mapping[str, Domain]) -> Self:
+        widths = [1 if one.ORDERED else len(one.ends) for one in domains.values()]
+        firsts = np.cumsum([0, *widths])[:-1].tolist()
+        knob_P = np.repeat(np.arange(len(widths)), widths)
+        return cls(domains, dict(zip(domains, firsts, strict=True)), knob_P)
+
+    def contains(self, values: Values) -> bool:
+        """Whether every knob's value is one of its domain."""
+        return all(domain.contains(values[name]) for name, domain in self.domains.items())
+
+    def points(self, configs: Sequence[Values]) -> Floats:
+        """``[N, P]``: the coordinates of configs that are in the space."""
+        points_NP = np.zeros((len(configs), len(self.knobs)))
+        for row, values in zip(points_NP, configs, strict=True):
+            for name in self.domains:
+                self._place(row, name, values[name])
+        return points_NP
+
+    def edited(self, origin: Values, edits: Sequence[Values]) -> Floats:
+        """``[N, P]``: the coordinates of one config with some of its knobs turned."""
+        points_NP = np.repeat(self.points([origin]), len(edits), axis=0)
+        for row, changes in zip(points_NP, edits, strict=True):
+            for name, value in changes.items():
+                self._place(row, name, value)
+        return points_NP
+
+    def _place(self, row: Floats, name: str, value: Scalar) -> None:
+        domain, first = self.domains[name], self.first[name]
+        if not isinstance(domain, Choices) or domain.ORDERED:
+            row[first] = domain.share(value)
+            return
+        width = len(domain.choices)
+        row[first : first + width] = 0
+        row[first + domain.choices.index(value)] = math.sqrt(0.5)

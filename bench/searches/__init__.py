@@ -1,0 +1,1 @@
+"""Searches that are compared with the product's own, in worlds whose truth is known."""

@@ -1,0 +1,86 @@
+"""What of a campaign a surrogate is told, and on which scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agent.proposers.surrogate.space import Space
+from agent.proposers.surrogate.told import BEST, LATEST, SHARED, Scores, Told
+from tests.support.memories import MENU, fresh_memory, memory_of
+from tests.support.rows import failed as failed_trial
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
+
+SPACE = Space.of(MENU.domains)
+
+
+def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> ConfigEvidence:
+    config = MENU.baseline.model_copy(update={"lr_warmup": number % 31})
+    found = ConfigEvidence(config, f"{number:064x}", number, scores=scores)
+    if failed:
+        found.failures.append(failed_trial())
+    return found
+
+
+def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
+    return Evidence.restore(Tally(iterations=len(entries)), entries)
+
+
+def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
+    count = 5000
+    told = Told.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
+    numbers = [one.iter for one in told.measured]
+    assert numbers == [*range(BEST), *range(count - LATEST, count)]
+
+
+def test_a_failure_on_any_seed_is_no_result() -> None:
+    entries = [entry(n, {0: 3.9}) for n in range(12)]
+    entries += [entry(n, {}, failed=True) for n in range(12, 20)]
+    entries.append(entry(20, {0: 1.0}, failed=True))
+    told = Told.of(evidence_of(entries))
+    assert [one.iter for one in told.measured] == list(range(12))
+    assert [one.iter for one in told.failed] == list(range(12, 21))
+
+
+def scores_of(told: list[ConfigEvidence], reference: dict[int, float]) -> Scores:
+    memory = fresh_memory()
+    own = ConfigEvidence(MENU.baseline, MENU.baseline.config_hash, 0, scores=reference)
+    evidence = Evidence.restore(memory.evidence.tally, [own, *told])
+    return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
+
+
+def test_the_reference_is_at_zero_and_gains_below_it_in_proportion() -> None:
+    found = scores_of([entry(1, {0: 3.5}), entry(2, {0: 3.3})], {0: 3.6})
+    assert found.targets[0] == 0
+    assert found.unit * found.targets[1:] == pytest.approx([-0.1, -0.3])
+
+
+def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
+    found = scores_of(
+        [entry(n, {0: 3.6 + 0.1 * n}) for n in range(1, 8)] + [entry(9, {0: 30.0})], {0: 3.6}
+    )
+    assert (np.diff(found.targets) > 0).all()
+    assert found.targets[-1] < 6
+
+
+def test_what_a_seed_did_to_the_reference_is_taken_off() -> None:
+    reference = {0: 3.7, 1: 3.5}
+    found = scores_of([entry(1, {0: 3.6}), entry(2, {1: 3.6 - 0.2 * SHARED})], reference)
+    assert found.targets[1] == pytest.approx(found.targets[2])
+
+
+def test_four_runs_say_it_with_a_quarter_of_the_variance() -> None:
+    found = scores_of([entry(1, {0: 3.5}), entry(2, dict.fromkeys(range(4), 3.5))], {0: 3.6})
+    assert found.variances[1] == pytest.approx(4 * found.variances[2])
+
+
+def test_a_config_outside_the_menu_is_left_out() -> None:
+    memory = memory_of(5, failing=0)
+    outside = ConfigEvidence(
+        MENU.baseline.model_copy(update={"d_ff": 100}), "f" * 64, 6, scores={0: 3.0}
+    )
+    told = [*memory.evidence.configs.values(), outside]
+    found = Scores.of(memory, SPACE, told)
+    assert len(found.values) == len(found.targets) == len(told) - 1
