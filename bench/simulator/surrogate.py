@@ -1,0 +1,187 @@
+"""What stands for training: regressions of the score, and of whether there is one, on the knobs.
+
+Families, so that no search is judged by the quirks of one: extremely randomised trees (Geurts et
+al. 2006), flat between their cuts; a small ensemble of tanh networks, smooth everywhere; and, for a
+grid of few knobs, a Gaussian process.
+Scores are learned as ``log(score - floor)``, which spreads the good ones, among which a search
+ends, and keeps every prediction above the floor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from scipy.stats import spearmanr
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.neural_network import MLPRegressor
+
+from bench.simulator.encoding import Matrix
+
+Vector: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Family: TypeAlias = Literal["forest", "mlp", "gp"]
+
+TREES = 200
+NETWORKS = 4
+FOLDS = 5
+
+
+class Model(Protocol):
+    """A fitted regression."""
+
+    def predict(self, rows: Matrix) -> Vector: ...
+
+
+class Forest:
+    """Extremely randomised trees, asked one by one: quick for a single row, too."""
+
+    def __init__(self, rows: Matrix, targets: Matrix | Vector, trees: int = TREES) -> None:
+        fitted = ExtraTreesRegressor(trees, min_samples_leaf=2, random_state=0)
+        self._trees = [tree.tree_ for tree in fitted.fit(rows, targets).estimators_]
+
+    def predict(self, rows: Matrix) -> Vector:
+        """Of one target a number a row; of several, a row of them."""
+        narrow = np.ascontiguousarray(rows, dtype=np.float32)
+        answers = [tree.predict(narrow) for tree in self._trees]
+        mean: Vector = np.mean(answers, axis=0)
+        return mean[:, 0] if mean.ndim > 1 and mean.shape[1] == 1 else mean
+
+
+class Networks:
+    """The mean of some tanh networks of two hidden layers."""
+
+    def __init__(self, rows: Matrix, targets: Vector) -> None:
+        self._mean, self._sd = float(targets.mean()), float(targets.std()) or 1.0
+        scaled = (targets - self._mean) / self._sd
+        self._layers = []
+        for seed in range(NETWORKS):
+            network = MLPRegressor(
+                (48, 48),
+                activation="tanh",
+                alpha=0.03,
+                max_iter=300,
+                tol=1e-5,
+                random_state=seed,
+                learning_rate_init=3e-3,
+                batch_size=64,
+            ).fit(2 * rows - 1, scaled)
+            self._layers.append(list(zip(network.coefs_, network.intercepts_, strict=True)))
+
+    def predict(self, rows: Matrix) -> Vector:
+        """A number a row."""
+        mean: Vector = np.mean([_forward(2 * rows - 1, layers) for layers in self._layers], axis=0)
+        return self._mean + self._sd * mean
+
+
+class Process:
+    """A Gaussian process with a length scale for each column, and noise."""
+
+    def __init__(self, rows: Matrix, targets: Vector) -> None:
+        kernel = RBF(np.ones(rows.shape[1]), (0.05, 20.0)) + WhiteKernel(1e-2, (1e-6, 1.0))
+        self._process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is an answer
+            self._process.fit(rows, targets)
+
+    def predict(self, rows: Matrix) -> Vector:
+        """A number a row."""
+        answer: Vector = self._process.predict(rows)
+        return answer
+
+
+def _forward(rows: Matrix, layers: list[tuple[Matrix, Vector]]) -> Vector:
+    *hidden, (out, bias) = layers
+    for weights, shift in hidden:
+        rows = np.tanh(rows @ weights + shift)
+    answer: Vector = (rows @ out + bias)[:, 0]
+    return answer
+
+
+FAMILIES: dict[Family, Callable[[Matrix, Vector], Model]] = {
+    "forest": Forest,
+    "mlp": Networks,
+    "gp": Process,
+}
+
+
+class ScoreModel:
+    """The score without noise."""
+
+    def __init__(self, family: Family, rows: Matrix, scores: Vector) -> None:
+        least = float(scores.min())
+        self._floor = least - max(0.5 * (float(np.median(scores)) - least), 1e-6)
+        self._model = FAMILIES[family](rows, np.log(scores - self._floor))
+
+    def predict(self, rows: Matrix) -> Vector:
+        """A score a row."""
+        answer: Vector = self._floor + np.exp(self._model.predict(rows))
+        return answer
+
+
+class FailureModel:
+    """Whether a config can be trained at all; anything can where nothing was seen to fail."""
+
+    LEAST = 20
+    """Configs that failed, from which on there is something to learn."""
+
+    def __init__(self, rows: Matrix, failed: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        self._trees: list[Any] = []
+        if self.LEAST <= int(failed.sum()) < len(failed):
+            fitted = ExtraTreesClassifier(100, min_samples_leaf=2, random_state=0)
+            self._trees = [tree.tree_ for tree in fitted.fit(rows, failed).estimators_]
+
+    def fails(self, rows: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether more than half of what is known says so, for each row."""
+        if not self._trees:
+            return np.zeros(len(rows), dtype=np.bool_)
+        narrow = np.ascontiguousarray(rows, dtype=np.float32)
+        shares = [tree.predict(narrow)[:, 1] for tree in self._trees]
+        verdict: np.ndarray[Any, np.dtype[np.bool_]] = np.mean(shares, axis=0) > 0.5
+        return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How well a surrogate tells configs that it was not shown."""
+
+    configs: int
+    rmse: float
+    """Of the score, over all."""
+    rank: float
+    """Spearman's correlation, over all."""
+    rmse_best: float
+    """Over the best tenth, by what was measured."""
+    rank_best: float
+    """Within the best quarter."""
+    predicted: Vector
+    """For each config, by the model that was not shown it."""
+
+
+def validated(family: Family, rows: Matrix, scores: Vector) -> Validation:
+    """Cross-validated in FOLDS parts."""
+    folds = np.random.default_rng(0).permutation(len(scores)) % FOLDS
+    predicted = np.empty_like(scores)
+    for fold in range(FOLDS):
+        shown = folds != fold
+        model = ScoreModel(family, rows[shown], scores[shown])
+        predicted[~shown] = model.predict(rows[~shown])
+    order = np.argsort(scores)
+    tenth, quarter = order[: max(len(order) // 10, 3)], order[: max(len(order) // 4, 5)]
+    return Validation(
+        configs=len(scores),
+        rmse=_rmse(predicted - scores),
+        rank=float(spearmanr(predicted, scores).statistic),
+        rmse_best=_rmse((predicted - scores)[tenth]),
+        rank_best=float(spearmanr(predicted[quarter], scores[quarter]).statistic),
+        predicted=predicted,
+    )
+
+
+def _rmse(errors: Vector) -> float:
+    return float(np.sqrt(np.mean(errors**2)))

@@ -1,0 +1,42 @@
+"""Worlds small enough to know all about."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from random import Random
+
+from agent.menu.files import load_menu
+from bench.simulator.world import Run, SimulatedWorld
+from trainer.spec import Config
+
+STEPS = 60
+
+
+class RateWorld(SimulatedWorld):
+    """Only the learning rate matters, best at 1e-2, and from 2e-2 on nothing trains."""
+
+    def __init__(self, sigma: float = 0.0, *, curves: bool = False) -> None:
+        self.name = "rate"
+        self.menu = load_menu("cpu-tiny")
+        self.failure_s = 0.25
+        self._sigma = sigma
+        self._curves = curves
+
+    @cached_property
+    def best(self) -> float:
+        return 3.0
+
+    def truth(self, config: Config) -> float | None:
+        return None if config.lr >= 2e-2 else 3.0 + abs(math.log10(config.lr / 1e-2))
+
+    def run(self, config: Config, seed: int) -> Run:
+        truth = self.truth(config)
+        if truth is None:
+            return Run(1.0, None)
+        score = truth + Random(f"{config.config_hash}:{seed}").gauss(0, self._sigma)
+        if not self._curves:
+            return Run(2.0, score)
+        return Run(
+            2.0, score, [score + (7 - score) * math.exp(-n / 8) for n in range(1, STEPS + 1)]
+        )
