@@ -18,12 +18,12 @@ from statistics import fmean
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, SuggestibleProposer
 from agent.proposers.hybrid import HybridProposer
-from agent.proposers.sampler import SamplerProposer
+from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from bench.models.policies import POLICIES
 from bench.models.stand_ins import Liar, Oracle, Recorded, Repeater, StandIn, Waster
 from bench.simulator.made_up import MadeUpWorld
-from bench.simulator.night import Night, night
+from bench.simulator.night import MakeProposer, Night, night
 from bench.simulator.world import World
 from trajectory.evidence import Evidence
 from trajectory.track_record import MODEL
@@ -109,18 +109,21 @@ def one_night(
     make: Callable[[Rails], SuggestibleProposer] | None,
     policy: type[HybridProposer] = HybridProposer,
     *,
+    base: MakeProposer = RandomProposer,
     time_s: float | None = None,
     iterations: int = ITERATIONS,
 ) -> Told:
     """A night with this model, or with the sampler alone.
 
+    :param base: the sampler; by default uniform edits, which gain what better ones gain within
+        errors and take no time.
     :param time_s: that the sampler's night took.
     """
     watched: list[Watched] = []
 
     def proposer(rails: Rails) -> Proposer:
         model = make(rails) if make is not None else None
-        watched.append(Watched(policy(SamplerProposer(rails), model)))
+        watched.append(Watched(policy(base(rails), model)))
         return watched[0]
 
     done = night(world, proposer, seed=seed, iterations=iterations)

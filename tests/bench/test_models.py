@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.simulator.made_up import MadeUpWorld
 
 from agent.proposers.base import ProposerError
 from bench.models.nights import ALONE, Arm, Cost, Nights, one_night
 from bench.models.policies import AlwaysAsked
 from bench.models.prompt_size import AFTER, memories
 from bench.models.stand_ins import Liar, Oracle, Recorded, Repeater, StandIn, Waster
-from tests.support.memories import RAILS, fresh_memory, remember
+from bench.simulator.made_up import MadeUpWorld
+from tests.support.memories import RAILS, fresh_memory, raw, remember
 
 WORLD = MadeUpWorld()
 
@@ -47,14 +47,10 @@ def test_a_repeater_is_refused_from_its_second_turn_on() -> None:
 
 
 def test_replies_that_were_recorded_are_said_again() -> None:
-    said = [
-        '{"changes": {"lr": 99}, "reason": "no"}',
-        '{"changes": {"lr": 0.004}, "reason": "yes"}',
-    ]
-    offer = Recorded(RAILS, said[1:]).propose(fresh_memory())
-    assert offer.raw == said[1]
+    good, bad = raw({"lr": 0.004}), raw({"lr": 99})
+    assert Recorded(RAILS, [good]).propose(fresh_memory()).raw == good
     with pytest.raises(ProposerError):
-        Recorded(RAILS, said[:1]).propose(fresh_memory())
+        Recorded(RAILS, [bad]).propose(fresh_memory())
 
 
 def test_what_replies_take_is_time_that_the_search_does_not_have() -> None:
