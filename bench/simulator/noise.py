@@ -102,8 +102,8 @@ def noise_of(
 
     :param rows: the encoded configs.
     :param truths: of each config, which its level is told by.
-    :param unexplained: by a surrogate of what it was not shown: where nothing was replicated, its
-        middle is all there is, and more than the noise.
+    :param unexplained: by a surrogate of the good configs it was not shown: where nothing was
+        replicated, its middle is all there is, and more than the noise.
     """
     columns = len(next(iter(rows.values())))
     keys, differences = _differences(table, truths)

@@ -48,7 +48,7 @@ class RealWorld(SimulatedWorld):
             table,
             dict(zip(keys, rows, strict=True)),
             dict(zip(keys, self.validation.predicted.tolist(), strict=True)),
-            self.validation.predicted - scores,
+            (self.validation.predicted - scores)[scores <= np.median(scores)],
         )
         self._traces = _traces(table, self._encoder)
         times = [run.train_s for run in table.runs if run.score is not None]

@@ -62,7 +62,7 @@ class Networks:
         self._layers = []
         for seed in range(NETWORKS):
             network = MLPRegressor(
-                (48, 48),
+                hidden_layer_sizes=(48, 48),
                 activation="tanh",
                 alpha=0.03,
                 max_iter=300,
