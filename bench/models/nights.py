@@ -213,11 +213,10 @@ class Nights:
         told = self._told.get((arm, seed))
         if told is None:
             time_s = None if arm == ALONE else self._night(ALONE, seed).time_s
-            make = partial(self._models[arm.model], world=self._world) if arm.model else None
             told = one_night(
                 self._world,
                 seed,
-                make,
+                self._maker(arm.model),
                 POLICIES[arm.policy],
                 time_s=time_s,
                 iterations=self._iterations,
@@ -225,6 +224,12 @@ class Nights:
             self._told[arm, seed] = told
             self._keep(arm, told)
         return told
+
+    def _maker(self, model: str) -> Callable[[Rails], StandIn] | None:
+        if not model:
+            return None
+        make = self._models[model]
+        return lambda rails: make(rails, self._world)
 
     def _keep(self, arm: Arm, told: Told) -> None:
         if self._kept is None:

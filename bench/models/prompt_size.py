@@ -21,6 +21,7 @@ from agent.proposers.llm.conversations import messages_json
 from agent.proposers.llm.endpoint import REPLY_SHARE
 from agent.proposers.llm.prompt import SHOWN_REPLY_CHARACTERS, Prompter
 from agent.proposers.llm.proposer import REPAIRS
+from autoresearch.values import Scalar
 from bench.figure import Figure
 from bench.small_model import small_model, why_not
 from trajectory.evidence import Evidence
@@ -87,7 +88,7 @@ def sizes(url: str) -> Iterator[Size]:
     :param url: of llama.cpp's server, up to ``/v1``.
     """
     for memory in memories():
-        suggestion = {"lr": 0.00312345, "d_ff": 768, "norm": "rmsnorm"}
+        suggestion: dict[str, Scalar] = {"lr": 0.00312345, "d_ff": 768, "norm": "rmsnorm"}
         prompter = Prompter(memory.menu.campaign.budget, horizon_steps=1000)
         for context in CONTEXTS:
             prompt = prompter.prompt(memory, suggestion, context=context)
