@@ -21,7 +21,7 @@ from agent.proposers.hybrid import HybridProposer
 from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from bench.models.policies import POLICIES
-from bench.models.stand_ins import Liar, Oracle, Recorded, Repeater, StandIn, Waster
+from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
 from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.night import MakeProposer, Night, night
 from bench.simulator.world import World
@@ -92,6 +92,7 @@ def models(latency_s: float) -> dict[str, MakeModel]:
         "oracle": lambda rails, world: Oracle(rails, world, latency_s=latency_s),
         "liar": lambda rails, world: Liar(rails, world, latency_s=latency_s),
         "waster": lambda rails, world: Waster(rails, world, latency_s=latency_s),
+        "copier": lambda rails, world: Copier(rails, latency_s=latency_s),
         "repeater": lambda rails, world: Repeater(rails, latency_s=latency_s),
     }
     if SAID.exists():

@@ -15,6 +15,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.draws import Draw, rng_for, uniform_draws
 from agent.proposers.llm.proposer import REPAIRS
+from agent.proposers.llm.reply_form import example_text
 from autoresearch.values import Scalar
 from bench.simulator.world import World
 from trainer.spec import Config
@@ -128,6 +129,14 @@ class Repeater(StandIn):
         raw = json.dumps({"changes": {name: value}, "reason": "as I said"})
         while True:
             yield raw
+
+
+class Copier(StandIn):
+    """Says the prompt's example again, as the smallest models mostly do."""
+
+    def replies(self, memory: Memory, suggestion: Mapping[str, Scalar]) -> Iterator[str]:
+        while True:
+            yield example_text(memory, self._rails.budget)
 
 
 class Recorded(StandIn):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from agent.proposers.base import ProposerError
+from agent.proposers.llm.prompt import Prompter
 from bench.models.nights import ALONE, Arm, Cost, Nights, one_night
 from bench.models.policies import AlwaysAsked
 from bench.models.prompt_size import AFTER, memories
-from bench.models.stand_ins import Liar, Oracle, Recorded, Repeater, StandIn, Waster
+from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
 from bench.simulator.made_up import MadeUpWorld
 from tests.support.memories import RAILS, fresh_memory, raw, remember
 
@@ -51,6 +52,13 @@ def test_a_repeater_is_refused_from_its_second_turn_on() -> None:
         repeater.propose(remember(memory, said, 3.9))
     rails = [attempt.verdict and attempt.verdict.rail for attempt in raised.value.attempts]
     assert rails == ["novelty"] * 3
+
+
+def test_a_copier_says_the_example_of_the_prompt() -> None:
+    memory = fresh_memory()
+    offer = Copier(RAILS).propose(memory, {"lr": 0.002})
+    prompt = Prompter(RAILS.budget).prompt(memory, {"lr": 0.002})
+    assert offer.raw in prompt.messages[1].content
 
 
 def test_replies_that_were_recorded_are_said_again() -> None:

@@ -85,6 +85,11 @@ class Proposers(Figure):
         )
 
     @property
+    def asked(self) -> list[Kind]:
+        """Those that replies were asked of."""
+        return [one for one in self.kinds if one.record.replies]
+
+    @property
     def _drawn(self) -> list[Kind]:
         return [one for one in self.kinds if one.hit_rate is not None][:MOST]
 
