@@ -129,8 +129,9 @@ def noise_of(
 
 
 def _differences(table: RunTable, truths: Mapping[str, float]) -> tuple[list[str], Vector]:
-    """Of a config's first run and each of its others, over the root of two: as large as one run's
-    noise. Each in the order of the seeds, so that equal seeds stand against each other."""
+    """Of each config's first two runs in the order of the seeds, over the root of two: as large as
+    one run's noise. Where seeds are shared, without what all configs have of it: that one seed is
+    luckier than another for everybody changes no comparison."""
     keys, found = [], []
     for key, by_seed in table.scores.items():
         scores = [score for seed in sorted(by_seed) for score in by_seed[seed]]
@@ -138,7 +139,10 @@ def _differences(table: RunTable, truths: Mapping[str, float]) -> tuple[list[str
             continue
         keys.append(key)
         found.append((scores[1] - scores[0]) / 2**0.5)
-    return keys, np.array(found)
+    differences = np.array(found)
+    if table.shares_seeds and found:
+        differences -= np.median(differences)
+    return keys, differences
 
 
 def _scales(at: Vector, differences: Vector) -> tuple[list[float], list[float]]:

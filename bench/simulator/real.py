@@ -23,7 +23,7 @@ from bench.simulator.traces import TraceModel
 from bench.simulator.world import Run, SimulatedWorld
 from trainer.spec import Config
 
-STARTS = 8
+STARTS = 5
 """Of the table's best configs, from which the best of the menu is climbed to."""
 _REMEMBERED = 100_000
 
