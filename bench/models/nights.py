@@ -179,6 +179,7 @@ class Nights:
     goes on.
 
     :param kept: the file; None: in this object only.
+    :param only: models by name; None: all.
     """
 
     def __init__(
@@ -188,11 +189,13 @@ class Nights:
         kept: Path | None = None,
         *,
         iterations: int = ITERATIONS,
+        only: Sequence[str] | None = None,
     ) -> None:
         self._world = world
         self._latency_s = latency_s
         self._iterations = iterations
-        self._models = models(latency_s)
+        made = models(latency_s)
+        self._models = {name: make for name, make in made.items() if only is None or name in only}
         self._kept = kept
         self._told: dict[tuple[Arm, int], Told] = {}
         if kept is not None and kept.exists():
