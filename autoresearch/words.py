@@ -34,9 +34,12 @@ def scalar_text(value: Scalar) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 config``, ``2 configs``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, several: str = "") -> str:
+    """``1 config``, ``2 configs``.
+
+    :param several: the plural, where it is not made with an s.
+    """
+    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def changes_text(changes: Mapping[str, Scalar]) -> str:

@@ -41,6 +41,8 @@ from bench import (
     verify_power,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
+from bench.models import nights as models_nights
+from bench.models import prompt_size
 from bench.searches import quality as searches_quality
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -78,6 +80,7 @@ def main(
         "stalls": stall_power.run,
         "verify": verify_power.run,
         "published": lambda: published_grids.run(published),
+        "models": lambda: [*prompt_size.run(), *models_nights.run()],
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

@@ -23,6 +23,7 @@ from autoresearch.values import Frozen, Scalar
 from trainer.spec import Config, TrialFailed, TrialOk
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
+from trajectory.track_record import TrackRecord, recorded
 
 
 @dataclass(slots=True)
@@ -92,6 +93,8 @@ class Tally(Frozen):
     within_ss: tuple[float, ...] = ()
     """Parts of the exact sum of squares within configs."""
     within_dof: int = 0
+    track_records: dict[str, TrackRecord] = Field(default_factory=dict)
+    """By kind of proposer, in alphabetical order."""
 
     @property
     def sigma(self) -> float | None:
@@ -140,6 +143,10 @@ class Evidence:
         """See :attr:`Tally.refusals`."""
         return Counter(self.tally.refusals)
 
+    def track_record(self, kind: str) -> TrackRecord:
+        """Of a kind of proposer; an empty one before its first turn."""
+        return self.tally.track_records.get(kind, TrackRecord())
+
     @property
     def sigma(self) -> float | None:
         """See :attr:`Tally.sigma`."""
@@ -162,7 +169,11 @@ class Evidence:
             self._count(interrupted=tuple(sorted(interrupted)))
         elif isinstance(row, IterationRow):
             refusals = self.refusals + _refusals(row)
-            self._count(iterations=self.iterations + 1, refusals=dict(sorted(refusals.items())))
+            self._count(
+                iterations=self.iterations + 1,
+                refusals=dict(sorted(refusals.items())),
+                track_records=recorded(self.tally.track_records, row),
+            )
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
             entry = self._at(row.config, row.config_hash, row.iter)

@@ -103,7 +103,7 @@ def _choose(
     return Choice(
         HybridProposer(sampler, llm, share=settings.llm_share, warmup=settings.llm_warmup),
         f"hybrid: the sampler, overridden by {where} on {settings.llm_share:.0%} of iterations "
-        f"after {settings.llm_warmup}",
+        f"after {settings.llm_warmup}, and on as many more as it earns",
     )
 
 

@@ -1,31 +1,45 @@
 """Proposers made of proposers: a model that overrides a sampler, and one that stands in.
 
 When a model's turn comes to nothing, the other makes the proposal, the record says why and keeps
-every attempt, and the model has its next turn as if nothing had happened. (How little a dead
-endpoint then costs is the endpoint's matter: see ``Patience.probation_s``.)
+every attempt, and the model has had a turn that earned it nothing. (How little a dead endpoint then
+costs is the endpoint's matter: see ``Patience.probation_s``.)
+
+Whose turn it is, is a bandit's question, of two arms whose worth changes as the night goes on. A
+keep is what an arm is paid. Keeps are rare, one in ten at best, so a bandit that must first lose
+with an arm to know it (Thompson's, say) gives a useless model a fifth of the night. Here the model
+is *lent* a small share of the turns, whatever became of them, and *earns* more: as long as it was
+kept more often in its latest turns than the sampler was in its own, every turn is the model's. So
+what a useless one can cost is bounded by what it is lent, in the manner of conservative bandits (Wu
+et al. 2016, arXiv 1602.04282), one keep earns about as many turns as the sampler needs for one, and
+what was earned is used up within :data:`MODEL_TURNS` turns without another (only latest turns
+count, as in sliding-window bandits: Garivier and Moulines 2011, arXiv 0805.3415). The figures are
+in docs/models.md.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
-from agent.proposers.draws import rng_for
+from trajectory.track_record import MODEL, TrackRecord
 
-SHARE = 0.3
+SHARE = 0.05
 WARMUP = 10
+MODEL_TURNS, SAMPLER_TURNS = 10, 30
+"""How many of the latest turns of each are compared."""
 
 
 class HybridProposer:
-    """The sampler proposes; on a share of the iterations a model may override it.
+    """The sampler proposes; on the turns that a model is lent or has earned it may override it.
 
-    The defaults are those of arXiv 2603.24647, where such a hybrid did best. Whose turn it is
-    follows from the campaign's seed and the iteration alone. A record with ``overrode`` set says
-    that the model saw those changes; it may have repeated them.
+    Whose turn it is follows from the iteration and from the rows before it alone. A proposal's
+    record with ``overrode`` set says that the model saw those changes; it may have repeated them.
 
     :param llm: None: the sampler alone.
-    :param share: of the iterations after warm-up.
+    :param share: of the iterations after warm-up, lent whatever became of them. The first of them
+        is the model's where the share is not 0.
     :param warmup: first iterations, all of them the sampler's.
     """
 
@@ -48,7 +62,7 @@ class HybridProposer:
         :raises ProposerError: where the sampler has none.
         """
         suggested = self._sampler.propose(memory)
-        if self._llm is None or not self.llm_turn(memory):
+        if self._llm is None or not self.llm_turn(memory, suggested.record.kind):
             return suggested
         try:
             offer = self._llm.propose(memory, json.loads(suggested.raw)["changes"])
@@ -56,11 +70,28 @@ class HybridProposer:
             return standing_in(suggested, error)
         return _with_latency(offer, suggested.record.latency_s)
 
-    def llm_turn(self, memory: Memory) -> bool:
-        """Whether the model is asked at this iteration."""
-        if memory.iter <= self._warmup:
+    def llm_turn(self, memory: Memory, kind: str) -> bool:
+        """Whether the model is asked at this iteration.
+
+        :param kind: the sampler's.
+        """
+        after_warmup = memory.iter - self._warmup
+        if after_warmup < 1 or not self._share:
             return False
-        return rng_for("hybrid", memory).random() < self._share
+        evidence = memory.evidence
+        earned = has_earned(evidence.track_record(MODEL), evidence.track_record(kind))
+        return earned or is_lent(after_warmup, self._share)
+
+
+def is_lent(number: int, share: float) -> bool:
+    """Whether a turn, counted from 1, is among the share that is lent: evenly spread, the first
+    turn the first of them."""
+    return math.ceil(share * number) > math.ceil(share * (number - 1))
+
+
+def has_earned(model: TrackRecord, sampler: TrackRecord) -> bool:
+    """Whether the model was kept more often of late than the sampler was."""
+    return model.rate(MODEL_TURNS) > sampler.rate(SAMPLER_TURNS)
 
 
 class FallbackProposer:

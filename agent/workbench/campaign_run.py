@@ -208,6 +208,10 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
         "gain_bpb": best.delta_vs_baseline if best else None,
         "gain_lo_bpb": best.delta_lo if best else None,
         "gain_hi_bpb": best.delta_hi if best else None,
+        "proposers": {
+            kind: record.model_dump(mode="json")
+            for kind, record in evidence.tally.track_records.items()
+        },
         "telemetry": usage.model_dump(mode="json") if usage.samples else None,
     }
 
@@ -222,6 +226,10 @@ def _conclude(
         sitting.say(
             f"noise     sd {noise.sigma:.4f} bpb a run, from {evidence.dof} degrees of freedom"
         )
+    records = evidence.tally.track_records
+    if len(records) > 1:
+        turns = " · ".join(f"{kind} {record}" for kind, record in records.items())
+        sitting.say(f"turns     {turns}")
     if usage.samples:
         for line in usage.lines():
             sitting.say(f"gpu       {line}")

@@ -102,6 +102,9 @@ def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
     kinds = [row["proposer"]["kind"] for row in toy.iterations()]
     assert kinds == ["sampler", "llm", "llm"]
     assert asked == 2
+    kept = sum(row["decision"]["action"] == "keep" for row in toy.iterations()[1:])
+    record = f"llm {kept} of 2 turns kept, 0 of 2 replies of no use · sampler "
+    assert f"turns     {record}" in done.stdout
     overrode = toy.iterations()[1]["proposer"]["overrode"]
     assert overrode
     assert set(overrode) <= {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}

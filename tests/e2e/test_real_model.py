@@ -1,6 +1,6 @@
 """A small real language model, behind the servers that people run at home.
 
-Skipped where they are not installed: see tests/support/real_model.py.
+Skipped where they are not installed: see bench/small_model.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.settings.environment import Environment
 from agent.workbench.doctor_endpoint import asked
+from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of
-from tests.support.real_model import SERVERS, real_model, why_not
 from trainer.spec import Budget
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -44,7 +44,7 @@ def served(
     if missing is not None:
         pytest.skip(f"{name}: {missing}")
     log = tmp_path_factory.mktemp("server") / "log"
-    with real_model(name, log, context=CONTEXT) as url:
+    with small_model(name, log, context=CONTEXT) as url:
         yield name, url
 
 

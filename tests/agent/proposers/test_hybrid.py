@@ -8,18 +8,21 @@ from dataclasses import replace
 import pytest
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
-from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.hybrid import MODEL_TURNS, FallbackProposer, HybridProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
 from autoresearch.values import Scalar
-from tests.support.memories import RAILS, fresh_memory, memory_of, raw
+from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
+from tests.support.rows import iteration_row
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
+from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
+from trajectory.rows import Decision
 
 QUICK = Patience(timeout_s=0.5, deadline_s=0.5, probation_s=0.2, wait=lambda _: 0.01)
 SUGGESTED = raw({"norm": "rmsnorm"})
@@ -53,22 +56,61 @@ def llm_at(server: OpenAIServer) -> LlmProposer:
     return LlmProposer(endpoint, RAILS, Prompter(Budget()))
 
 
-def test_the_model_has_no_turn_during_warm_up_and_a_share_of_the_rest() -> None:
-    model = Model()
-    hybrid = HybridProposer(sampler(), model, share=0.3, warmup=10)
-    for iteration in range(1, 1001):
-        hybrid.propose(at(iteration))
-    turns = [iteration for iteration, _ in model.asked]
-    assert min(turns) > 10
-    assert 0.25 < len(turns) / 990 < 0.35
+def with_record(memory: Memory, turns: str, kind: str = "llm") -> Memory:
+    """After these turns of one proposer: ``k`` for a keep, ``.`` for none."""
+    for number, turn in enumerate(turns):
+        changed = MENU.apply(memory.reference, {"lr": 1e-3 * (1 + (memory.iter + number) / 1e4)})
+        decision = Decision(action="keep" if turn == "k" else "discard")
+        record = ProposerRecord(kind=kind)
+        memory.evidence.add(
+            iteration_row(memory.iter + number, changed, decision=decision, proposer=record)
+        )
+    return replace(memory, iter=memory.iter + len(turns))
 
 
-def test_turns_follow_from_seed_and_iteration_alone() -> None:
-    def turns(seed: int) -> list[bool]:
-        return [HybridProposer(sampler(), Model()).llm_turn(at(n, seed)) for n in range(1, 200)]
+def turns_of(share: float, warmup: int, until: int) -> list[int]:
+    hybrid = HybridProposer(sampler(), Model(), share=share, warmup=warmup)
+    return [n for n in range(1, until + 1) if hybrid.llm_turn(at(n), "scripted")]
 
-    assert turns(1) == turns(1)
-    assert turns(1) != turns(2)
+
+def test_the_model_has_no_turn_during_warm_up_and_is_lent_a_share_of_the_rest() -> None:
+    assert turns_of(0.05, 10, 70) == [11, 31, 51]
+    assert len(turns_of(0.3, 10, 1010)) == 300
+    assert turns_of(0, 0, 100) == []
+    assert turns_of(1, 3, 6) == [4, 5, 6]
+
+
+def test_a_keep_earns_the_model_turns_until_it_is_kept_less_often_than_the_sampler() -> None:
+    hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
+    memory = with_record(at(1), "k" + 9 * ".", "scripted")
+    assert not hybrid.llm_turn(memory, "scripted")
+    memory = with_record(memory, "k")
+    for _ in range(9):
+        assert hybrid.llm_turn(memory, "scripted")
+        memory = with_record(memory, ".")
+    assert not hybrid.llm_turn(memory, "scripted"), "one of ten is what the sampler does"
+
+
+def test_what_was_earned_long_ago_is_used_up() -> None:
+    hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
+    memory = with_record(with_record(at(1), "k" + 29 * ".", "scripted"), 20 * "k")
+    wasted = 0
+    while hybrid.llm_turn(memory, "scripted"):
+        memory = with_record(memory, ".")
+        wasted += 1
+    assert wasted == MODEL_TURNS
+
+
+def test_turns_follow_from_the_rows_alone() -> None:
+    """A hybrid that was born this minute gives the turns that one gave that ran all night."""
+    memory = with_record(with_record(at(1), 20 * ".", "scripted"), "k.")
+    old = HybridProposer(sampler(), Model())
+    old.propose(memory)
+    turn = old.llm_turn(memory, "scripted")
+    assert turn
+    assert HybridProposer(sampler(), Model()).llm_turn(memory, "scripted") == turn
+    evidence = Evidence.restore(memory.evidence.tally, memory.evidence.configs.values())
+    assert old.llm_turn(replace(memory, evidence=evidence), "scripted") == turn
 
 
 @pytest.mark.parametrize(("share", "asked"), [(0.0, 0), (1.0, 40)])

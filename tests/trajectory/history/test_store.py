@@ -72,7 +72,7 @@ def overwrite_middle(path: Path) -> None:
 
 def other_columns(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE configs_v2 RENAME COLUMN evidence TO proof")
+        connection.execute("ALTER TABLE configs_v3 RENAME COLUMN evidence TO proof")
     connection.close()
 
 
@@ -85,13 +85,13 @@ def other_layout(path: Path) -> None:
 
 def nonsense_inside(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE configs_v2 SET evidence = '{\"no\": 1}' WHERE position = 3")
+        connection.execute("UPDATE configs_v3 SET evidence = '{\"no\": 1}' WHERE position = 3")
     connection.close()
 
 
 def nonsense_tally(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE campaigns_v2 SET tally = '?'")
+        connection.execute("UPDATE campaigns_v3 SET tally = '?'")
     connection.close()
 
 
@@ -148,7 +148,7 @@ def test_damaged_under_a_running_writer_it_is_built_anew(journal: Path, where: P
         for number, row in enumerate(rows):
             if number == 20:
                 with sqlite3.connect(where) as connection:
-                    connection.execute("DROP TABLE trials_v2")
+                    connection.execute("DROP TABLE trials_v3")
                 connection.close()
             history.add(row, record.append(row))
         assert history.note is not None

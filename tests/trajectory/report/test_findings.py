@@ -291,12 +291,16 @@ def test_proposers_have_their_share_and_hit_rate(
         mine = [row for row in iterations if row.proposer.kind == kind]
         kept = sum(row.decision.action == "keep" for row in mine)
         assert one.share.value == len(mine) / 120
-        assert one.hit_rate.n == len(mine)
+        assert one.hit_rate is not None
+        assert one.hit_rate.n == one.iterations == len(mine)
         assert one.hit_rate.value == kept / len(mine)
         assert one.measured == sum(row.decision.estimate_bpb is not None for row in mine)
-    assert found["llm"].attempts == 2 * found["llm"].hit_rate.n
-    assert found["llm"].refused_attempts == found["llm"].hit_rate.n
-    assert found["llm"].prompt_tokens == 3100 * found["llm"].attempts
+    model = found["llm"]
+    assert model.record.replies == 2 * model.iterations
+    assert model.refused_replies == model.tried_before == model.iterations
+    assert model.prompt_tokens == 3100 * model.record.replies
+    shares = [one.share_of_keeps.value for one in proposers.kinds if one.share_of_keeps]
+    assert sum(shares) == pytest.approx(1)
 
 
 def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
@@ -308,7 +312,9 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
     found = findings(tmp_path, [*metered(None)[:3], row, *events])
     proposers = Proposers.of(found)
     assert proposers is not None
-    assert proposers.kinds[0].fallbacks == 1
+    stand_in, model = proposers.kinds
+    assert stand_in.fallbacks == 1
+    assert (model.kind, model.record.turns, model.iterations, model.hit_rate) == ("llm", 1, 0, None)
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
     spending = TimeAndEnergy.of(found)
     assert spending is not None

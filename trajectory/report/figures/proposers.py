@@ -11,6 +11,7 @@ from trajectory.report.findings import Findings
 from trajectory.report.reading.ledger import Ledger
 from trajectory.report.statistics import Estimate, of_share
 from trajectory.report.words.text import label
+from trajectory.track_record import TrackRecord
 
 MOST = 12
 """Kinds drawn, the busiest."""
@@ -22,24 +23,39 @@ class Kind:
 
     kind: str
     models: tuple[str, ...]
+    record: TrackRecord
+    """Its turns, those that it came to nothing in among them."""
     share: Estimate
     """The share of all iterations that used its proposal."""
-    hit_rate: Estimate
-    """The share of its iterations whose proposal was kept."""
+    hit_rate: Estimate | None
+    """The share of its iterations whose proposal was kept; None where there were none."""
     kept: int
+    share_of_keeps: Estimate | None
+    """Of everything that was kept, by whomever; None where nothing was."""
     measured: int
     """Its iterations that ended with a score."""
     refused: int
     """Its iterations that the rails ended."""
     fallbacks: int
-    attempts: int
-    """Exchanges with a language model."""
-    refused_attempts: int
-    """Exchanges that gave no usable proposal."""
     latency_s: float
-    """Mean over its iterations."""
+    """Mean over its turns."""
     prompt_tokens: int
     completion_tokens: int
+
+    @property
+    def iterations(self) -> int:
+        """Those that used its proposal."""
+        return self.hit_rate.n if self.hit_rate else 0
+
+    @property
+    def refused_replies(self) -> int:
+        """Exchanges with a language model that gave no usable proposal."""
+        return sum(self.record.refused.values())
+
+    @property
+    def tried_before(self) -> int:
+        """Replies that were refused because their config had been tried."""
+        return self.record.refused.get("novelty", 0)
 
 
 @dataclass(frozen=True)
@@ -65,11 +81,24 @@ class Proposers(Figure):
     def alt(self) -> str:
         return "; ".join(
             f"{one.kind}: {one.share.value:.0%} of iterations, {one.kept} kept"
-            for one in self.kinds[:MOST]
+            for one in self._drawn
         )
 
+    @property
+    def asked(self) -> list[Kind]:
+        """Those that replies were asked of."""
+        return [one for one in self.kinds if one.record.replies]
+
+    @property
+    def _drawn(self) -> list[Kind]:
+        return [one for one in self.kinds if one.hit_rate is not None][:MOST]
+
+    @property
+    def shows(self) -> bool:
+        return bool(self._drawn)
+
     def draw(self) -> Picture:
-        drawn = self.kinds[:MOST]
+        drawn = self._drawn
         figure = sheet(0.34 * len(drawn) + 0.95)
         left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
         places = range(len(drawn))
@@ -78,6 +107,7 @@ class Proposers(Figure):
         right.set_title("hit rate: kept of its own, 95 % interval")
         for place, one in enumerate(drawn):
             rate = one.hit_rate
+            assert rate is not None
             assert rate.lo is not None
             assert rate.hi is not None
             right.plot(
@@ -86,7 +116,7 @@ class Proposers(Figure):
             right.plot(
                 [100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0, clip_on=False
             )
-        left.set_yticks(places, [f"{one.kind}\nn={one.hit_rate.n}" for one in drawn])
+        left.set_yticks(places, [f"{one.kind}\nn={one.iterations}" for one in drawn])
         left.tick_params(axis="y", labelcolor=INK.light)
         left.set_ylim(len(drawn) - 0.4, -0.6)
         left.set_xlim(0, 100)
@@ -98,26 +128,28 @@ class Proposers(Figure):
 
 
 def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
+    records = ledger.evidence.tally.track_records
+    keeps = sum(turn.outcome == "keep" for turn in ledger.turns)
     found = []
     for kind, work in ledger.workloads.items():
         turns = [turn for turn in ledger.turns if turn.kind == kind]
         kept = sum(turn.outcome == "keep" for turn in turns)
-        share, hit_rate = of_share(len(turns), len(ledger.turns)), of_share(kept, len(turns))
-        if share is None or hit_rate is None:
+        share = of_share(len(turns), len(ledger.turns))
+        if share is None:
             continue
         found.append(
             Kind(
                 kind=label(kind, 20),
                 models=tuple(label(model, 60) for model in sorted(work.models)),
+                record=records[kind],
                 share=share,
-                hit_rate=hit_rate,
+                hit_rate=of_share(kept, len(turns)),
                 kept=kept,
+                share_of_keeps=of_share(kept, keeps),
                 measured=sum(turn.mean is not None for turn in turns),
                 refused=sum(turn.outcome == "refused" for turn in turns),
                 fallbacks=work.fallbacks,
-                attempts=work.attempts,
-                refused_attempts=work.refused_attempts,
-                latency_s=work.latency_s / len(turns),
+                latency_s=work.latency_s / records[kind].turns,
                 prompt_tokens=work.prompt_tokens,
                 completion_tokens=work.completion_tokens,
             )

