@@ -25,7 +25,7 @@ from autoresearch.values import (
     Positive,
     PositiveInt,
 )
-from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trainer.spec import Averaging, Budget, Config, CorpusInfo, TrialOk, TrialResult
 from trajectory.confirmed import Confirmed
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
@@ -120,6 +120,9 @@ class CampaignRow(Frozen):
     corpus: CorpusInfo
     budget: Budget
     horizon_steps: PositiveInt | None
+    cooldown_steps: NonNegativeInt = 0
+    """This and ``average`` as a trial's spec has them; left out of a row where it has not."""
+    average: Averaging | None = None
     backend: str
     device: str
     compile: bool = False
@@ -146,8 +149,9 @@ class CampaignRow(Frozen):
         written: dict[str, Any] = write(self)
         if self.first_drop is None:
             written.pop("first_drop", None)
-        if not self.hold_back:
-            written.pop("hold_back", None)
+        for name in ("cooldown_steps", "average", "hold_back"):
+            if not getattr(self, name):
+                written.pop(name, None)
         return written
 
 

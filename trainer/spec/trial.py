@@ -164,6 +164,11 @@ class TrialSpec(Frozen):
     """What else the held-out text is scored with."""
 
     @property
+    def ruler(self) -> tuple[object, ...]:
+        """What makes its score another number with the same config, seed and corpus."""
+        return self.budget, self.horizon_steps, self.cooldown_steps, self.average, self.looks
+
+    @property
     def makes_code(self) -> bool:
         """See :func:`makes_code`."""
         return makes_code(self.backend, self.device, compile=self.compile)
