@@ -75,11 +75,24 @@ class Calibrated(Frozen):
     """The campaign's own first."""
     steps_curve: tuple[tuple[Positive, Correlation], ...] = ()
     """Spearman of longer short runs: steps over the budget's, ascending."""
+    long_runs: Correlation | None = None
+    """Spearman of one long run with the mean of the others: what ranks best can do little better.
+    None where each config has but one."""
 
     @property
     def own(self) -> Way:
         """The way that the campaign measures by."""
         return self.ways[0]
+
+    @property
+    def headline(self) -> str:
+        """One line: how far the campaign's own short runs rank as long ones do."""
+        own = self.own
+        best = f"; among the best {self.best_n} {own.best}" if own.best else ""
+        return (
+            f"{own.name} against {self.long_steps:,}, n = {self.n} configs over the menu: "
+            f"Spearman {own.spearman}{best}"
+        )
 
     @property
     def advised(self) -> Way | None:

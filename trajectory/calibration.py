@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,29 @@ def _among(
 ) -> Correlation | None:
     few = fidelity([scores[config] for config in best], [long[config] for config in best])
     return few.spearman if few else None
+
+
+def times_to_gain(
+    curve: Sequence[tuple[float, Correlation]], by: float = 0.05
+) -> list[tuple[float, float]]:
+    """What each further ``by`` of correlation costs: the correlation, and how many times the budget
+    it takes, from that of the budget itself up to the last that was measured.
+
+    Between two lengths on a straight line over the logarithm of the length; where a longer run
+    ranked no better, the line is level.
+    """
+    if not any(times == 1 for times, _ in curve):
+        return []
+    known = [(times, found.value) for times, found in curve if times >= 1]
+    risen = list(accumulate((value for _, value in known), max))
+    logs = [math.log(times) for times, _ in known]
+    found = []
+    for number in range(1, 1 + int((risen[-1] - risen[0]) / by + 1e-9)):
+        wanted = risen[0] + number * by
+        at = next(place for place, value in enumerate(risen) if value >= wanted - 1e-12)
+        share = (wanted - risen[at - 1]) / (risen[at] - risen[at - 1])
+        found.append((wanted, math.exp(logs[at - 1] + share * (logs[at] - logs[at - 1]))))
+    return found
 
 
 def extrapolated(looks: Sequence[tuple[int, float]], steps: int) -> float:
