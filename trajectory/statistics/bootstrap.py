@@ -8,7 +8,7 @@ intervals beside each other say. How often the intervals hold is measured in ben
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -17,18 +17,20 @@ from numpy.typing import NDArray
 from trajectory.calibrated import Correlation
 
 RESAMPLES = 4000
-_CHUNK = 100
-"""Resamples at a time: n² comparisons each."""
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
 class Resampled:
-    """Draws of n configs, and what correlations come to over them."""
+    """Draws of n configs, and what correlations come to over them.
+
+    A draw is how often it has each config. Both correlations are sums over pairs of configs of the
+    signs of their scores' differences, so a draw only weighs the pairs: products of matrices.
+    """
 
     def __init__(self, n: int, resamples: int = RESAMPLES, seed: int = 0) -> None:
-        drawn = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
-        self._draws = np.concatenate([np.arange(n)[None, :], drawn])
+        drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+        self.counts_DN: Floats = np.concatenate([np.ones((1, n)), drawn.astype(np.float64)])
         """The configs as they are first."""
 
     def spearman(self, x: Sequence[float], y: Sequence[float]) -> Floats:
@@ -36,18 +38,24 @@ class Resampled:
 
         :param y: either may be infinite, for the last of all.
         """
-        return self._over(x, y, _rhos)
+        # A rank less the mean rank is half the sum of a score's signs against all others.
+        rank_x_DN, rank_y_DN = self.counts_DN @ _signs(x).T, self.counts_DN @ _signs(y).T
+        return _ratio(
+            *(
+                (self.counts_DN * one * other).sum(axis=1)
+                for one, other in (
+                    (rank_x_DN, rank_y_DN),
+                    (rank_x_DN, rank_x_DN),
+                    (rank_y_DN, rank_y_DN),
+                )
+            )
+        )
 
     def kendall(self, x: Sequence[float], y: Sequence[float]) -> Floats:
         """Tau-b likewise."""
-        return self._over(x, y, _taus)
-
-    def _over(
-        self, x: Sequence[float], y: Sequence[float], of: Callable[[Floats, Floats], Floats]
-    ) -> Floats:
-        xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-        parts = np.array_split(self._draws, max(1, len(self._draws) // _CHUNK))
-        return np.concatenate([of(_signs(xs[part]), _signs(ys[part])) for part in parts])
+        signs_x, signs_y = _signs(x), _signs(y)
+        products = (signs_x * signs_y, signs_x**2, signs_y**2)
+        return _ratio(*(((self.counts_DN @ one) * self.counts_DN).sum(axis=1) for one in products))
 
 
 def interval(values: Floats, at_once: int = 1) -> Correlation | None:
@@ -64,25 +72,15 @@ def interval(values: Floats, at_once: int = 1) -> Correlation | None:
     return Correlation(value=value, lo=min(float(lo), value), hi=max(float(hi), value))
 
 
-def _signs(scores_DN: Floats) -> Floats:
-    """Of all pairs: -1, 0 or 1, ``[draws, n, n]``. Compared, for infinities have no difference."""
-    above = scores_DN[:, :, None] > scores_DN[:, None, :]
-    signs: Floats = above.astype(np.float64) - above.transpose(0, 2, 1)
+def _signs(scores: Sequence[float]) -> Floats:
+    """Of all pairs: -1, 0 or 1, ``[n, n]``. Compared, for infinities have no difference."""
+    scores_N = np.asarray(scores, dtype=np.float64)
+    above = scores_N[:, None] > scores_N[None, :]
+    signs: Floats = above.astype(np.float64) - above.T
     return signs
 
 
-def _rhos(x_DNN: Floats, y_DNN: Floats) -> Floats:
-    # A rank less the mean rank is half the sum of a score's signs against all others.
-    return _cosines(x_DNN.sum(axis=2), y_DNN.sum(axis=2))
-
-
-def _taus(x_DNN: Floats, y_DNN: Floats) -> Floats:
-    return _cosines(x_DNN.reshape(len(x_DNN), -1), y_DNN.reshape(len(y_DNN), -1))
-
-
-def _cosines(x_DK: Floats, y_DK: Floats) -> Floats:
+def _ratio(both: Floats, x: Floats, y: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = (x_DK * y_DK).sum(axis=1) / np.sqrt(
-            (x_DK**2).sum(axis=1) * (y_DK**2).sum(axis=1)
-        )
+        found: Floats = np.clip(both / np.sqrt(x * y), -1, 1)
     return found

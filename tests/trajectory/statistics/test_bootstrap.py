@@ -22,9 +22,11 @@ def test_the_first_is_the_plain_correlation_ties_and_lost_runs_included() -> Non
 
 def test_every_draw_is_the_correlation_of_the_configs_drawn() -> None:
     draws = Resampled(len(X), resamples=20, seed=3)
-    for drawn, rho, tau in zip(
-        draws._draws, draws.spearman(X, Y), draws.kendall(X, Y), strict=True
+    for counts, rho, tau in zip(
+        draws.counts_DN, draws.spearman(X, Y), draws.kendall(X, Y), strict=True
     ):
+        drawn = [i for i, count in enumerate(counts) for _ in range(int(count))]
+        assert len(drawn) == len(X)
         x, y = [X[i] for i in drawn], [Y[i] for i in drawn]
         assert rho == pytest.approx(spearman(x, y))
         assert tau == pytest.approx(kendall(x, y))
