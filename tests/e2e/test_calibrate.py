@@ -36,6 +36,7 @@ def runs(toy: Toy) -> list[CalibrationRow]:
     return [row for row in rows if isinstance(row, CalibrationRow)]
 
 
+@pytest.mark.slow
 def test_a_menu_is_calibrated_from_nothing_and_once(toy: Toy) -> None:
     done = toy.run(*arguments(toy, "--json"))
     assert done.returncode == 0, done.stderr

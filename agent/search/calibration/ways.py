@@ -87,8 +87,8 @@ class ConfigRuns:
         for name, one in zip(self.plan.horizons(self.config), self._of("horizon"), strict=True):
             yield name, _score(one), whole
         for part, one in zip(PARTS, self._of("cooldown"), strict=True):
-            label = round(self.plan.budget_steps(base) / part)
-            yield f"cooldown over the last {label}", _score(one), whole
+            last = round(self.plan.budget_steps(base) / part)
+            yield f"cooldown over the last {last}", _score(one), whole
         (half,) = self._of("half")
         both = fmean([self._look(QUARTERS.index(2)), _score(half)])
         halves = ceil(self.plan.budget_steps(base) / 2)
@@ -119,7 +119,10 @@ class ConfigRuns:
 
     def features_s(self) -> float:
         """Seconds that these take."""
-        return self._seconds(self._steps) + (len(self.features()) - 1) * self._scoring_s
+        (own,) = self._of("own")
+        text, whole = self._with_text(own), self._seconds(self._steps)
+        looks = len(self.features()) - (2 if text else 1)
+        return (text[2] if text else whole) + looks * self._scoring_s
 
     def _with_text(self, own: TrialOk | TrialFailed) -> tuple[str, float, float] | None:
         """The held-out text and the one set aside as one; None where there is none."""
