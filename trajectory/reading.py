@@ -15,12 +15,20 @@ from trajectory import ranking
 from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
 from trajectory.ranking import Ranked
-from trajectory.rows import CampaignRow, ConfirmedRow, FinalistsRow, Row, StressRow
+from trajectory.rows import (
+    CalibratedRow,
+    CampaignRow,
+    ConfirmedRow,
+    FinalistsRow,
+    Row,
+    StressRow,
+)
 
 SHORT_BYTES = 8 << 20
 """About three thousand iterations, read in a quarter of a second."""
 
-Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow, ConfirmedRow)
+Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
+_KEPT = (CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
 
 
 class Reading(Closing, Protocol):
@@ -61,7 +69,7 @@ class JournalReading(Closing):
         """But for the short runs, which the evidence has."""
         for record in read_records(journal):
             self._evidence.add(record.row)
-            if isinstance(record.row, CampaignRow | StressRow | FinalistsRow | ConfirmedRow):
+            if isinstance(record.row, _KEPT):
                 self._rows.append(record.row)
 
     @property

@@ -25,7 +25,8 @@ from autoresearch.values import (
     Positive,
     PositiveInt,
 )
-from trainer.spec import Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trainer.spec import Averaging, Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.confirmed import Confirmed
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
@@ -35,15 +36,23 @@ SCHEMA = 4
 """Version of the row format, in the first row of every journal. Readers accept all older ones, and
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
 ``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
-``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm`` and ``confirmed``, a result's
-``texts``, and the first row's ``hold_back`` and ``train_tokens``."""
+``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``, ``confirmed``, ``calibration`` and
+``calibrated``, a result's ``texts`` and ``looks_bpb``, and the first row's ``hold_back``,
+``train_tokens``, ``cooldown_steps`` and ``average``."""
 STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
 """What a reader must know for rows of a stress test, for an iteration's as they are now, and for
-those of an attribution, a ladder or a confirmation."""
+those of an attribution, a ladder, a confirmation or a calibration."""
 
 
 Role: TypeAlias = Literal[
-    "baseline", "candidate", "reference", "stress", "attribution", "ladder", "confirm"
+    "baseline",
+    "candidate",
+    "reference",
+    "stress",
+    "attribution",
+    "ladder",
+    "confirm",
+    "calibration",
 ]
 
 
@@ -120,6 +129,9 @@ class CampaignRow(Frozen):
     corpus: CorpusInfo
     budget: Budget
     horizon_steps: PositiveInt | None
+    cooldown_steps: NonNegativeInt = 0
+    """This and ``average`` as a trial's spec has them; left out of a row where it has not."""
+    average: Averaging | None = None
     backend: str
     device: str
     compile: bool = False
@@ -149,10 +161,9 @@ class CampaignRow(Frozen):
         written: dict[str, Any] = write(self)
         if self.first_drop is None:
             written.pop("first_drop", None)
-        if not self.hold_back:
-            written.pop("hold_back", None)
-        if self.train_tokens is None:
-            written.pop("train_tokens", None)
+        for name in ("cooldown_steps", "average", "hold_back", "train_tokens"):
+            if not getattr(self, name):
+                written.pop(name, None)
         return written
 
 
@@ -297,6 +308,27 @@ class ConfirmedRow(Frozen):
     found: Confirmed
 
 
+class CalibrationRow(Frozen):
+    """One run that says how far short runs rank as long ones do. It counts in no ranking."""
+
+    kind: Literal["calibration"] = "calibration"
+    at: str
+    run: CalibrationRun
+    config: Config
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is ``calibration``."""
+    energy_wh: NonNegative | None = None
+
+
+class CalibratedRow(Frozen):
+    """What such runs add up to. The latest is what is told."""
+
+    kind: Literal["calibrated"] = "calibrated"
+    at: str
+    found: Calibrated
+
+
 class LadderRow(Frozen):
     """One run of a ladder."""
 
@@ -323,7 +355,7 @@ class LadderRow(Frozen):
         return self.steps * self.config.tokens_per_step
 
 
-RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow
+RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow | CalibrationRow
 """A run outside the search, which describes its config for itself alone."""
 
 
@@ -350,6 +382,8 @@ Row: TypeAlias = (
     | LadderRow
     | ConfirmRow
     | ConfirmedRow
+    | CalibrationRow
+    | CalibratedRow
     | EventRow
 )
 

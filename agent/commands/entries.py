@@ -69,7 +69,7 @@ _ENTRIES = (
     ),
     Entry(
         "calibrate",
-        "night.loop:calibrate",
+        "night.calibrate:calibrate",
         "Replicate the baseline and say how noisy one run is: what decisions are measured against.",
     ),
     Entry(

@@ -20,7 +20,7 @@ from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Frozen, explain
 from autoresearch.words import json_text
-from trainer.spec import Budget
+from trainer.spec import Averaging, Budget
 from trajectory.rows import CampaignRow
 
 __all__ = [
@@ -109,6 +109,11 @@ def _campaign(table: dict[str, Any]) -> dict[str, Any]:
             table["budget"] = Budget.parse(str(table["budget"]))
         except SpecError as error:
             raise ValueError(f"[campaign]: {error}") from error
+    if "average" in table:
+        try:
+            table["average"] = Averaging.parse(str(table["average"]))
+        except ValueError as error:
+            raise ValueError(f"[campaign]: average: {error}") from error
     if table.get("horizon_steps") == "budget":
         table["horizon_steps"] = None
     return table

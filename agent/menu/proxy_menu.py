@@ -21,9 +21,9 @@ from agent.menu.readings import Reading
 from agent.menu.ties import Tie
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
-from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
+from autoresearch.values import Frozen, NonNegativeInt, PlainText, Positive, PositiveInt, Scalar
 from autoresearch.words import json_text
-from trainer.spec import Budget, Config, make_config
+from trainer.spec import Averaging, Budget, Config, make_config
 
 BUDGET_STEPS = "budget_steps"
 """The name constraints know the budget by: optimizer steps, unknown for a budget in seconds."""
@@ -47,6 +47,9 @@ class CampaignDefaults(Frozen):
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
     """None stands for the budget itself, which the file writes ``"budget"``."""
+    cooldown_steps: NonNegativeInt = 0
+    average: Averaging | None = None
+    """The file writes it ``"ema:20"``."""
     corpus: PlainText = "stdlib"
     tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072

@@ -136,9 +136,9 @@ class Campaign(Closing):
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Whether it is one of the loop's own trials, rather than a long run or one of a
         confirmation."""
-        mine = (self.settings.budget, self.settings.horizon_steps)
         of_the_search = spec.seed in seeds_of(self.settings.seed, "search")
-        return of_the_search and (spec.budget, spec.horizon_steps) == mine
+        mine = self.trial_spec(spec.config, spec.seed)
+        return of_the_search and (spec.ruler, spec.texts) == (mine.ruler, mine.texts)
 
     def trial_spec(self, config: Config, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
@@ -151,6 +151,8 @@ class Campaign(Closing):
             corpus_sha256=self.corpus.info.sha256,
             budget=settings.budget,
             horizon_steps=settings.horizon_steps,
+            cooldown_steps=settings.cooldown_steps,
+            average=settings.average,
             backend=settings.backend,
             device=settings.device,
             threads=settings.threads,

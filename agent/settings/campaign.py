@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
 
 from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
-from trainer.spec import BackendName, Budget
+from trainer.spec import Averaging, BackendName, Budget
 from trajectory.rows import CampaignRow
 from trajectory.rules import Rules
 
@@ -40,6 +40,12 @@ def _horizon(value: Any) -> Any:
         return int(value)
     except ValueError:
         raise ValueError(f"{value!r} is neither a number of steps nor 'budget'") from None
+
+
+def _averaging(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return None if value == "none" else Averaging.parse(value)
 
 
 class Sources(Frozen):
@@ -65,6 +71,18 @@ class Ruler(Frozen):
         AsOption("--horizon", read=_horizon),
     ] = Field(description="Steps the schedule is meant for, or 'budget'.")
     """None: the budget itself."""
+    cooldown_steps: Annotated[NonNegativeInt, AsOption("--cooldown")] = Field(
+        0, description="Last steps of the budget over which the rate goes to nothing. Default: 0."
+    )
+    average: Annotated[
+        Averaging | None,
+        BeforeValidator(_averaging),
+        PlainSerializer(lambda average: average and str(average)),
+        AsOption("--average", read=_averaging),
+    ] = Field(
+        None, description="Weights to score: 'ema:STEPS' or 'lawa:STEPS' of the last, or 'none'."
+    )
+    """None: those after the last step."""
     backend: BackendName = Field("torch", description="Where models come from.")
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
     compile: bool = Field(
@@ -132,6 +150,21 @@ class Policy(_Means, Rules, _Search):
 
 class CampaignSettings(Policy, Ruler, Sources):
     """Everything a campaign is created with: the content of its campaign.toml."""
+
+    @model_validator(mode="after")
+    def _its_end_is_known(self) -> Self:
+        by_clock = self.budget.unit == "seconds"
+        if by_clock and (self.cooldown_steps or (self.average and self.average.form == "lawa")):
+            raise ValueError(
+                f"a budget of {self.budget} ends at no known step, which a cooldown and lawa need; "
+                "give it steps or tokens, or go without"
+            )
+        if self.budget.unit == "steps" and self.cooldown_steps > self.budget.amount:
+            raise ValueError(
+                f"a cooldown of {self.cooldown_steps} steps is longer than {self.budget}; "
+                "make it shorter"
+            )
+        return self
 
     @classmethod
     def in_first_row(cls) -> list[str]:

@@ -65,7 +65,7 @@ def run_campaign(
     refuse_imported(directory)
     console = Console(stderr=as_json)
     environment = read_environment()
-    settings, menu = _settings(directory, chosen)
+    settings, menu = chosen_settings(directory, chosen)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = read_priors(priors, menu, directory)
     targets = log_targets(log)
@@ -173,7 +173,11 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
         scribe.take_note(note)
 
 
-def _settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSettings, ProxyMenu]:
+def chosen_settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSettings, ProxyMenu]:
+    """The settings and menu of the campaign there, else of a new one as a person chose them.
+
+    :raises AutoresearchError: where they cannot be used, in one sentence.
+    """
     row = read_campaign_row(directory)
     if row is not None:
         return resumed_settings(directory, row, chosen), menu_of(row)

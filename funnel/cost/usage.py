@@ -11,15 +11,7 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows
-from trajectory.rows import (
-    AttributionRow,
-    BaselineRow,
-    ConfirmRow,
-    IterationRow,
-    LadderRow,
-    Row,
-    StressRow,
-)
+from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
@@ -130,8 +122,8 @@ class UsageCount:
         elif isinstance(row, IterationRow):
             self.iterations += 1
             self._take(row.kind, row.wall_s, row.energy_wh)
-        elif isinstance(row, StressRow | AttributionRow | LadderRow | ConfirmRow):
-            # All are runs after the search, and told as one.
+        elif isinstance(row, RowOfOneRun):
+            # All are runs outside the search, and told as one.
             self.stress_runs += 1
             self._take("stress", row.trial.wall_s, row.energy_wh)
 

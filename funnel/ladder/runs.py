@@ -90,6 +90,8 @@ class Ladder:
             update={
                 "budget": Budget(unit="steps", amount=run.steps),
                 "horizon_steps": None,
+                "cooldown_steps": 0,
+                "average": None,
                 "log_every": 1,
                 "limits": short.limits.model_copy(update={"wall_s": short.limits.wall_s * more}),
             }

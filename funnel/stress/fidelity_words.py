@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trajectory.calibrated import Correlation
 from trajectory.longruns import RankingTest
-from trajectory.statistics.fidelity import MIN_CONFIGS, Correlation
+from trajectory.statistics.fidelity import MIN_CONFIGS
 
 
 def fidelity_lines(test: RankingTest) -> Iterator[str]:

@@ -140,6 +140,8 @@ class LongRunSpec:
             update={
                 "budget": self.budget,
                 "horizon_steps": None,  # the budget: the schedule is run to its end
+                "cooldown_steps": 0,
+                "average": None,
                 "log_every": 1,
                 "limits": short.limits.model_copy(update={"wall_s": short.limits.wall_s * more}),
             }

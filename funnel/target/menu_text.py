@@ -187,6 +187,8 @@ def campaign_defaults(base: ProxyMenu, tokenizer: str) -> dict[str, Scalar]:
     values: dict[str, Scalar | None] = {
         "budget": str(own.budget),
         "horizon_steps": own.horizon_steps or "budget",
+        "cooldown_steps": own.cooldown_steps or None,
+        "average": str(own.average) if own.average else None,
         "corpus": own.corpus,
         "tokenizer": tokenizer,
         "heldout_bytes": own.heldout_bytes,

@@ -13,11 +13,15 @@ from pydantic import ValidationError
 
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
-from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row
+from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
+from trainer.spec import Averaging, Budget, Look
+from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, Way
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict
 from trajectory.rows import (
     SCHEMA,
+    CalibratedRow,
+    CalibrationRow,
     ConfirmRow,
     Decision,
     EventRow,
@@ -29,6 +33,8 @@ from trajectory.rows import (
 from trajectory.rules import Rules
 
 FIXTURES = Path(__file__).parent / "fixtures"
+EMA = Averaging(form="ema", steps=20)
+RHO = Correlation(value=0.7, lo=0.5, hi=0.8)
 
 anything = st.text(st.characters(codec=None, exclude_categories=()))  # lone surrogates too
 values = st.one_of(st.booleans(), st.integers(), st.floats(), anything)
@@ -148,6 +154,34 @@ def test_only_a_result_that_scored_more_says_so() -> None:
     assert all(len(json.loads(dump_row(row))["trial"]["result"]["texts"]) == 1 for row in runs)
     assert "hold_back" not in dump_row(campaign_row())
     assert campaign_row().model_copy(update={"hold_back": True}).model_dump()["hold_back"] is True
+
+
+def test_a_calibration_s_rows_read_back_equal_and_a_campaign_says_only_what_it_uses() -> None:
+    run = CalibrationRun(steps=60, horizon_steps=None, looks=(Look(average=EMA),), texts=True)
+    row = CalibrationRow(
+        at="2026-01-05T22:00:00+00:00",
+        run=run,
+        config=config(),
+        config_hash=config().config_hash,
+        trial=trial(1, config(), 700, ok(4.0, looks_bpb=(4.1,)), "calibration"),
+    )
+    way = Way(name="own", cost=1.0, spearman=RHO, kendall=RHO, forgone_bpb=0.1)
+    found = Calibrated(
+        budget=Budget(),
+        long_steps=1000,
+        long_seeds=1,
+        n=8,
+        best_n=5,
+        ways=(way,),
+        steps_curve=((1.0, RHO),),
+    )
+    for one in (row, CalibratedRow(at=row.at, found=found)):
+        assert parse_row(dump_row(one)) == one
+    assert "looks_bpb" not in dump_row(baseline_row(1, 4.0, 0))
+    begun = campaign_row()
+    assert not {"average", "cooldown_steps"} & json.loads(dump_row(begun)).keys()
+    other = begun.model_copy(update={"average": EMA, "cooldown_steps": 5})
+    assert parse_row(dump_row(other)) == other
 
 
 def test_only_a_row_that_restates_says_so() -> None:

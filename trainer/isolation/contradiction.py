@@ -21,6 +21,12 @@ def contradiction(spec: TrialSpec, result: TrialOk | TrialFailed) -> str:
         return f"{result.steps} steps, not the {steps} of the budget"
     if result.tokens != result.steps * spec.config.tokens_per_step:
         return f"{result.tokens} tokens in {result.steps} steps of {spec.config.tokens_per_step}"
+    return _of_other_scores(spec, result)
+
+
+def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
+    if len(result.looks_bpb) != len(spec.looks):
+        return f"{len(result.looks_bpb)} looks, not the {len(spec.looks)} it was asked for"
     return _of_other_texts(spec.texts, result.texts)
 
 

@@ -13,6 +13,7 @@ from trainer.spec.config import (
 )
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
+from trainer.spec.looks import Averaging, Look
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CurvePoint,
@@ -41,6 +42,7 @@ __all__ = [
     "MAX_MESSAGE_CHARACTERS",
     "MOST_PARTS",
     "Activation",
+    "Averaging",
     "BackendName",
     "Budget",
     "Config",
@@ -51,6 +53,7 @@ __all__ = [
     "Fp8Recipe",
     "KeptCurve",
     "Limits",
+    "Look",
     "PruneRule",
     "ScoredText",
     "TextPart",

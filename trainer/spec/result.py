@@ -103,6 +103,10 @@ class TrialOk(Frozen):
     )
     """Of the texts that the spec names besides, in its order. Left out of JSON where it named
     none, so that such results are written as they always were."""
+    looks_bpb: Annotated[tuple[Bits, ...], Field(max_length=100)] = Field(
+        (), exclude_if=lambda scored: not scored
+    )
+    """:attr:`val_bpb` at each of the spec's ``looks``, in its order; left out likewise."""
 
 
 FailureStatus: TypeAlias = Literal["nonfinite", "oom", "timeout", "crash", "killed", "pruned"]

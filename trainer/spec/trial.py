@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.config import Config
+from trainer.spec.looks import Averaging, Look
 from trainer.spec.text import ScoredText
 
 
@@ -61,6 +62,7 @@ class PruneRule(Frozen):
 
 
 DEFAULT_RESERVE_GIB = 8.0
+MOST_LOOKS = 64
 
 
 class Limits(Frozen):
@@ -149,6 +151,22 @@ class TrialSpec(Frozen):
     texts: tuple[ScoredText, ...] = ()
     """What to score after training besides the corpus' held-out text. A trial can read these files,
     and one that names none can read no such file."""
+    # What came later is left out of JSON where it is not used: older orders stay as they were.
+    cooldown_steps: NonNegativeInt = Field(0, exclude_if=lambda steps: steps == 0)
+    """Last steps over which the rate goes to nothing on a straight line, from wherever the
+    schedule has it."""
+    average: Averaging | None = Field(None, exclude_if=lambda average: average is None)
+    """Weights that are scored in place of those after the last step: for ``val_bpb``, and
+    ``texts``. Costs four bytes of memory a parameter."""
+    looks: Annotated[tuple[Look, ...], Field(max_length=MOST_LOOKS)] = Field(
+        (), exclude_if=lambda looks: not looks
+    )
+    """What else the held-out text is scored with."""
+
+    @property
+    def ruler(self) -> tuple[object, ...]:
+        """What makes its score another number with the same config, seed and corpus."""
+        return self.budget, self.horizon_steps, self.cooldown_steps, self.average, self.looks
 
     @property
     def makes_code(self) -> bool:
@@ -159,6 +177,25 @@ class TrialSpec(Frozen):
     def code_cache(self) -> str | None:
         """The compile cache of a trial that uses one."""
         return self.compile_cache if self.makes_code else None
+
+    @model_validator(mode="after")
+    def _its_end_is_known(self) -> Self:
+        """Where something happens at a step, or so many before the end."""
+        steps = self.budget.steps(self.config.tokens_per_step)
+        if steps is None:
+            if self.cooldown_steps or self.looks or (self.average and self.average.form == "lawa"):
+                raise ValueError(
+                    f"a budget of {self.budget} ends at no known step, which a cooldown, looks and "
+                    "lawa need; give it steps or tokens"
+                )
+            return self
+        late = max((look.step or 0 for look in self.looks), default=0)
+        if late > steps or self.cooldown_steps > steps:
+            raise ValueError(
+                f"a look after step {late} and a cooldown of {self.cooldown_steps} do not both fit "
+                f"into the {steps} steps of the budget"
+            )
+        return self
 
     @model_validator(mode="after")
     def _only_torch_compiles(self) -> Self:

@@ -35,8 +35,9 @@ from trainer.machine.device import (
 )
 from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
-from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, Look, TrialFailed, TrialOk, TrialSpec
 from trainer.training.data import Batches
+from trainer.training.looks import Looks
 from trainer.training.schedule import Schedule
 from trainer.training.scoring import check_texts, score_heldout, score_texts, train_split
 from trainer.training.train import TrialStopped, train
@@ -133,19 +134,23 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         compile_ahead(model, batches(1))
     elif spec.makes_code:
         _load_kernels(spec, model, batches(1))
+    looks = Looks(model, corpus, spec)
     setup_s = time.monotonic() - born
     with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
         trained = train(
             model,
             batches,
-            Schedule(spec.config, spec.budget, spec.horizon_steps),
+            Schedule(spec.config, spec.budget, spec.horizon_steps, spec.cooldown_steps),
             log_every=spec.log_every,
             prune=spec.prune,
             report=lambda point: _append(curve, point),
+            after_step=looks.after if looks.needed else None,
         )
     began = time.perf_counter()
-    scored = score_heldout(model, corpus, spec, trained.steps)
-    texts = tuple(score_texts(model, corpus, spec, trained.steps))
+    with looks.weights(Look(average=spec.average)):
+        scored = score_heldout(model, corpus, spec, trained.steps)
+        texts = tuple(score_texts(model, corpus, spec, trained.steps))
+    looks_bpb = looks.at_the_end(trained.steps)
     eval_s = time.perf_counter() - began
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
@@ -168,6 +173,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         device=device_name(device),
         precision=spec.config.precision,
         texts=texts,
+        looks_bpb=looks_bpb,
     )
 
 

@@ -16,6 +16,8 @@ class Schedule:
     budget: Budget
     horizon_steps: int | None
     """Steps over which the rate decays; None: the budget."""
+    cooldown_steps: int = 0
+    """Last steps of the budget, which then counts them, over which the rate goes to nothing."""
 
     @property
     def steps(self) -> int | None:
@@ -35,8 +37,17 @@ class Schedule:
         form down to ``lr × lr_min_ratio`` at the horizon, and constant after it: half a cosine, a
         straight line, or ``wsd``, which stays at ``lr`` until the last ``decay_share`` of the
         horizon (from the end of the warm-up at the earliest) and is a straight line there. A budget
-        in seconds that is its own horizon decays by the clock.
+        in seconds that is its own horizon decays by the clock. Over the last ``cooldown_steps`` all
+        that is multiplied by a straight line, which reaches 0 with the step after the last.
         """
+        rate = self._scheduled(step, elapsed_s)
+        if not self.cooldown_steps or self.steps is None:
+            return rate
+        left = self.steps - step + 1
+        return rate * min(1.0, left / (self.cooldown_steps + 1))
+
+    def _scheduled(self, step: int, elapsed_s: float) -> float:
+        """The rate without the cooldown."""
         config = self.config
         done = step - 1
         if done < config.lr_warmup:

@@ -67,10 +67,13 @@ def train(
     log_every: int,
     prune: PruneRule | None,
     report: Callable[[CurvePoint], None],
+    after_step: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train ``model`` until the schedule's end.
 
-    ``report`` gets a point of the first step, every ``log_every``-th and the last.
+    ``report`` gets a point of the first step, every ``log_every``-th and the last. ``after_step``
+    is told each step whose update was handed to the device, and may do what leaves weights and mode
+    as they were; its time counts.
 
     :raises TrialStopped: ``nonfinite`` with the first loss or gradient norm that is not finite,
         whose update did not happen; ``pruned`` where the rule says so.
@@ -101,6 +104,8 @@ def train(
             ends = last and done.step == step
             if ends or done.step == 1 or done.step % log_every == 0:
                 report(_point(done, loss_nats, grad_norm, config, clock))
+        if after_step is not None:
+            after_step(step)
     return Trained(
         steps=step,
         tokens=step * config.tokens_per_step,

@@ -47,7 +47,7 @@ class Table:
 
 _ITERATION = (
     Column("campaign_id", "text", "of the campaign"),
-    Column("kind", "text", "baseline, iteration, stress or confirm"),
+    Column("kind", "text", "baseline, iteration, or of what runs outside the search"),
     Column("iter", "int", "iteration, 1 the first; empty beside iterations"),
     Column("at", "text", "when the row was written, ISO 8601, UTC"),
     Column("proposer", "text", "who made the proposal that was used"),
@@ -67,7 +67,7 @@ _ITERATION = (
 )
 _TRIAL = (
     Column("trial_id", "text", "of the trial"),
-    Column("role", "text", "baseline, candidate, reference, stress or confirm"),
+    Column("role", "text", "baseline, candidate, reference, or of what run outside the search"),
     Column("config_hash", "text", "SHA-256 of the config that was trained"),
     Column("seed", "int", "of initial weights and batches"),
     Column("status", "text", "ok, or how it failed"),

@@ -16,6 +16,8 @@ from trajectory.ranking import Ranked
 from trajectory.rows import (
     AttributionRow,
     BaselineRow,
+    CalibratedRow,
+    CalibrationRow,
     CampaignRow,
     ConfirmedRow,
     ConfirmRow,
@@ -40,6 +42,8 @@ Kind = TypeVar(
     AttributionRow,
     ConfirmRow,
     ConfirmedRow,
+    CalibrationRow,
+    CalibratedRow,
     EventRow,
 )
 

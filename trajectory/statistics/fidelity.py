@@ -27,19 +27,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from autoresearch.values import Finite, Frozen, PositiveInt
+from autoresearch.values import Frozen, PositiveInt
+from trajectory.calibrated import Correlation
 
 MIN_CONFIGS = 5
 """The fewest for which the intervals are defined."""
 CONFIDENCE = 0.95
-
-
-class Correlation(Frozen):
-    """A rank correlation and its 95 % interval."""
-
-    value: Finite
-    lo: Finite
-    hi: Finite
 
 
 class Fidelity(Frozen):

@@ -1,4 +1,4 @@
-"""``autoresearch loop`` and ``calibrate``: the night's work."""
+"""``autoresearch loop``: the night's work."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of, takes_some
+from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes_some
 from agent.menu.files import load_menu
 from agent.search.campaign import read_campaign_row
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
-from agent.workbench.places import DEFAULT_MENU, CampaignOption, MenuOption, default_campaign
+from agent.workbench.places import DEFAULT_MENU, CampaignOption, default_campaign
 from autoresearch.options import AsOption
 from funnel.target.architecture import load_target, shipped_targets
 
@@ -111,24 +111,3 @@ def _target_tokens(directory: Path, menu: str | None) -> int | None:
     name = row.menu_name if row else load_menu(menu or DEFAULT_MENU).name
     target = re.sub("-(proxy|tiny)$", "", name)
     return load_target(target).tokens if target in shipped_targets() and target != name else None
-
-
-def calibrate(
-    campaign: CampaignOption = None,
-    menu: MenuOption = None,
-    seeds: Annotated[
-        int | None,
-        option_of(CampaignSettings, "baseline_seeds", "--seeds", "Baseline replicates, in all."),
-    ] = None,
-    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
-    """Replicate the baseline and say how noisy one run is: what decisions are measured against."""
-    asked = {"menu": menu, "baseline_seeds": seeds}
-    run_campaign(
-        campaign or default_campaign(menu),
-        {name: value for name, value in asked.items() if value is not None},
-        goal=Goal(iterations=0),
-        allow_unsandboxed=allow_unsandboxed,
-        as_json=as_json,
-    )

@@ -30,7 +30,7 @@ from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, latest
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
 from trajectory.reading import Reading, read_campaign
-from trajectory.rows import ConfirmedRow, FinalistsRow, StressRow
+from trajectory.rows import CalibratedRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def top(
     console = Console()
     if board.note:
         console.print(Text(board.note, style="yellow"), soft_wrap=True)
-    if not board.entries:
+    if board.entries:
+        for text in board.confirmed:
+            console.print(Text(text, style="bold"), soft_wrap=True)
+        for line in _lines(board):
+            console.print(line, soft_wrap=True)
+        console.print(Text(board.legend, style="dim"))
+    else:
         console.print(Text(board.nothing))
-        return
-    for text in board.confirmed:
-        console.print(Text(text, style="bold"), soft_wrap=True)
-    for line in _lines(board):
-        console.print(line, soft_wrap=True)
-    console.print(Text(board.legend, style="dim"))
     if board.incumbent:
         console.print(Text(board.incumbent, style="dim"))
     for text in board.fidelity:
@@ -113,6 +113,7 @@ def _own_board(directory: Path, k: int) -> Board:
         tested = _tested(reading)
         incumbent = reading.tally.incumbent_hash
         found = [row.found for row in reading.newest(ConfirmedRow)]
+        calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
     of_config = latest_of(found)
     fresh = [of_config.get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
@@ -140,11 +141,15 @@ def _own_board(directory: Path, k: int) -> Board:
             "configs": configs,
             "incumbent": incumbent,
             "ranking": fidelity_json(tested),
+            "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
             "confirmed": found[0].model_dump(mode="json") if found else None,
         },
         note=reading.note,
         incumbent=_incumbent(ranked, incumbent, baseline) if ranked else None,
-        fidelity=list(fidelity_lines(tested)) if tested else [],
+        fidelity=[
+            *(fidelity_lines(tested) if tested else ()),
+            *([f"fidelity  {calibrated.headline}"] if calibrated else ()),
+        ],
         confirmed=_confirmed(found[0] if found else None, ranked, baseline),
         fresh=[_fresh(said) for said in fresh],
     )

@@ -52,6 +52,8 @@ OTHERS: dict[str, Any] = {
     "heldout_bytes": 1 << 16,
     "budget": "61 steps",
     "horizon_steps": 61,
+    "cooldown_steps": 5,
+    "average": "ema:20",
     "backend": "megatron",
     "device": "cuda",
     "compile": True,

@@ -16,10 +16,15 @@ from trainer.training.schedule import Schedule
 
 
 def schedule(
-    amount: float = 60, unit: str = "steps", horizon: int | None = 1000, **changes: object
+    amount: float = 60,
+    unit: str = "steps",
+    horizon: int | None = 1000,
+    cooldown: int = 0,
+    **changes: object,
 ) -> Schedule:
     recipe = config(**{"lr": 1e-3, "lr_warmup": 10, "lr_min_ratio": 0.1, **changes})
-    return Schedule(recipe, Budget.model_validate({"unit": unit, "amount": amount}), horizon)
+    budget = Budget.model_validate({"unit": unit, "amount": amount})
+    return Schedule(recipe, budget, horizon, cooldown)
 
 
 def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
@@ -71,6 +76,16 @@ def test_a_budget_in_seconds_that_is_its_own_horizon_decays_by_the_clock() -> No
     assert plan.lr(50, 11.0) == pytest.approx(1e-4)
     assert plan.lr(5, 9.0) == pytest.approx(5e-3 / 11)
     assert schedule(10, "seconds").lr(50, 9.0) == schedule(60).lr(50, 0)
+
+
+def test_a_cooldown_ends_every_schedule_on_a_line_to_nothing() -> None:
+    for changes in ({}, {"schedule": "wsd"}, {"lr_warmup": 58}):
+        plain, cooled = schedule(**changes), schedule(cooldown=9, **changes)
+        assert [plain.lr(s, 0) for s in range(1, 52)] == [cooled.lr(s, 0) for s in range(1, 52)]
+        falling = [cooled.lr(s, 0) / plain.lr(s, 0) for s in range(52, 61)]
+        assert falling == pytest.approx([left / 10 for left in range(9, 0, -1)])
+    # One that is as long as the run begins to fall at once.
+    assert schedule(5, cooldown=5, lr_warmup=0).lr(1, 0) == pytest.approx(1e-3 * 5 / 6)
 
 
 # --- the other forms -----------------------------------------------------------------------------

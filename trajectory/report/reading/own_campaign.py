@@ -87,6 +87,8 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
     horizon = (
         f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
     )
+    cooled = f", the last {row.cooldown_steps} cooling down" if row.cooldown_steps else ""
+    scored = f", scored with {row.average} of its weights" if row.average else ""
     return (
         (
             "corpus",
@@ -98,7 +100,7 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
             "for every config",
         ),
         ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
-        ("a trial", f"{row.budget}{horizon}"),
+        ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
         ("backend", f"{row.backend} on {row.device}"),
         (
             "judge",

@@ -1,0 +1,73 @@
+"""``autoresearch calibrate``: how noisy a short run is, and how far it ranks as a long one does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of, takes
+from agent.search.goal import Goal
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, told
+from agent.workbench.campaign_run import chosen_settings, run_campaign
+from agent.workbench.places import CampaignOption, MenuOption, default_campaign, refuse_imported
+from agent.workbench.sitting import Sitting, interruptible
+
+
+@takes(FidelityAsked)
+def calibrate(
+    *,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
+    seeds: Annotated[
+        int | None,
+        option_of(CampaignSettings, "baseline_seeds", "--seeds", "Baseline replicates, in all."),
+    ] = None,
+    fidelity: Annotated[
+        bool, typer.Option("--fidelity", help="Measure how far short runs rank as long ones do.")
+    ] = False,
+    asked: FidelityAsked,
+    allow_unsandboxed: UnsandboxedOption = False,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Replicate the baseline and say how noisy one run is: what decisions are measured against.
+
+    With --fidelity it trains configs spread over the menu and near its good
+    ones short and long instead, and says how well the order of short runs is
+    that of long ones: for the campaign's own way to measure, for other
+    horizons, averaged weights, cooldowns, seeds, texts and lengths, each with
+    what it costs. top shows the campaign's own from then on.
+
+    It may be stopped at any moment. Run the same command again, and only what
+    is not in the journal yet is run.
+    """
+    chosen: dict[str, Any] = {"menu": menu, "baseline_seeds": seeds}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    directory = campaign or default_campaign(menu)
+    if not fidelity:
+        run_campaign(
+            directory,
+            chosen,
+            goal=Goal(iterations=0),
+            allow_unsandboxed=allow_unsandboxed,
+            as_json=as_json,
+        )
+        return
+    refuse_imported(directory)
+    console = Console(stderr=as_json)
+    settings, own_menu = chosen_settings(directory, chosen)
+    with (
+        interruptible(console),
+        Sitting.opened(
+            directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
+        ) as sitting,
+    ):
+        sitting.greet()
+        found = calibrate_fidelity(sitting, asked)
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    for line in told(found):
+        console.print(line, soft_wrap=True, highlight=False)

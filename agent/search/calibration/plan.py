@@ -1,0 +1,229 @@
+"""Which configs a calibration trains, and what it trains of each.
+
+Configs come one after another: the baseline, then in turn one drawn from the whole menu and one
+near the best so far, as a search would try. Each follows from those before it and their scores
+alone, so a calibration that was stopped goes on with the same ones.
+
+Of a config everything is trained on seeds of its own kind: short runs on one, the second half of a
+pair on another, long runs on others again. A short and a long run of one seed share weights and
+batches, and agree by that more than what a night knows of a config agrees with its future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from random import Random
+from typing import Literal, TypeAlias
+
+from agent.search.campaign import Campaign
+from agent.search.confirm.plan import SEEDS_PER_CAMPAIGN, FreshTexts
+from autoresearch.errors import CampaignError, SpecError
+from trainer.spec import Averaging, Budget, Config, Look, TrialSpec
+from trajectory.calibrated import CalibrationRun
+
+FIRST_SEED, FIRST_LONG_SEED = 700, 710
+"""Within the thousand seeds of a campaign; a confirmation's begin at 800."""
+MOST_LONG_SEEDS = 90
+HORIZONS = (0.3, 1.0, 3.0)
+"""Over the long run's steps; the budget's own steps besides."""
+PARTS = (6, 3)
+"""Of the budget a sixth and a third: windows of averages, and cooldowns."""
+QUARTERS = (1, 2, 3)
+LONGER = (2, 4, 8)
+"""Times the budget, as far as that is half a long run at most."""
+ELITES = 0.25
+MAX_CHANGES = 3
+MAX_DRAWS = 5000
+
+Kind: TypeAlias = Literal["own", "half", "horizon", "cooldown", "longer", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of a config."""
+
+    kind: Kind
+    seed: int
+    run: CalibrationRun
+
+
+@dataclass(frozen=True)
+class CalibrationPlan:
+    """A calibration of a campaign's own short run."""
+
+    campaign: Campaign
+    texts: FreshTexts
+    configs: int
+    long_steps: int
+    """Of the baseline's size; another config's long run has as many times its budget."""
+    long_seeds: int
+
+    def __post_init__(self) -> None:
+        """
+        :raises CampaignError: where nothing can be calibrated.
+        """
+        budget = self.campaign.settings.budget
+        steps = self.budget_steps(self.campaign.menu.baseline)
+        if self.long_steps < 4 * steps:
+            raise CampaignError(
+                f"long runs of {self.long_steps} steps say little of short ones of {budget}; ask "
+                f"for --steps {4 * steps} or more"
+            )
+        if steps < 2 * max(PARTS):
+            raise CampaignError(
+                f"{budget} are {steps} steps of the baseline, too few to take parts of; it takes "
+                f"{2 * max(PARTS)}"
+            )
+
+    # --- configs ------------------------------------------------------------------------------
+
+    def following(self, known: Sequence[tuple[Config, float]]) -> Config:
+        """The config after those known.
+
+        :param known: in their order, each with its score by the campaign's own way.
+        :raises CampaignError: where the menu has no further one.
+        """
+        menu, number = self.campaign.menu, len(known)
+        if not number:
+            return menu.baseline
+        rng = Random(f"calibration:{self.campaign.settings.seed}:{number}")
+        best = sorted(known, key=lambda pair: pair[1])[: max(1, int(ELITES * number))]
+        seen = {config.config_hash for config, _ in known}
+        for _ in range(MAX_DRAWS):
+            origin, names = menu.baseline, list(menu.knobs)
+            if number % 2 == 0:
+                origin = rng.choice(best)[0]
+                names = rng.sample(names, rng.randint(1, min(MAX_CHANGES, len(names))))
+            domains = {name: menu.domains[name] for name in names}
+            values = {name: domain.rounded(domain.draw(rng)) for name, domain in domains.items()}
+            try:
+                config = menu.apply(origin, values)
+            except SpecError:
+                continue
+            if config.config_hash in seen:
+                continue
+            if menu.broken_constraint(config, self.campaign.settings.budget) is None:
+                return config
+        raise CampaignError(
+            f"none of {MAX_DRAWS} draws was a config both allowed and new after {number}: the menu "
+            f"seems exhausted; ask for --configs {number}, or widen its knobs"
+        )
+
+    # --- runs ---------------------------------------------------------------------------------
+
+    def runs(self, config: Config) -> Iterator[Planned]:
+        """All runs of a config, the campaign's own way first."""
+        steps, horizon = self.budget_steps(config), self.horizon(config)
+        settings = self.campaign.settings
+        short, second = self.first_seed, self.first_seed + 1
+        own = CalibrationRun(
+            steps=steps,
+            horizon_steps=horizon,
+            cooldown_steps=settings.cooldown_steps,
+            average=settings.average,
+            looks=tuple(self.looks(config)),
+            texts=bool(self.texts.scored),
+        )
+        yield Planned("own", short, own)
+        for other in self.horizons(config).values():
+            yield Planned("horizon", short, CalibrationRun(steps=steps, horizon_steps=other))
+        for part in PARTS:
+            cooled = CalibrationRun(
+                steps=steps, horizon_steps=horizon, cooldown_steps=round(steps / part)
+            )
+            yield Planned("cooldown", short, cooled)
+        half = CalibrationRun(steps=ceil(steps / 2), horizon_steps=horizon)
+        yield Planned("half", second, half)
+        longer = [times * steps for times in self.longer]
+        if longer:
+            looks = tuple(Look(step=one) for one in longer[:-1])
+            run = CalibrationRun(steps=longer[-1], horizon_steps=horizon, looks=looks)
+            yield Planned("longer", short, run)
+        for seed in range(self.long_seeds):
+            long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
+            yield Planned("long", short + FIRST_LONG_SEED - FIRST_SEED + seed, long)
+
+    def looks(self, config: Config) -> Iterator[Look]:
+        """Of the own run: at quarters of it and at its end the weights as they are, then averages
+        at its end."""
+        steps = self.budget_steps(config)
+        yield from (Look(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
+        yield Look()
+        yield from (Look(average=average) for average in self.averages(config))
+
+    def averages(self, config: Config) -> Iterator[Averaging]:
+        """Those tried."""
+        steps = self.budget_steps(config)
+        for part in PARTS:
+            yield Averaging(form="ema", steps=round(steps / part))
+            yield Averaging(form="lawa", steps=round(steps / part))
+
+    def horizons(self, config: Config) -> dict[str, int]:
+        """Other ones than the campaign's, by what they are called: their steps for the baseline.
+        Where it cools down, its own without that too."""
+        own, baseline = self.horizon(config), self.campaign.menu.baseline
+        tried = {f"horizon {self.budget_steps(baseline)}": self.budget_steps(config)} | {
+            f"horizon {round(self.long_steps * share)}": round(self.long_of(config) * share)
+            for share in HORIZONS
+        }
+        others = {name: steps for name, steps in tried.items() if steps != own}
+        if self.campaign.settings.cooldown_steps:
+            return {f"horizon {own}, no cooldown": own} | others
+        return others
+
+    @cached_property
+    def longer(self) -> list[int]:
+        """Times the budget that longer runs are of, by the baseline."""
+        steps = self.budget_steps(self.campaign.menu.baseline)
+        return [times for times in LONGER if 2 * times * steps <= self.long_steps]
+
+    def budget_steps(self, config: Config) -> int:
+        """Of a short run of this config.
+
+        :raises CampaignError: where only a clock knows.
+        """
+        budget = self.campaign.settings.budget
+        steps = budget.steps(config.tokens_per_step)
+        if steps is None:
+            raise CampaignError(
+                f"short runs of {budget} end at no known step, so parts of them cannot be scored; "
+                "calibrate a campaign whose budget is in steps or tokens"
+            )
+        return steps
+
+    def horizon(self, config: Config) -> int:
+        """Of the campaign's own short run."""
+        return self.campaign.settings.horizon_steps or self.budget_steps(config)
+
+    def long_of(self, config: Config) -> int:
+        """Steps of this config's long run: as many times its budget as the baseline's is."""
+        baseline = self.campaign.menu.baseline
+        return round(self.long_steps * self.budget_steps(config) / self.budget_steps(baseline))
+
+    @property
+    def first_seed(self) -> int:
+        return SEEDS_PER_CAMPAIGN * self.campaign.settings.seed + FIRST_SEED
+
+    def spec(self, config: Config, planned: Planned) -> TrialSpec:
+        """The spec of a run, its trial_id empty. None trains on the text that is set aside, and the
+        time limit is the short runs', times as many times as it trains and scores more."""
+        short, run = self.campaign.trial_spec(config, planned.seed), planned.run
+        more = max(1.0, run.steps / self.budget_steps(config)) + len(run.looks)
+        texts = self.texts.scored if run.texts else ()
+        return short.model_copy(
+            update={
+                "budget": Budget(unit="steps", amount=run.steps),
+                "horizon_steps": run.horizon_steps,
+                "cooldown_steps": run.cooldown_steps,
+                "average": run.average,
+                "looks": run.looks,
+                "texts": texts,
+                "train_tokens": self.texts.train_tokens,
+                "limits": short.limits.model_copy(
+                    update={"wall_s": short.limits.wall_s * (more + 3 * len(texts))}
+                ),
+            }
+        )

@@ -1,0 +1,244 @@
+"""What each way of measuring makes of a config's runs: a score, and the seconds it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+
+from agent.search.calibration.plan import PARTS, QUARTERS, CalibrationPlan, Kind, Planned
+from trainer.spec import Config, TrialFailed, TrialOk
+from trajectory.calibrated import Calibrated, Correlation
+from trajectory.calibration import (
+    FEWEST,
+    Scored,
+    best_of,
+    correlation_of,
+    extrapolated,
+    fitted,
+    ways_of,
+)
+
+FITTED = "all looks of one run, fitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A config by one way."""
+
+    score: float
+    """Infinite where the loss was not finite."""
+    seconds: float
+    """Training and scoring."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRuns:
+    """All runs of one config, each ended with a score or a loss that was not finite."""
+
+    plan: CalibrationPlan
+    config: Config
+    results: Mapping[Planned, TrialOk | TrialFailed]
+
+    @property
+    def complete(self) -> bool:
+        """Whether its runs say all there is to know; what ended for want of memory or time, or
+        crashed, says nothing."""
+        failed = (one for one in self.results.values() if isinstance(one, TrialFailed))
+        return all(one.status == "nonfinite" for one in failed)
+
+    @property
+    def own_score(self) -> float:
+        """By the campaign's own way."""
+        (own,) = self._of("own")
+        return own.val_bpb if isinstance(own, TrialOk) else math.inf
+
+    @property
+    def long_score(self) -> float:
+        """Mean of its long runs; infinite where one of them lost its numbers."""
+        return fmean(self.long_scores())
+
+    def ways(self) -> dict[str, Measured]:
+        """By each way that these runs know, the campaign's own first."""
+        return {name: Measured(score, seconds) for name, score, seconds in self._ways()}
+
+    def longer(self) -> dict[float, float]:
+        """Scores by how many times the budget was trained, the schedule as the campaign has it but
+        for a cooldown and averages."""
+        found = {0.5: self._look(QUARTERS.index(2)), 1.0: self._plain}
+        for one in self._of("longer"):
+            # Its last length is its score, the others are looks on the way.
+            found |= {float(times): _look(one, at) for at, times in enumerate(self.plan.longer)}
+        return found
+
+    def _ways(self) -> Iterator[tuple[str, float, float]]:
+        steps, base = self._steps, self.plan.campaign.menu.baseline
+        scoring, whole = self._scoring_s, self._seconds(self._steps)
+        (own,) = self._of("own")
+        yield self._own_name, self.own_score, whole
+        labels = [str(average) for average in self.plan.averages(base)]
+        for place, label in enumerate(labels):
+            if label != str(self.plan.campaign.settings.average):
+                yield f"weights {label}", self._look(len(QUARTERS) + 1 + place), whole
+        if self.plan.campaign.settings.average is not None:
+            yield "weights as they are", self._look(len(QUARTERS)), whole
+        for name, one in zip(self.plan.horizons(self.config), self._of("horizon"), strict=True):
+            yield name, _score(one), whole
+        for part, one in zip(PARTS, self._of("cooldown"), strict=True):
+            last = round(self.plan.budget_steps(base) / part)
+            yield f"cooldown over the last {last}", _score(one), whole
+        (half,) = self._of("half")
+        both = fmean([self._look(QUARTERS.index(2)), _score(half)])
+        halves = ceil(self.plan.budget_steps(base) / 2)
+        yield f"two seeds of {halves} steps", both, 2 * self._seconds(ceil(steps / 2))
+        if text := self._with_text(own):
+            yield text
+        curve = extrapolated(self._curve(), self.plan.long_of(self.config))
+        yield "quarters of the curve, extrapolated", curve, whole + len(QUARTERS) * scoring
+        for times, score in self.longer().items():
+            if times > 1:
+                name = f"{round(times * self.plan.budget_steps(base))} steps"
+                yield name, score, self._seconds(round(times * steps))
+
+    @property
+    def _own_name(self) -> str:
+        settings, base = self.plan.campaign.settings, self.plan.campaign.menu.baseline
+        name = f"{self.plan.budget_steps(base)} steps of {self.plan.horizon(base)}"
+        cooled = f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
+        return f"{name}{cooled}{f', {settings.average}' if settings.average else ''}"
+
+    def features(self) -> list[float]:
+        """All that the own run's looks say, for a fit."""
+        (own,) = self._of("own")
+        count = len(next(planned for planned in self.results if planned.kind == "own").run.looks)
+        text = self._with_text(own)
+        looks = [self._look(place) for place in range(count)]
+        return [self.own_score, *looks, *([text[1]] if text else [])]
+
+    def features_s(self) -> float:
+        """Seconds that these take."""
+        (own,) = self._of("own")
+        text, whole = self._with_text(own), self._seconds(self._steps)
+        looks = len(self.features()) - (2 if text else 1)
+        return (text[2] if text else whole) + looks * self._scoring_s
+
+    def _with_text(self, own: TrialOk | TrialFailed) -> tuple[str, float, float] | None:
+        """The held-out text and the one set aside as one; None where there is none."""
+        if not self.plan.texts.scored:
+            return None
+        (text,) = self.plan.texts.scored
+        info = self.plan.campaign.corpus.info
+        times = (info.heldout_bytes + text.bytes) / info.heldout_bytes
+        score = math.inf
+        if isinstance(own, TrialOk):
+            bits = own.val_bpb * own.val_bytes + own.texts[0].val_bpb * own.texts[0].val_bytes
+            score = bits / (own.val_bytes + own.texts[0].val_bytes)
+        seconds = self._seconds(self._steps) + (times - 1) * self._scoring_s
+        return f"{times:.2g} times the held-out text", score, seconds
+
+    def _curve(self) -> list[tuple[int, float]]:
+        steps = [ceil(self._steps * quarter / 4) for quarter in QUARTERS]
+        looks = [(step, self._look(place)) for place, step in enumerate(steps)]
+        return [*looks, (self._steps, self._look(len(QUARTERS)))]
+
+    @property
+    def _plain(self) -> float:
+        """The campaign's own schedule without a cooldown, the last weights."""
+        if self.plan.campaign.settings.cooldown_steps:
+            return _score(self._of("horizon")[0])
+        return self._look(len(QUARTERS))
+
+    @property
+    def _steps(self) -> int:
+        return self.plan.budget_steps(self.config)
+
+    @property
+    def _scoring_s(self) -> float:
+        """Of the held-out text, once."""
+        short = [one for one in self._short() if isinstance(one, TrialOk)]
+        return fmean([one.eval_s for one in short]) if short else 0.0
+
+    def _seconds(self, steps: int) -> float:
+        """Of training so long, by the median step of short runs, and of scoring once."""
+        short = [one for one in self._short() if isinstance(one, TrialOk)]
+        step_s = fmean([one.step_ms for one in short]) / 1000 if short else 0.0
+        return steps * step_s + self._scoring_s
+
+    def _short(self) -> list[TrialOk | TrialFailed]:
+        """Runs as long as the campaign's own that are scored once."""
+        return [*self._of("horizon"), *self._of("cooldown")]
+
+    def _look(self, place: int) -> float:
+        return _look(self._of("own")[0], place)
+
+    def _of(self, kind: Kind) -> list[TrialOk | TrialFailed]:
+        return [result for planned, result in self.results.items() if planned.kind == kind]
+
+    def long_scores(self) -> list[float]:
+        """One a seed."""
+        return [_score(one) for one in self._of("long")]
+
+
+def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | None:
+    """What they add up to; None where they are too few, or all alike."""
+    known = [one for one in runs if one.complete]
+    long = [one.long_score for one in known]
+    if len(known) < FEWEST or len({score for score in long if math.isfinite(score)}) < FEWEST:
+        return None
+    by_config = [one.ways() for one in known]
+    names = [name for name in by_config[0] if all(name in ways for ways in by_config)]
+    own_s = fmean(next(iter(ways.values())).seconds for ways in by_config)
+    scored = {
+        name: Scored(
+            [ways[name].score for ways in by_config],
+            fmean(ways[name].seconds for ways in by_config) / own_s,
+        )
+        for name in names
+    }
+    features = [list(column) for column in zip(*(one.features() for one in known), strict=True)]
+    cost = fmean(one.features_s() for one in known) / own_s
+    scored[FITTED] = Scored(fitted(features, long), cost)
+    settings = plan.campaign.settings
+    return Calibrated(
+        budget=settings.budget,
+        long_steps=plan.long_steps,
+        long_seeds=plan.long_seeds,
+        n=len(known),
+        nonfinite=sum(math.isinf(score) for score in long),
+        left_out=len(runs) - len(known),
+        best_n=len(best_of(long)),
+        ways=ways_of(scored, long),
+        steps_curve=tuple(_steps_curve(known, long)),
+        long_runs=_long_runs(known),
+    )
+
+
+def _steps_curve(
+    known: Sequence[ConfigRuns], long: Sequence[float]
+) -> Iterator[tuple[float, Correlation]]:
+    scores = [one.longer() for one in known]
+    for times in scores[0]:
+        found = correlation_of([one[times] for one in scores], long)
+        if found is not None:
+            yield times, found
+
+
+def _long_runs(known: Sequence[ConfigRuns]) -> Correlation | None:
+    """How well one long run agrees with the mean of the others."""
+    scores = [one.long_scores() for one in known]
+    if len(scores[0]) < 2:
+        return None
+    return correlation_of([first for first, *_ in scores], [fmean(rest) for _, *rest in scores])
+
+
+def _score(result: TrialOk | TrialFailed) -> float:
+    return result.val_bpb if isinstance(result, TrialOk) else math.inf
+
+
+def _look(result: TrialOk | TrialFailed, place: int) -> float:
+    """Of its looks; the one after the last stands for its score."""
+    if isinstance(result, TrialFailed):
+        return math.inf
+    return result.looks_bpb[place] if place < len(result.looks_bpb) else result.val_bpb

@@ -1,0 +1,233 @@
+"""A calibration of a made-up world finds what was put into it, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.menu.files import load_menu
+from agent.search.calibration.plan import CalibrationPlan, Planned
+from agent.search.calibration.runs import Calibration
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.confirm.plan import FreshTexts
+from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trials import TrialRunner
+from autoresearch.errors import CampaignError
+from tests.support.executors import InstantExecutor
+from tests.support.rows import campaign_row
+from tests.support.trials import trial_ok
+from trainer.corpus import Corpus
+from trainer.executors.base import Finished
+from trainer.isolation.trial_files import TrialFiles
+from trainer.spec import Averaging, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trajectory.calibrated import Calibrated
+from trajectory.rows import CalibrationRow, Role, TrialRecord
+from trajectory.statistics.fidelity import spearman
+
+STEP_MS, EVAL_S = 50.0, 1.0
+NO_TEXT = FreshTexts(scored=(), train_tokens=None, lines=())
+
+
+class World(InstantExecutor):
+    """Long scores go by the learning rate's distance from a best one; short ones see the width
+    besides, the less the longer they are, and an average sees half as much of it."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self._left = dies_at
+        self.specs: list[TrialSpec] = []
+
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
+    ) -> Finished:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise Interrupted("killed")
+        self.specs.append(spec)
+        TrialFiles(spec, trial_dir).close()
+        return Finished(self.result(spec), 2.0)
+
+    def result(self, spec: TrialSpec) -> TrialOk | TrialFailed:
+        if spec.config.lr > 0.02:
+            return TrialFailed(status="nonfinite", message="the loss became nan", steps=3)
+        steps = int(spec.budget.amount)
+        looks = tuple(
+            self.score(spec, look.step or steps, look.average is not None) for look in spec.looks
+        )
+        return trial_ok(
+            spec,
+            val_bpb=self.score(spec, steps, spec.average is not None),
+            step_ms=STEP_MS,
+            eval_s=EVAL_S,
+            looks_bpb=looks,
+        )
+
+    def score(self, spec: TrialSpec, steps: int, averaged: bool) -> float:
+        config = spec.config
+        truth = 3 + 0.2 * math.log10(config.lr / 2e-3) ** 2
+        misled = 0.002 * config.d_model * 60 / steps * (0.5 if averaged else 1)
+        noise = Random(f"{config.config_hash}:{spec.seed}").gauss(0, 0.01)
+        return truth + misled + noise
+
+
+class Silent:
+    """Shows nothing."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+    def note(self, text: str) -> None: ...
+    def config_begins(self, config: Config, number: int, missing: int) -> None: ...
+    def run_ended(self, row: CalibrationRow, planned: Planned) -> None: ...
+
+
+class NoMeter:
+    def mark(self) -> float:
+        return 0.0
+
+    def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
+        return None
+
+
+@contextmanager
+def campaign(directory: Path, **chosen: Any) -> Iterator[Campaign]:
+    menu = load_menu("cpu-tiny")
+    directory.mkdir(exist_ok=True)
+    tokens = np.memmap(directory / "tokens", dtype="uint16", mode="w+", shape=(1,))
+    corpus = Corpus(campaign_row().corpus, tokens, tokens, directory)
+    settings = new_settings(menu, "cpu-tiny", chosen)
+    with Campaign(directory / "c", settings, menu, corpus, sandbox="none") as opened:
+        yield opened
+
+
+def calibrated(directory: Path, world: World, configs: int = 24, **chosen: Any) -> Calibrated:
+    with campaign(directory, **chosen) as opened:
+        plan = CalibrationPlan(opened, NO_TEXT, configs=configs, long_steps=1000, long_seeds=1)
+        runner = TrialRunner(
+            opened.directory / "trials",
+            opened.trial_spec,
+            world,
+            opened.history.trial_ids(),
+            StopRequest(),
+            Silent(),
+        )
+        return Calibration(plan, runner, Silent(), StopRequest(), NoMeter()).run()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Calibrated, list[TrialSpec]]:
+    world = World()
+    return calibrated(tmp_path_factory.mktemp("world"), world, 40), world.specs
+
+
+def test_what_ranks_better_in_this_world_is_found(
+    found: tuple[Calibrated, list[TrialSpec]],
+) -> None:
+    calibration, _ = found
+    ways = {way.name: way for way in calibration.ways}
+    assert calibration.own.name == "60 steps of 1000"
+    assert ways["480 steps"].spearman.value > ways["120 steps"].spearman.value
+    assert ways["120 steps"].spearman.value > calibration.own.spearman.value
+    assert calibration.advised is not None
+    assert calibration.advised.name.startswith(("weights ", "all looks"))
+    assert ways["horizon 300"].spearman == calibration.own.spearman, "no horizon matters here"
+    lengths = [times for times, _ in calibration.steps_curve]
+    assert lengths == [0.5, 1, 2, 4, 8]
+
+
+def test_costs_are_seconds_of_training_and_scoring(
+    found: tuple[Calibrated, list[TrialSpec]],
+) -> None:
+    ways = {way.name: way.cost for way in found[0].ways}
+    own_s = 60 * STEP_MS / 1000 + EVAL_S
+    assert ways["60 steps of 1000"] == 1
+    assert ways["weights ema:10"] == ways["cooldown over the last 20"] == pytest.approx(1)
+    assert ways["two seeds of 30 steps"] == pytest.approx((own_s + EVAL_S) / own_s)
+    assert ways["240 steps"] == pytest.approx((240 * STEP_MS / 1000 + EVAL_S) / own_s)
+    assert ways["quarters of the curve, extrapolated"] == pytest.approx((own_s + 3) / own_s)
+    assert ways["all looks of one run, fitted"] == pytest.approx((own_s + 8) / own_s)
+
+
+def test_correlations_are_of_short_and_long_runs_on_other_seeds(
+    found: tuple[Calibrated, list[TrialSpec]],
+) -> None:
+    calibration, specs = found
+    long = {s.config.config_hash: s for s in specs if s.budget.amount == 1000}
+    short = {s.config.config_hash: s for s in specs if s.looks and s.budget.amount == 60}
+    assert len(long) == len(short) == calibration.n == 40
+    assert {s.seed for s in long.values()} == {710}
+    assert {s.seed for s in short.values()} == {700}
+    assert all(s.horizon_steps is None for s in long.values())
+    scores = {
+        name: [getattr(World().result(one), "val_bpb", math.inf) for one in of.values()]
+        for name, of in (("short", short), ("long", long))
+    }
+    assert list(short) == list(long)
+    assert calibration.own.spearman.value == pytest.approx(
+        spearman(scores["short"], scores["long"])
+    )
+    assert calibration.nonfinite == sum(map(math.isinf, scores["long"]))
+
+
+def test_half_of_the_configs_are_near_the_best_so_far(
+    found: tuple[Calibrated, list[TrialSpec]],
+) -> None:
+    menu = load_menu("cpu-tiny")
+    configs = list(dict.fromkeys(s.config for s in found[1]))
+    assert configs[0] == menu.baseline
+    for place, config in enumerate(configs[1:], start=1):
+        values = menu.knob_values(config)
+        turned = min(
+            sum(values[name] != other[name] for name in values)
+            for other in map(menu.knob_values, configs[:place])
+        )
+        assert (turned <= 3) == (place % 2 == 0)
+
+
+@pytest.mark.parametrize("dies_at", [0, 3, 40])
+def test_stopped_it_goes_on_with_the_same_runs(tmp_path: Path, dies_at: int) -> None:
+    whole = World()
+    expected = calibrated(tmp_path / "whole", whole, configs=8)
+    first, second = World(dies_at), World()
+    with pytest.raises(Interrupted):
+        calibrated(tmp_path / "parts", first, configs=8)
+    assert calibrated(tmp_path / "parts", second, configs=8) == expected
+    plain = [spec.model_copy(update={"trial_id": "", "corpus_dir": ""}) for spec in whole.specs]
+    parts = [*first.specs, *second.specs]
+    assert [s.model_copy(update={"trial_id": "", "corpus_dir": ""}) for s in parts] == plain
+
+
+def test_more_configs_add_to_those_there(tmp_path: Path) -> None:
+    first, second = World(), World()
+    calibrated(tmp_path, first, configs=10)
+    assert calibrated(tmp_path, second, configs=14).n == 14
+    assert len(first.specs) / 10 == len(second.specs) / 4
+
+
+def test_a_campaign_that_averages_and_cools_down_is_held_against_one_that_does_not(
+    tmp_path: Path,
+) -> None:
+    own = {"average": Averaging(form="ema", steps=20), "cooldown_steps": 10}
+    calibration = calibrated(tmp_path, World(), **own)
+    assert calibration.own.name == "60 steps of 1000, cooldown 10, ema:20"
+    names = {way.name for way in calibration.ways}
+    assert {"weights as they are", "horizon 1000, no cooldown"} <= names
+    assert "weights ema:20" not in names
+
+
+def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
+    for chosen, said in (
+        ({"budget": "3 seconds"}, "end at no known step"),
+        ({"budget": "300 steps"}, "ask for --steps 1200 or more"),
+        ({"budget": "11 steps"}, "it takes 12"),
+    ):
+        with pytest.raises(CampaignError, match=said):
+            calibrated(tmp_path / said[:3], World(), **chosen)

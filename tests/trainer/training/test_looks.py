@@ -1,0 +1,196 @@
+"""Looks and averages are what they say, and a trial without them is what it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from tests.support.configs import config
+from tests.support.corpora import prose, write_corpus
+from tests.support.trials import trial_ok, trial_spec
+from trainer.corpus import Corpus
+from trainer.corpus.second_text import set_aside
+from trainer.isolation.contradiction import contradiction
+from trainer.isolation.trial_files import read_curve
+from trainer.spec import Averaging, Budget, Look, TrialFailed, TrialOk, TrialSpec
+from trainer.training.averages import RunningAverage
+from trainer.training.child import run_trial
+
+TINY: dict[str, Any] = {
+    "n_layer": 1,
+    "n_head": 2,
+    "d_model": 16,
+    "d_ff": 32,
+    "batch_size": 4,
+    "seq_len": 16,
+}
+EMA, LAWA = Averaging(form="ema", steps=3), Averaging(form="lawa", steps=4)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    documents = [prose(900, seed=10 + number) for number in range(60)]
+    return write_corpus(tmp_path_factory.mktemp("text") / "corpus", train=documents)
+
+
+def spec_of(corpus: Corpus, steps: int = 8, recipe: Any = None, **changes: Any) -> TrialSpec:
+    return TrialSpec(
+        trial_id="1",
+        config=config(**{**TINY, **(recipe or {})}),
+        seed=1,
+        corpus_dir=str(corpus.directory),
+        corpus_sha256=corpus.info.sha256,
+        budget=Budget(amount=steps),
+        threads=1,
+        **changes,
+    )
+
+
+def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> TrialOk:
+    folder.mkdir()
+    spec = spec_of(corpus, steps, **changes)
+    result = run_trial(spec, folder)
+    assert isinstance(result, TrialOk)
+    assert not contradiction(spec, result)
+    return result
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precision: str) -> None:
+    looks = (Look(step=2), Look(step=5, average=EMA), Look(average=LAWA), Look())
+    recipe = {"precision": precision}
+    plain = trained(corpus, tmp_path / "a", recipe=recipe)
+    more = trained(corpus, tmp_path / "b", recipe=recipe, looks=looks)
+    assert (plain.val_bpb, plain.train_loss_last) == (more.val_bpb, more.train_loss_last)
+    curves = [[point.loss for point in read_curve(tmp_path / name)] for name in "ab"]
+    assert curves[0] == curves[1]
+    assert len(set(more.looks_bpb)) == 4
+    assert more.looks_bpb[3] == more.val_bpb
+    assert "looks_bpb" not in json.loads(plain.model_dump_json())
+
+
+def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_path: Path) -> None:
+    looks = (Look(step=5), Look(step=5, average=LAWA), Look(step=5, average=EMA))
+    whole = trained(corpus, tmp_path / "whole", looks=looks)
+    for place, average in enumerate((None, LAWA, EMA)):
+        short = trained(corpus, tmp_path / f"{place}", steps=5, average=average)
+        assert short.val_bpb == whole.looks_bpb[place]
+
+
+def test_the_average_scores_every_text(corpus: Corpus, tmp_path: Path) -> None:
+    aside = set_aside(corpus)
+    assert aside is not None
+    texts = (aside.written(tmp_path / "texts"),)
+    plain = trained(corpus, tmp_path / "plain", texts=texts)
+    mean = trained(corpus, tmp_path / "mean", texts=texts, average=LAWA, looks=(Look(),))
+    assert mean.val_bpb != plain.val_bpb == mean.looks_bpb[0]
+    assert mean.texts[0].val_bpb != plain.texts[0].val_bpb
+    one = trained(corpus, tmp_path / "one", average=Averaging(form="lawa", steps=1))
+    assert one.val_bpb == plain.val_bpb, "the mean of the last weights alone is the last weights"
+
+
+def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None:
+    trained(corpus, tmp_path / "plain")
+    trained(corpus, tmp_path / "cooled", cooldown_steps=3)
+    plain, cooled = (read_curve(tmp_path / name) for name in ("plain", "cooled"))
+    rates = [mine.lr / other.lr for mine, other in zip(cooled, plain, strict=True)]
+    assert rates == pytest.approx([1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4])
+    assert [point.loss for point in plain[:6]] == [point.loss for point in cooled[:6]]
+
+
+def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_path: Path) -> None:
+    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, looks=(Look(step=1),))
+    result = run_trial(spec, tmp_path)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "nonfinite"
+
+
+class TestMeans:
+    """Of weights that are known: at step k every one is k."""
+
+    def grown(self, averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:
+        model = nn.Linear(2, 2)
+        average = RunningAverage(model, averaging, steps)
+        for step in range(1, steps + 1):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.fill_(float(step))
+            average.take(step)
+        return model, average
+
+    def test_lawa_is_the_mean_of_the_latest(self) -> None:
+        model, average = self.grown(LAWA, 10)
+        with average.in_place():
+            assert model.weight.unique().tolist() == [pytest.approx((7 + 8 + 9 + 10) / 4)]
+        assert model.weight.unique().tolist() == [10]
+
+    def test_a_window_longer_than_the_run_is_all_of_it(self) -> None:
+        model, average = self.grown(LAWA, 3)
+        with average.in_place():
+            assert model.weight.unique().tolist() == [pytest.approx(2)]
+
+    def test_ema_weighs_every_step_by_its_age_alone(self) -> None:
+        model, average = self.grown(EMA, 10)
+        weights = [(2 / 3) ** (10 - step) for step in range(1, 11)]
+        wanted = sum(w * step for step, w in enumerate(weights, start=1)) / math.fsum(weights)
+        with average.in_place():
+            assert model.weight.unique().tolist() == [pytest.approx(wanted, rel=1e-6)]
+
+    def test_the_model_has_its_own_weights_again_whatever_happens(self) -> None:
+        model, average = self.grown(LAWA, 4)
+        with pytest.raises(RuntimeError), average.in_place():
+            raise RuntimeError
+        assert model.weight.unique().tolist() == [4]
+
+    def test_weights_in_bf16_are_averaged_in_fp32(self) -> None:
+        model = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
+        average = RunningAverage(model, Averaging(form="lawa", steps=2), 2)
+        for step, value in enumerate((256.0, 258.0), start=1):
+            with torch.no_grad():
+                model.weight.fill_(value)
+            average.take(step)
+        assert average._mean[0].item() == 257.0, "which bf16 has no word for"
+
+
+def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
+    written = json.loads(trial_spec().model_dump_json())
+    assert not {"average", "cooldown_steps", "looks"} & written.keys()
+    more = trial_spec(average=EMA, cooldown_steps=2, looks=(Look(step=3, average=LAWA),))
+    assert TrialSpec.model_validate_json(more.model_dump_json()) == more
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cooldown_steps": 3}, {"looks": (Look(),)}, {"average": LAWA}],
+)
+def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="ends at no known step"):
+        trial_spec(budget=Budget(unit="seconds", amount=3), **changes)
+    trial_spec(budget=Budget(unit="seconds", amount=3), average=EMA)
+
+
+@pytest.mark.parametrize("changes", [{"cooldown_steps": 61}, {"looks": (Look(step=61),)}])
+def test_nothing_happens_after_the_end(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="do not both fit into the 60 steps"):
+        trial_spec(**changes)
+
+
+@pytest.mark.parametrize("text", ["ema", "ema:0", "ema:-1", "mean:3", "lawa:1.5", "ema: 3", ""])
+def test_only_averages_that_are_have_a_name(text: str) -> None:
+    with pytest.raises(ValueError, match="write it like"):
+        Averaging.parse(text)
+    assert str(Averaging.parse("ema:20")) == "ema:20"
+
+
+def test_a_result_with_other_looks_is_not_of_that_order() -> None:
+    spec = trial_spec(looks=(Look(step=3),))
+    assert not contradiction(spec, trial_ok(spec, looks_bpb=(4.5,)))
+    assert "0 looks, not the 1" in contradiction(spec, trial_ok(spec))
+    assert "1 looks, not the 0" in contradiction(trial_spec(), trial_ok(spec, looks_bpb=(4.5,)))

@@ -1,0 +1,73 @@
+"""Scoring with other weights than the last, and before the last step."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+from torch import nn
+
+from trainer.corpus import Corpus
+from trainer.spec import Averaging, Look, TrialSpec
+from trainer.training.averages import RunningAverage
+from trainer.training.scoring import score_heldout
+
+_Key: TypeAlias = tuple[Averaging, int | None]
+
+
+class Looks:
+    """What a spec asks to be scored besides its last weights; told every step, it keeps the means
+    that takes, and looks when it is time."""
+
+    def __init__(self, model: nn.Module, corpus: Corpus, spec: TrialSpec) -> None:
+        self._model, self._corpus, self._spec = model, corpus, spec
+        self._last = spec.budget.steps(spec.config.tokens_per_step)
+        asked = [Look(average=spec.average), *spec.looks]
+        keys = [key for look in asked if (key := self._key(look)) is not None]
+        self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
+        self._found: dict[int, float] = {}
+        """Bits per byte by the look's place in the spec."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything is to be done while it trains."""
+        return bool(self._averages or self._spec.looks)
+
+    def after(self, step: int) -> None:
+        """
+        :raises TrialStopped: where a loss is not finite.
+        """
+        for average in self._averages.values():
+            average.take(step)
+        if step != self._last:
+            self._look(step)
+
+    def at_the_end(self, step: int) -> tuple[float, ...]:
+        """Score what is left, after the last step: bits per byte in the spec's order.
+
+        :raises TrialStopped: where a loss is not finite.
+        """
+        self._look(step)
+        return tuple(self._found[place] for place in range(len(self._spec.looks)))
+
+    def _look(self, step: int) -> None:
+        for place, look in enumerate(self._spec.looks):
+            if self._step(look) == step:
+                with self.weights(look):
+                    scored = score_heldout(self._model, self._corpus, self._spec, step)
+                self._model.train()
+                self._found[place] = scored.bits_per_byte(self._corpus.info.heldout_bytes)
+
+    def weights(self, look: Look) -> AbstractContextManager[None]:
+        """The model with the weights of a look that it is time for."""
+        key = self._key(look)
+        return nullcontext() if key is None else self._averages[key].in_place()
+
+    def _step(self, look: Look) -> int | None:
+        return self._last if look.step is None else look.step
+
+    def _key(self, look: Look) -> _Key | None:
+        """What tells its mean from others; an exponential one serves all steps while it grows."""
+        if look.average is None:
+            return None
+        return look.average, self._step(look) if look.average.form == "lawa" else None
