@@ -22,7 +22,7 @@ class Option:
     variable: str = ""
     """The environment's variable that passes it."""
     choices: tuple[Scalar, ...] = ()
-    """The values that the script takes, where it says so."""
+    """The values that the script takes, as far as it says or shows."""
     low: float | None = None
     high: float | None = None
     words: tuple[str, str] | None = None

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from agent.menu.scripts.option import Option, typed, typed_choices
 from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
 from autoresearch.values import Scalar
-from trainer.script.constants import field_default, is_dataclass
+from trainer.script.constants import assignments, field_default, is_dataclass
 from trainer.script.literals import NotLiteralError
 
 Spelling: TypeAlias = Literal["typer", "tyro", "underscores"]
@@ -43,7 +43,7 @@ def signature_options(tree: ast.Module, names: Names) -> Iterator[Option]:
     """Every option that a signature gives, through whichever of the libraries the script calls."""
     for spelling, parameters in _signatures(tree, names):
         for parameter in parameters:
-            yield _option(parameter, spelling, names)
+            yield _option(_without_enum(parameter, tree), spelling, names)
 
 
 def _signatures(tree: ast.Module, names: Names) -> Iterator[tuple[Spelling, list[Parameter]]]:
@@ -157,6 +157,25 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     if isinstance(value, bool) and hyphens:
         return replace(option, default=value, words=(flag, no), argument=f"{{{parameter.name}}}")
     return replace(option, default=value)
+
+
+def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
+    """A parameter whose type is an enumeration of the script, as one of its literal values."""
+    annotation, info = _unwrapped(parameter.annotation)
+    name = annotation.id if isinstance(annotation, ast.Name) else ""
+    node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if node is None or not any(last_name(base).endswith("Enum") for base in node.bases):
+        return parameter
+    members = {member: value for one in node.body for member, value in assignments(one)}
+    literal = ast.Subscript(ast.Name("Literal"), ast.Tuple(list(members.values())), ast.Load())
+    default = parameter.default
+    if isinstance(default, ast.Call) and default.args:
+        info, default = default, default.args[0]
+    if isinstance(default, ast.Attribute):
+        default = members.get(default.attr, default)
+    beside = ast.Tuple([literal, info]) if info is not None else None
+    kept = ast.Subscript(ast.Name("Annotated"), beside, ast.Load()) if beside else literal
+    return replace(parameter, annotation=kept, default=default)
 
 
 def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call | None]:

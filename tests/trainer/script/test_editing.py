@@ -89,7 +89,7 @@ def test_lines_are_counted_as_python_counts_them() -> None:
 @pytest.mark.parametrize(
     ("values", "clause"),
     [
-        ({"step": 3}, "assigns it on lines 8, 9"),
+        ({"step": 3}, "assigns it on lines 9, 10"),
         ({"LRR": 3}, "did you mean LR?"),
         ({"LR": float("nan")}, "finite"),
         ({"ADAM_BETAS": 1.0}, "computes it"),
