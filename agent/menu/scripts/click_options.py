@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, typed, typed_choices
 from agent.menu.scripts.tree import Names, dotted, functions, keywords, last_name
 from trainer.script.literals import NotLiteralError
 
@@ -53,7 +53,7 @@ class _Decorator:
             left=self._why_left(bool(flags)),
         )
         alone = f"{{{option.name}}}"
-        option = replace(option, argument=f"{flag}={alone}")
+        option = replace(option, argument=passed(flag, option.name))
         try:
             default = typed(names.scalar(said.get("default")), kind)
         except NotLiteralError as error:

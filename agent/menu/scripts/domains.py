@@ -64,7 +64,8 @@ def _choices(option: Option) -> Domain | str:
         return "its default is none of its choices"
     if len({type(one) for one in choices}) > 1 or not 2 <= len(choices) <= MAX_CHOICES:
         return "its choices are no list of two or more of one type"
-    return Ladder(choices=choices) if type(choices[0]) in {int, float} else Choices(choices=choices)
+    numbers = tuple(one for one in choices if type(one) in {int, float})
+    return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
 
 
 def _of_text(option: Option, default: str) -> Domain | str:

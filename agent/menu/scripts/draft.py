@@ -88,7 +88,7 @@ class Draft:
             told.append("no line that prints a score was found: say under score how it is printed")
         elif self.score.is_training:
             told.append(
-                "no line that prints a validation score was found: the score is the training loss"
+                "no line that prints a validation score was found, and one of training is taken"
             )
         if not any("{seed}" in one.template for one in self.given):
             told.append(

@@ -40,6 +40,11 @@ def identifier(text: str) -> str:
     return f"_{name}" if not name or name[0].isdigit() else name
 
 
+def passed(flag: str, name: str) -> str:
+    """How a flag takes a value in one word: ``--lr={lr}``, ``-l{lr}``."""
+    return f"{flag}={{{name}}}" if flag.startswith("--") else f"{flag}{{{name}}}"
+
+
 def typed(value: Scalar | None, kind: str) -> Scalar | None:
     """A value as a script that declares its type takes it: 1 of a float is 1.0."""
     if isinstance(value, int) and not isinstance(value, bool) and kind == "float":

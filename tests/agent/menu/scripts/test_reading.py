@@ -204,6 +204,7 @@ iter_num = 0
 
 def test_globals_that_a_configurator_overwrites(tmp_path: Path) -> None:
     found = options(tmp_path, CONFIGURATOR)
+    assert found.pop("dtype").left == "its default is computed"
     assert {name: option.argument for name, option in found.items()} == {
         name: f"--{name}={{{name}}}" for name in ("batch_size", "device", "bias", "lr", "wd")
     }
