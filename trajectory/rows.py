@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from autoresearch.errors import CampaignError
 from autoresearch.values import (
     Finite,
     Frozen,
@@ -178,6 +179,19 @@ class CampaignRow(Frozen):
             if written[name] is None:
                 del written[name]
         return written
+
+    @property
+    def text(self) -> CorpusInfo:
+        """The corpus.
+
+        :raises CampaignError: where a command brings its own text, of which nothing is known.
+        """
+        if self.corpus is None:
+            raise CampaignError(
+                f"the campaign {self.menu_name} trains with a command of its own, of whose text "
+                "nothing is known; this is for campaigns of the built-in trainer"
+            )
+        return self.corpus
 
     @property
     def measured_in(self) -> Measure:

@@ -87,9 +87,11 @@ class Curve:
             raise ValueError(f"a curve of {len(points)} points cannot be judged")
         self.step = np.array([point.step for point in points])
         self.loss = np.array([point.loss for point in points])
-        self.rate = np.array([point.lr for point in points])
+        self.knows_rate = points[0].lr is not None
+        """Of a command's curve nothing is known but steps and losses, in whatever unit."""
+        self.rate = np.array([1.0 if point.lr is None else point.lr for point in points])
         """The learning rate."""
-        self.log_grad_norm = np.log([max(point.grad_norm, 1e-30) for point in points])
+        self.log_grad_norm = np.log([max(point.grad_norm or 0.0, 1e-30) for point in points])
         self.steps = steps
         self.settled = max(warmup, SETTLING_SHARE * steps)
         """The last step of the settling."""
