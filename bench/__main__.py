@@ -1,8 +1,8 @@
 """One command measures everything: ``python -m bench`` (or ``make bench``).
 
 ``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against, ``--published DIR`` to
-one of published runs to forecast; ``--write`` appends the table, with date and machine, to
-bench/RESULTS.md.
+one of published runs to forecast, ``--scripts DIR`` to one of training scripts to read; ``--write``
+appends the table, with date and machine, to bench/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bench import (
     memory_model,
     published_grids,
     report_scale,
+    script_options,
     search_quality,
     startup,
     trainer_speed,
@@ -52,6 +53,10 @@ def main(
         list[Path] | None,
         typer.Option(help="Checkouts of published runs, see bench/published_grids.py."),
     ] = None,
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Checkouts of training scripts, see bench/script_options.py."),
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Append to bench/RESULTS.md.")] = False,
 ) -> None:
     """Measure, print, and with --write keep."""
@@ -71,6 +76,7 @@ def main(
         "width": lr_transfer.run,
         "shapes": envelope_shapes.run,
         "report": report_scale.run,
+        "scripts": lambda: script_options.run(scripts),
         "startup": startup.run,
         "transfer": transfer.run,
         "utilisation": utilisation.run,

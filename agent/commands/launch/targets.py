@@ -12,11 +12,11 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.new_file import write_new
 from agent.commands.options import takes
 from agent.commands.tables import plain_table
 from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import TargetError
-from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
@@ -154,7 +154,7 @@ def from_target(
         typer.echo(text, nl=False)
         return
     if out is not None:
-        _write(out, text, replace=force)
+        write_new(out, text, replace=force, error=TargetError)
     if as_json:
         report = _ratio_report(ratios, text) if ratios else _report(family, text)
         typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))
@@ -269,21 +269,6 @@ def _print(family: ProxyFamily, asked: int, console: Console) -> None:
     notes += [f"not kept: {clause}" for clause in family.given_up()]
     for line in notes:
         console.print(Text(line), soft_wrap=True)
-
-
-def _write(path: Path, text: str, *, replace: bool) -> None:
-    """The whole file or nothing.
-
-    :raises TargetError: where another file is there.
-    """
-    with writing(path, instead="name another file"):
-        if path.exists() and not replace and path.read_bytes() != text.encode():
-            raise TargetError(
-                f"{path} is there already and holds something else; name another file or add "
-                "--force"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text)
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

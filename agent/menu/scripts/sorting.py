@@ -1,0 +1,146 @@
+"""A script's options sorted: knobs, constants, what the machinery gives, what is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from agent.menu.knob import Knob
+from agent.menu.scripts.domains import domain_of
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.reading import Means, Script
+from agent.menu.scripts.roles import given_by, role_of, says, words_of
+from autoresearch.values import Scalar
+
+BUILT_IN = frozenset("out seed threads device steps seconds tokens horizon values python".split())
+"""Names that a command's braces keep for themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option that the machinery gives."""
+
+    option: Option
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """An option that is a knob."""
+
+    option: Option
+    knob: Knob
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An option that is a constant."""
+
+    option: Option
+    value: Scalar
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An option that the menu does not set."""
+
+    option: Option
+    why: str
+
+
+Place = Given | Turned | Held | Left
+
+_HELD = {
+    "length": "how long it trains: a longer run is no better recipe",
+    "ruler": "changes what the score is measured with or on",
+    "machine": "the machine's affair",
+}
+_EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
+_LONGEST = r"(max|total|train|training) "
+
+
+def sorted_options(script: Script) -> list[Place]:
+    """Every option of the script in its place, in the order of the text."""
+    taken = {option.name for option in script.options}
+    steps = _told_steps(script.options)
+    return [_place(_named(option, taken), script.means, steps) for option in script.options]
+
+
+def _named(option: Option, taken: Iterable[str]) -> Option:
+    """The option under a name that no brace keeps for itself."""
+    if option.name not in BUILT_IN or not (option.argument or option.variable):
+        return option
+    name = f"{option.name}_"
+    while name in taken:
+        name += "_"
+    return replace(
+        option, name=name, argument=option.argument.replace(f"{{{option.name}}}", f"{{{name}}}")
+    )
+
+
+def _place(option: Option, means: Means, steps: str) -> Place:
+    if option.left:
+        return Left(option, option.left)
+    if template := _template(option, means, steps):
+        return Given(option, template)
+    if why := _why_left(option):
+        return Left(option, why)
+    role, value = role_of(option), _as_passed(option)
+    if value is None or role == "aside":
+        return Left(option, "")
+    return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
+
+
+def _why_left(option: Option) -> str:
+    if not (option.name.isidentifier() and option.name.isascii()):
+        return "its name cannot stand in a command"
+    if option.required:
+        return "the script asks for it and has no default"
+    if option.words and "" in option.words:
+        return f"a switch; add {option.words[0] or option.words[1]} to the command to have it"
+    if option.name in BUILT_IN:
+        return f"{{{option.name}}} stands for something else"
+    return ""
+
+
+def _turned(option: Option, value: Scalar) -> Turned | Left:
+    domain = domain_of(option)
+    if isinstance(domain, str):
+        return Left(option, domain)
+    if domain.problem() or not domain.contains(value):
+        return Left(option, "no domain suggests itself")
+    return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
+
+
+def _as_passed(option: Option) -> Scalar | None:
+    """The default as the command is told it: the word, where a truth is passed by words."""
+    if option.words is not None and isinstance(option.default, bool):
+        return option.words[0 if option.default else 1]
+    return option.default
+
+
+def _template(option: Option, means: Means, steps: str) -> str:
+    """What the machinery gives in the option's place; empty where it does not."""
+    if means == "edit":
+        return ""
+    given = given_by(option)
+    if given == "{steps}":
+        return given if option.name == steps else ""
+    if not given and steps and re.fullmatch(_EVERY, words_of(option.name)):
+        return "{steps}" if isinstance(option.default, int) else ""
+    return given
+
+
+def _told_steps(options: Iterable[Option]) -> str:
+    """The one option that says after how many steps training ends; empty where none surely does.
+
+    Where epochs or an environment's steps are counted, ``num_steps`` is mostly something else.
+    """
+    options = list(options)
+    found = [one.name for one in options if not one.left and given_by(one) == "{steps}"]
+    longest = [name for name in found if re.match(_LONGEST, f"{words_of(name)} ")]
+    if any(says(one.name, "epochs?|timesteps|episodes") for one in options):
+        found = longest
+    return next(iter([*longest, *found]), "")
