@@ -105,6 +105,11 @@ class Curve:
         """Sd of the loss of one step, in nats per token."""
 
     @property
+    def unit(self) -> str:
+        """What follows a loss in a sentence; nothing where its unit is not known."""
+        return " nats per token" if self.knows_rate else ""
+
+    @property
     def short(self) -> int:
         """Points of a short level."""
         return next(width for below, width in SHORT_OF if len(self.step) < below)

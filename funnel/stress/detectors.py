@@ -63,7 +63,7 @@ def divergence(curve: Curve) -> Finding | None:
     first = min(risen, key=lambda excursion: excursion.start)
     return Finding(
         int(curve.step[first.start]),
-        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f} nats per token "
+        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f}{curve.unit} "
         f"(noise of one step {curve.noise:.3f})",
     )
 
@@ -82,7 +82,7 @@ def spikes(curve: Curve) -> list[Finding]:
         found.append(
             Finding(
                 step,
-                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f} nats per token "
+                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f}{curve.unit} "
                 f"and was back by step {curve.step[end]} (noise of one step {curve.noise:.3f})",
             )
         )

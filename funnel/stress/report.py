@@ -103,8 +103,9 @@ class StressReport:
             yield from self._config_lines(line)
         yield Text(self._legend(), style="dim")
         entrants = {line.entrant.config_hash: line.entrant for line in self.table}
+        measure = self._measure
         best = ", ".join(
-            f"{self._name(entrants[found.config_hash])} ({_mean(found, self._measure)} {self._measure.short})"
+            f"{self._name(entrants[found.config_hash])} ({_mean(found, measure)} {measure.short})"
             for found in self.finalists.finalists
         )
         yield Text(f"finalists {best or 'none: no config stood its long runs'}")
@@ -194,9 +195,10 @@ class StressReport:
         return f"rank {entrant.rank}{', the baseline' if is_baseline else ''}"
 
     def _legend(self) -> str:
+        measure = self._measure
         text = (
-            f"{self._measure.name} after {self.work.plan.steps} steps, {self._measure.better}, on seeds that chose "
-            "nothing, ± one standard error; the verdict is the worst of n runs"
+            f"{measure.name} after {self.work.plan.steps} steps, {measure.better}, on seeds that "
+            "chose nothing, ± one standard error; the verdict is the worst of n runs"
         )
         if self.noise.sigma_run is None:
             return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
