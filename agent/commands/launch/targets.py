@@ -29,6 +29,7 @@ from funnel.target.ratio_family import RatioFamily, find_ratio_family
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.sizes import parse_size, size_text
+from trainer.spec import gpt
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
@@ -145,7 +146,7 @@ def from_target(
             chosen,
             base=family,
             equal=asked.equal,
-            seq_len=load_menu(scale.menu).baseline.seq_len,
+            seq_len=gpt(load_menu(scale.menu).baseline).seq_len,
         )
     text = ratio_menu_text(ratios, fp8=asked.fp8) if ratios else menu_text(family, fp8=asked.fp8)
     parse_menu(text, f"for {chosen.name}")

@@ -23,7 +23,7 @@ from agent.proposers.llm.templates import load_templates
 from agent.proposers.llm.tokens import TURN_TOKENS, estimate_tokens
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
-from trainer.spec import Budget, Config
+from trainer.spec import AnyConfig, Budget
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
@@ -246,7 +246,7 @@ class NoiseLevel:
     """Two single runs of one config differ by more than this once in twenty times."""
 
 
-def _point(memory: Memory, config: Config) -> Point:
+def _point(memory: Memory, config: AnyConfig) -> Point:
     entry = memory.evidence.configs.get(config.config_hash)
     values = changes_text(memory.menu.knob_values(config))
     if entry is None or not entry.scores:
