@@ -64,7 +64,9 @@ def _choices(option: Option) -> Domain | str:
         return "its default is none of its choices"
     if len({type(one) for one in choices}) > 1 or not 2 <= len(choices) <= MAX_CHOICES:
         return "its choices are no list of two or more of one type"
-    numbers = tuple(one for one in choices if type(one) in {int, float})
+    numbers = tuple(
+        one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
+    )
     return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
 
 
