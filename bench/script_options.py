@@ -17,6 +17,7 @@ reader finds and the library does not is *invented*.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -151,9 +152,8 @@ def _problems(option: Option, truth: dict[str, Any]) -> Iterator[str]:
     choices = truth.get("choices")
     if choices and list(option.choices) != choices:
         yield f"its choices are {choices!r:.80}, read as {list(option.choices)!r:.80}"
-    if "flags" in truth and option.words is None:
-        flag = option.argument.split("=")[0].split("{")[0]
-        if flag not in truth["flags"]:
-            yield f"its flags are {truth['flags']!r}, read as {flag!r}"
+    flags = re.findall(r"(?:^|[:|])(-[^=|{}]*)", option.argument)
+    if "flags" in truth and not set(flags) <= set(truth["flags"]):
+        yield f"its flags are {truth['flags']!r}, read as {flags!r}"
     if truth.get("several"):
         yield "it takes several values, read as one"

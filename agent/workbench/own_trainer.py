@@ -15,6 +15,7 @@ from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecErro
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.workspace import refuse_home
+from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
 
 
@@ -48,6 +49,8 @@ class OwnTrainer:
             directory = _beside(settings.menu, table.directory)
         try:
             command = command_of(table, directory)
+            if command.edited is not None:
+                _refuse_unknown(directory / command.edited, menu)
             sha256, files = code_sha256(directory, campaign.resolve())
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
@@ -102,6 +105,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         directory=str(directory),
         sent_by=table.values,
         edited=table.script if table.set_by == "edit" else None,
+        edits=tuple(table.edits.items()),
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
         programs=tuple(map(str, environment_of(program))),
@@ -112,6 +116,18 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         preload=table.preload,
         main=table.main,
     )
+
+
+def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
+    """
+    :raises SpecError: where the script has no such constant as the menu would have rewritten.
+    """
+    assert menu.trainer is not None
+    try:
+        source = script.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"the script {script} cannot be read as UTF-8 ({error})") from error
+    edited(source, {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)})
 
 
 def _beside(menu: str, directory: str) -> Path:

@@ -23,6 +23,8 @@ class Filled:
     argv: tuple[str, ...]
     env: dict[str, str]
     """Beside what every trial has."""
+    edits: dict[str, Scalar]
+    """What is written over constants of the script, besides the config's own."""
     values: tuple[str, str] | None = None
     """Name and text of the file of values, where they are sent in one."""
 
@@ -43,7 +45,9 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
         env = {**sent, **env}
-    return Filled(tuple(_filled(word, known) for word in command.argv), env, values)
+    edits = {name: _whole(text, known) for name, text in command.edits}
+    words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
+    return Filled(words, env, edits, values)
 
 
 def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
@@ -64,7 +68,7 @@ def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
 
 def _filled(text: str, known: Mapping[str, Scalar]) -> str:
     parts = []
-    for literal, name, _, _ in Formatter().parse(text):
+    for literal, name, spec, _ in Formatter().parse(text):
         parts.append(literal)
         if name is not None:
             if name not in known:
@@ -72,8 +76,20 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
                     f"the command asks for {{{name}}}, which this run has none of; its budget may "
                     "be in another unit"
                 )
-            parts.append(_text(known[name]))
+            parts.append(_worded(known[name], spec) if spec else _text(known[name]))
     return "".join(parts)
+
+
+def _worded(value: Scalar, words: str) -> str:
+    """The word for true, or the one behind the bar for false."""
+    yes, _, no = words.partition("|")
+    return yes if value is True else no
+
+
+def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
+    """As :func:`_filled`, but what stands alone in its braces keeps its type."""
+    name = text.removeprefix("{").removesuffix("}")
+    return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
 
 
 def _text(value: Scalar) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, passed, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
 from agent.menu.scripts.tree import Names, calls, keywords, last_name
 from trainer.script.literals import NotLiteralError
 
@@ -55,15 +55,15 @@ class _Argument:
 
     def _worded(self, option: Option) -> Option:
         """The option with how a truth is passed."""
-        flag, alone = self.flag, f"{{{option.name}}}"
+        flag = self.flag
         match self.action:
             case "store_true":
-                return replace(option, default=False, words=(flag, ""), argument=alone)
+                return replace(option, default=False, argument=switched(option.name, flag))
             case "store_false":
-                return replace(option, default=True, words=("", flag), argument=alone)
+                return replace(option, default=True, argument=switched(option.name, "", flag))
             case "BooleanOptionalAction":
                 no = f"--no-{flag.removeprefix('--')}"
-                return replace(option, words=(flag, no), argument=alone)
+                return replace(option, argument=switched(option.name, flag, no))
         return option
 
     @property

@@ -41,7 +41,7 @@ def domain_of(option: Option) -> Domain | str:
         return _choices(option)
     match default:
         case bool():
-            return Choices(choices=option.words or (True, False))
+            return Choices(choices=(True, False))
         case str():
             return _of_text(option, default)
         case int():
@@ -49,13 +49,6 @@ def domain_of(option: Option) -> Domain | str:
         case float():
             domain = _of_real(option, default)
     return domain if isinstance(domain, str) else _within(domain, option, default)
-
-
-def default_of(option: Option) -> Scalar | None:
-    """The default as a knob with that domain has it: the word, where a truth is passed by words."""
-    if option.words is not None and isinstance(option.default, bool):
-        return option.words[0 if option.default else 1]
-    return option.default
 
 
 def _choices(option: Option) -> Domain | str:

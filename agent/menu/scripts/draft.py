@@ -140,6 +140,8 @@ class Draft:
             lines.append(f"env = {{ {said} }}")
         if self.script.means == "edit":
             lines.append('set_by = "edit"')
+            said = ", ".join(f"{one.option.name} = {_toml(one.template)}" for one in self.given)
+            lines += [f"edits = {{ {said} }}"] if said else []
         line = f"  # line {score.line}" if score else ""
         lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
         lines.append(f"unit = {_toml(unit)}")

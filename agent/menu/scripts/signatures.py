@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agent.menu.scripts.option import Option, passed, typed, typed_choices
+from agent.menu.scripts.option import Option, passed, switched, typed, typed_choices
 from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
 from autoresearch.values import Scalar
 from trainer.script.constants import assignments, field_default, is_dataclass
@@ -155,7 +155,7 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     except NotLiteralError as error:
         return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
-        return replace(option, default=value, words=(flag, no), argument=f"{{{parameter.name}}}")
+        return replace(option, default=value, argument=switched(parameter.name, flag, no))
     return replace(option, default=value)
 
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from agent.menu.knob import Knob
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option
-from agent.menu.scripts.reading import Means, Script
+from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, role_of, says, words_of
+from agent.menu.trainer_table import BUILT_IN
 from autoresearch.values import Scalar
-
-BUILT_IN = frozenset("out seed threads device steps seconds tokens horizon values python".split())
-"""Names that a command's braces keep for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,12 @@ def sorted_options(script: Script) -> list[Place]:
     """Every option of the script in its place, in the order of the text."""
     taken = {option.name for option in script.options}
     steps = _told_steps(script.options)
-    return [_place(_named(option, taken), script.means, steps) for option in script.options]
+    return [_place(_named(option, taken), steps) for option in script.options]
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:
     """The option under a name that no brace keeps for itself."""
-    if option.name not in BUILT_IN or not (option.argument or option.variable):
+    if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
         return option
     name = f"{option.name}_"
     while name in taken:
@@ -80,14 +78,14 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
     )
 
 
-def _place(option: Option, means: Means, steps: str) -> Place:
+def _place(option: Option, steps: str) -> Place:
     if option.left:
         return Left(option, option.left)
-    if template := _template(option, means, steps):
+    if template := _template(option, steps):
         return Given(option, template)
     if why := _why_left(option):
         return Left(option, why)
-    role, value = role_of(option), _as_passed(option)
+    role, value = role_of(option), option.default
     if value is None or role == "aside":
         return Left(option, "")
     return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
@@ -98,8 +96,6 @@ def _why_left(option: Option) -> str:
         return "its name cannot stand in a command"
     if option.required:
         return "the script asks for it and has no default"
-    if option.words and "" in option.words:
-        return f"a switch; add {option.words[0] or option.words[1]} to the command to have it"
     if option.name in BUILT_IN:
         return f"{{{option.name}}} stands for something else"
     return ""
@@ -114,17 +110,8 @@ def _turned(option: Option, value: Scalar) -> Turned | Left:
     return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
 
 
-def _as_passed(option: Option) -> Scalar | None:
-    """The default as the command is told it: the word, where a truth is passed by words."""
-    if option.words is not None and isinstance(option.default, bool):
-        return option.words[0 if option.default else 1]
-    return option.default
-
-
-def _template(option: Option, means: Means, steps: str) -> str:
+def _template(option: Option, steps: str) -> str:
     """What the machinery gives in the option's place; empty where it does not."""
-    if means == "edit":
-        return ""
     given = given_by(option)
     if given == "{steps}":
         return given if option.name == steps else ""
