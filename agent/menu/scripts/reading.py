@@ -38,6 +38,10 @@ class Script:
     means: Means
     options: tuple[Option, ...]
     """In the order of the text, each name once."""
+    words: tuple[str, ...] = ()
+    """What the command says besides its options."""
+    by_hand: frozenset[str] = frozenset()
+    """The options whose default is not the script's, but what a person starts it with."""
 
 
 def read_script(path: Path, means: str | None = None) -> Script:

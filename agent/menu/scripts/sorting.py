@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from agent.menu.knob import Knob
@@ -63,7 +63,17 @@ def sorted_options(script: Script) -> list[Place]:
     """Every option of the script in its place, in the order of the text."""
     taken = {option.name for option in script.options}
     steps = _told_steps(script.options)
-    return [_place(_named(option, taken), steps) for option in script.options]
+    places = [_place(_named(option, taken), steps) for option in script.options]
+    return [_kept(place, script.by_hand) for place in places]
+
+
+def _kept(place: Place, by_hand: Container[str]) -> Place:
+    """What a person sets by hand is passed on, whatever it is for."""
+    option = place.option
+    is_open = isinstance(place, Left) and not place.why and option.name in by_hand
+    if is_open and option.default is not None:
+        return Held(option, option.default, "as it is started by hand")
+    return place
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:
