@@ -89,7 +89,7 @@ def _near_one(default: float) -> RealRange:
 
 _REAL_RULES = (
     _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
-    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 0.9)),
+    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
     _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
     _Rule(_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
     _Rule(_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),

@@ -14,7 +14,7 @@ from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
 from agent.menu.scripts.reading import Script
-from agent.menu.scripts.roles import says, words_of
+from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
@@ -93,7 +93,7 @@ class Draft:
             )
         if any("{steps}" in one.template for one in self.given):
             told += [
-                f"{one.knob.name} is {one.knob.default} and a trial has {self.steps} steps; lower it"
+                f"{one.knob.name} is {one.knob.default}, a trial has {self.steps} steps: lower it"
                 for one in self.knobs
                 if isinstance(one.knob.default, int)
                 and one.knob.default > self.steps
@@ -114,7 +114,7 @@ class Draft:
     def _by_hand(self, template: str) -> int | None:
         """What a person gives by hand where the machinery will."""
         for one in self.given:
-            if one.template == template and one.option.name in self.script.by_hand:
+            if given_by(one.option) == template and one.option.name in self.script.by_hand:
                 return one.option.default if isinstance(one.option.default, int) else None
         return None
 

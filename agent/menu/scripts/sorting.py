@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agent.menu.knob import Knob
@@ -63,15 +63,21 @@ def sorted_options(script: Script) -> list[Place]:
     """Every option of the script in its place, in the order of the text."""
     taken = {option.name for option in script.options}
     steps = _told_steps(script.options)
-    places = [_place(_named(option, taken), steps) for option in script.options]
-    return [_kept(place, script.by_hand) for place in places]
+    places: list[Place] = []
+    for option in script.options:
+        template = "" if option.left else _template(option, steps)
+        if template:
+            places.append(Given(option, template))
+        else:
+            place = _place(_named(option, taken))
+            places.append(_kept(place) if option.name in script.by_hand else place)
+    return places
 
 
-def _kept(place: Place, by_hand: Container[str]) -> Place:
+def _kept(place: Place) -> Place:
     """What a person sets by hand is passed on, whatever it is for."""
     option = place.option
-    is_open = isinstance(place, Left) and not place.why and option.name in by_hand
-    if is_open and option.default is not None:
+    if isinstance(place, Left) and not place.why and option.default is not None:
         return Held(option, option.default, "as it is started by hand")
     return place
 
@@ -88,11 +94,7 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
     )
 
 
-def _place(option: Option, steps: str) -> Place:
-    if option.left:
-        return Left(option, option.left)
-    if template := _template(option, steps):
-        return Given(option, template)
+def _place(option: Option) -> Place:
     if why := _why_left(option):
         return Left(option, why)
     role, value = role_of(option), option.default
@@ -102,6 +104,8 @@ def _place(option: Option, steps: str) -> Place:
 
 
 def _why_left(option: Option) -> str:
+    if option.left:
+        return option.left
     if not (option.name.isidentifier() and option.name.isascii()):
         return "its name cannot stand in a command"
     if option.required:
