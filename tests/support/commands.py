@@ -39,13 +39,14 @@ def command_spec(
 ) -> TrialSpec:
     """The spec of a trial of it; fields of its limits go by their names."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
+    if "limits" not in changes:
+        changes["limits"] = Limits(**{"wall_s": 30, **limits})
     fields: dict[str, Any] = {
         "trial_id": "0001-s1",
         "config": CommandConfig(values=values or {"lr": 0.1}),
         "seed": 1,
         "budget": Budget(amount=20),
         "horizon_steps": None,
-        "limits": Limits(**{"wall_s": 30, **limits}),
         "command": command,
         **changes,
     }

@@ -101,9 +101,7 @@ def test_a_score_to_grow_is_turned_to_be_minimised(run: Runs) -> None:
         ),
     ],
 )
-def test_a_score_may_be_in_a_file(
-    run: Runs, text: str, file: str, key: str, wanted: float
-) -> None:
+def test_a_score_may_be_in_a_file(run: Runs, text: str, file: str, key: str, wanted: float) -> None:
     text = f"import json, sys\nout = sys.argv[1]\n{text}\n"
     result = run(text, "{out}", score=ScoreRule(file=file, key=key))
     assert isinstance(result, CommandOk), result
@@ -205,7 +203,8 @@ print("names", sorted(os.listdir(".")))
 Path("made").mkdir(); Path("made/x").write_text("x")
 for name in ("data/new", "train.py", PLACE + "/.env", PLACE + "/new", PLACE + "/out_of_it/file"):
     try:
-        Path(name).read_text() if "/.env" in name or "out_of_it" in name else Path(name).write_text("")
+        closed = "/.env" in name or "out_of_it" in name
+        Path(name).read_text() if closed else Path(name).write_text("")
         print("got", name)
     except OSError as error:
         print("refused", name)
@@ -256,9 +255,7 @@ def main():
 
 
 def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -> None:
-    result = run(
-        MAIN, "--lr={lr}", values={"lr": 0.5}, main="main", preload=("email.mime.text",)
-    )
+    result = run(MAIN, "--lr={lr}", values={"lr": 0.5}, main="main", preload=("email.mime.text",))
     log = (run.trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
     assert result.score == 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ def test_lines_are_the_same_wherever_they_are_cut(data: bytes, cuts: list[int]) 
         return [line for piece in pieces for line in lines.feed(piece)] + list(lines.rest())
 
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    pieces = [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [data[a:b] for a, b in pairwise(places)]
     assert read(pieces) == read([data])
 
 
