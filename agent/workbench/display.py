@@ -36,12 +36,16 @@ class Progress:
     def __init__(self, campaign: Campaign, goal: Goal) -> None:
         self.campaign = campaign
         self.goal = goal
-        self.measure = campaign.menu.measure
         self.pace = Pace()
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._measured: tuple[str | None, int, int] | None = None
         """What :attr:`_best` was said of."""
         self._best = ""
+
+    @property
+    def measure(self) -> Measure:
+        """The unit of the campaign's scores."""
+        return self.campaign.menu.measure
 
     def ended(self, row: IterationRow) -> None:
         """One more: the pace is that of the latest, without the baseline and pauses."""

@@ -26,6 +26,7 @@ from trainer.command.printed import Lines, Printed, taken
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program, Started
 from trainer.command.workspace import work_dir
+from trainer.machine.environment import as_it_is
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,
     Command,
@@ -157,7 +158,7 @@ class _Run:
         return Forked(script, command.main, told.argv[1:], env, self._work, output)
 
     def _environment(self, told: Filled) -> dict[str, str]:
-        env = {**os.environ, "PYTHONUNBUFFERED": "1", **told.env}
+        env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **told.env}
         if self._spec.threads is not None:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
                 env.setdefault(name, str(self._spec.threads))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autoresearch.errors import MachineryError
+from trainer.machine.environment import become
 
 _GRACE_S = 1.0
 _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
@@ -104,10 +105,9 @@ class Forked(Started):
                 os.dup2(output, 1)
                 os.dup2(output, 2)
                 os.chdir(work)
-                os.environ.clear()
-                os.environ.update(env)
+                become(env)
                 sys.argv = list(argv)
-                code = _called(script, function)
+                code = _called(script, function, env.get("OMP_NUM_THREADS", ""))
             except BaseException:  # noqa: BLE001 (the edge of a process)
                 traceback.print_exc()
             finally:
@@ -137,12 +137,12 @@ class Forked(Started):
             os.kill(self._pid, number)
 
 
-def _called(script: Path, function: str) -> int:
+def _called(script: Path, function: str, threads: str) -> int:
     """Import the script as a module and call its function; the exit code."""
     for name in [name for name in sys.modules if name.split(".", 1)[0] in _OURS]:
         del sys.modules[name]
     sys.path.insert(0, str(script.parent))
-    _set_threads()
+    _set_threads(threads)
     found = importlib.util.spec_from_file_location(script.stem, script)
     if found is None or found.loader is None:
         print(f"{script} is no module of Python", file=sys.stderr)  # noqa: T201 (its log)
@@ -160,9 +160,9 @@ def _called(script: Path, function: str) -> int:
     return 0
 
 
-def _set_threads() -> None:
+def _set_threads(threads: str) -> None:
     """OpenMP was loaded by the fork server, and reads its variable no more."""
-    torch, threads = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
+    torch = sys.modules.get("torch")
     if torch is not None and threads.isdecimal():
         torch.set_num_threads(int(threads))
 

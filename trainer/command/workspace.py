@@ -135,10 +135,12 @@ def holds_home(path: Path, but: Path | None = None) -> bool:
 
 def _homes(but: Path | None) -> Iterator[Path]:
     """By the variable and by the system's list of users, of which one may be missing."""
-    named = [os.environ.get("HOME", "")]
+    named = []
+    with contextlib.suppress(RuntimeError):
+        named.append(Path.home())
     with contextlib.suppress(KeyError):
-        named.append(pwd.getpwuid(os.getuid()).pw_dir)
-    for home in (Path(name).resolve() for name in named if name):
+        named.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    for home in (one.resolve() for one in named):
         if but is None or not home.is_relative_to(but):
             yield home
 

@@ -57,6 +57,17 @@ def allowed_environment(
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
 
 
+def as_it_is() -> dict[str, str]:
+    """All of this process's: of a trial's, what the allowlist let through and what it was given."""
+    return dict(os.environ)
+
+
+def become(environ: Mapping[str, str]) -> None:
+    """Make this process's environment another."""
+    os.environ.clear()
+    os.environ.update(environ)
+
+
 def may_be_secret(name: str, value: str) -> bool:
     """Whether a variable may hold a secret: by its name, or by a value that is an address with a
     user in it."""

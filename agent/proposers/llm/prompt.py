@@ -39,10 +39,10 @@ ROOM_SHARE = 0.15
 without their explanations."""
 
 _VARIABLES = {
-    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus"}
+    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus", "own"}
     | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
     USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", "example", *SECTIONS},
+    | {"suggestion", "example", "own", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
 
@@ -195,6 +195,7 @@ class Prompter:
                 "budget": str(self._budget),
                 "horizon": self._horizon_steps,
                 "corpus": memory.corpus,
+                "own": _own(memory),
                 "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
                 "max_changes": memory.max_changes,
@@ -210,6 +211,7 @@ class Prompter:
     ) -> dict[str, Any]:
         sigma = memory.evidence.sigma
         return {
+            "own": _own(memory),
             "iteration": memory.iter,
             "until": memory.until,
             "reference": _point(memory, memory.reference),
@@ -244,6 +246,12 @@ class NoiseLevel:
     sigma: float
     difference: float
     """Two single runs of one config differ by more than this once in twenty times."""
+
+
+def _own(memory: Memory) -> str | None:
+    """What a script of one's own measures; None where the built-in trainer does."""
+    menu = memory.menu
+    return None if menu.trainer is None else menu.measure.objective_name
 
 
 def _point(memory: Memory, config: AnyConfig) -> Point:
