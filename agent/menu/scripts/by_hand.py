@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from agent.menu.scripts.option import Option, identifier
-from agent.menu.scripts.reading import Script, source_of
+from agent.menu.scripts.option import Option, identifier, passed
+from agent.menu.scripts.reading import Script, configurator_line, source_of
+from agent.menu.scripts.roles import given_by
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
@@ -39,7 +40,7 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
             options |= dict(_of_file(script, word, options))
             kept.append(word)
     changed = tuple(options.values())
-    given = {new.name for new, old in zip(changed, script.options, strict=True) if new is not old}
+    given = {option.name for option in changed if option not in script.options}
     return replace(script, options=changed, words=tuple(kept), by_hand=frozenset(given))
 
 
@@ -100,8 +101,11 @@ def _read(option: Option, text: str) -> Scalar:
 def _of_file(script: Script, word: str, options: dict[str, Option]) -> Iterator[tuple[str, Option]]:
     """What a file of overrides gives, where the word is one."""
     path = script.path.parent / word
-    if not word.endswith(".py") or not path.is_file():
+    if not word.endswith(".py") or not path.is_file() or configurator_line(script.tree) is None:
         return
     for name, constant in constants(script_tree(source_of(path)), state=True).items():
         if name in options and options[name].argument:
             yield name, replace(options[name], default=constant.value)
+        elif given_by(Option(name, constant.line, constant.value)) == "{seed}":
+            # What the file defines, the command line may overwrite.
+            yield name, Option(name, constant.line, constant.value, passed(f"--{name}", name))

@@ -120,7 +120,7 @@ def _options(means: Means, source: str, tree: ast.Module) -> Iterator[Option]:
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
     """The globals above the line on which the script runs a file that overwrites them from the
     command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
-    line = next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
+    line = configurator_line(tree)
     if line is None:
         return
     said = comments(source)
@@ -132,6 +132,11 @@ def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
             argument = f"--{one.name}={{{one.name}}}"
             doc = said.get(one.line, "")
             yield Option(one.name, one.line, one.value, argument, doc=doc)
+
+
+def configurator_line(tree: ast.Module) -> int | None:
+    """The line on which the script runs the file that overwrites its globals; None in others."""
+    return next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
 
 
 def _is_configurator(call: ast.Call) -> bool:

@@ -156,7 +156,8 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
         "exec(open('configurator.py').read())\nmax_iters //= 2\nprint(f'val loss {n_layer}')\n",
         encoding="utf-8",
     )
-    (tmp_path / "small.py").write_text("n_layer = 6\ndataset = 'chars'\nunknown = 1\n", "utf-8")
+    small = "n_layer = 6\ndataset = 'chars'\nunknown = 1\nseed = 1337\n"
+    (tmp_path / "small.py").write_text(small, "utf-8")
     menu, report = drafted(script, "--", "small.py", "--max_iters=100")
     assert menu.defaults["n_layer"] == 6
     assert menu.constants == {"dataset": "chars"}
@@ -165,6 +166,7 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
         "small.py", "--max_iters={steps}", "--eval_interval={steps}",
     )  # fmt: skip
     assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
+    assert menu.trainer.tells_seed
     assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["to_do"])
 
 
