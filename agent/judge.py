@@ -32,6 +32,7 @@ from statistics import fmean
 from typing import Literal, TypeAlias
 
 from autoresearch.words import counted
+from trainer.spec import BPB, Measure
 from trajectory.ranking import Noise
 from trajectory.rows import Decision
 from trajectory.rules import Rules
@@ -39,7 +40,7 @@ from trajectory.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A candidate beside its reference on their common seeds, in val_bpb."""
+    """A candidate beside its reference on their common seeds, in objectives."""
 
     reference_hash: str
     reference_bpb: float
@@ -51,6 +52,7 @@ class Comparison:
     pairs_ss: float
     """Sum of squares of the paired differences about ``delta``."""
     sigma_d: float
+    measure: Measure = BPB
 
     @property
     def stderr(self) -> float:
@@ -83,7 +85,9 @@ class Comparison:
 
     def __str__(self) -> str:
         seeds = counted(self.pairs, "common seed")
-        return f"{self.delta:+.4f} ± {self.stderr:.4f} bpb on {seeds}"
+        measure = self.measure
+        delta, stderr = measure.signed(self.delta), measure.size(self.stderr)
+        return f"{delta} ± {stderr} {measure.short} on {seeds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +131,15 @@ def assess(
     rules: Rules,
     *,
     reference_hash: str,
+    measure: Measure = BPB,
 ) -> Assessment:
-    """Weigh a candidate's val_bpb by seed against its reference's.
+    """Weigh a candidate's objectives by seed against its reference's.
 
     Only common seeds count, and there must be at least one.
+
+    :param measure: what words about them are said in.
     """
-    seen = _compared(candidate, reference, noise, reference_hash)
+    seen = _compared(candidate, reference, noise, reference_hash, measure)
     last = seen.pairs >= rules.max_runs
     proven = seen.z >= rules.z_keep if last else rules.keeps_early(seen.z, seen.pairs)
     if proven and seen.delta < 0:
@@ -148,6 +155,7 @@ def _compared(
     reference: Mapping[int, float],
     noise: Noise,
     reference_hash: str,
+    measure: Measure,
 ) -> Comparison:
     seeds = sorted(candidate.keys() & reference.keys())
     differences = [candidate[seed] - reference[seed] for seed in seeds]
@@ -160,6 +168,7 @@ def _compared(
         pairs=len(seeds),
         pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
         sigma_d=noise.sigma_d,
+        measure=measure,
     )
 
 

@@ -1,8 +1,8 @@
 """One command measures everything: ``python -m bench`` (or ``make bench``).
 
 ``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against, ``--published DIR`` to
-one of published runs to forecast; ``--write`` appends the table, with date and machine, to
-bench/RESULTS.md.
+one of published runs to forecast, ``--scripts DIR`` to one of training scripts to read; ``--write``
+appends the table, with date and machine, to bench/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from bench import (
     loop_overhead,
     lr_transfer,
     memory_model,
+    own_trainer,
     published_grids,
     report_scale,
+    script_options,
     stall_power,
     startup,
     trainer_speed,
@@ -56,6 +58,10 @@ def main(
         list[Path] | None,
         typer.Option(help="Checkouts of published runs, see bench/published_grids.py."),
     ] = None,
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Checkouts of training scripts, see bench/script_options.py."),
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Append to bench/RESULTS.md.")] = False,
 ) -> None:
     """Measure, print, and with --write keep."""
@@ -75,7 +81,9 @@ def main(
         "memory": memory_model.run,
         "width": lr_transfer.run,
         "shapes": envelope_shapes.run,
+        "own": lambda: own_trainer.run(nanogpt),
         "report": report_scale.run,
+        "scripts": lambda: script_options.run(scripts),
         "startup": startup.run,
         "transfer": transfer.run,
         "utilisation": utilisation.run,

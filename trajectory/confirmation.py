@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from trainer.spec import ScoredText, TrialFailed, TrialOk
+from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
 from trajectory.confirmed import SEARCH_TEXT, FreshGain
 from trajectory.statistics.student import student_t
 
@@ -46,7 +46,7 @@ FEWEST_DOF_OF_TEXT = 1 - 1e-9
 class FreshRuns:
     """One config's fresh runs, by seed."""
 
-    results: Mapping[int, TrialOk | TrialFailed]
+    results: Mapping[int, Measured | TrialFailed]
 
     @property
     def failed(self) -> tuple[int, TrialFailed] | None:
@@ -54,9 +54,9 @@ class FreshRuns:
         failures = ((seed, self.results[seed]) for seed in sorted(self.results))
         return next(((s, one) for s, one in failures if isinstance(one, TrialFailed)), None)
 
-    def measured(self) -> dict[int, TrialOk]:
+    def measured(self) -> dict[int, Measured]:
         """The runs that ended with a score."""
-        return {s: one for s, one in self.results.items() if isinstance(one, TrialOk)}
+        return {s: one for s, one in self.results.items() if not isinstance(one, TrialFailed)}
 
 
 def gains(
@@ -66,19 +66,21 @@ def gains(
     *,
     finalists: int,
     looks: int = 0,
+    measure: Measure | None = None,
 ) -> tuple[FreshGain, ...]:
     """The finalist's difference to the baseline on the search's text and on each of ``texts``.
 
     :param texts: which every run has scored.
     :param finalists: how many configs the confirmation has besides the baseline.
     :param looks: how many conclusions came before this one.
+    :param measure: what a command's scores are of; None: bits per byte.
     :returns: nothing where fewer than FEWEST_SEEDS seeds measured both.
     """
     ours, theirs = finalist.measured(), baseline.measured()
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < FEWEST_SEEDS:
         return ()
-    plain = [[ours[seed].val_bpb - theirs[seed].val_bpb] for seed in seeds]
+    plain = [[ours[seed].objective - theirs[seed].objective] for seed in seeds]
     level = 1 - (1 - LEVEL) / (1 + looks)
     found = [_gain(SEARCH_TEXT, plain, [1.0], finalists, level)]
     for text in texts:
@@ -91,10 +93,11 @@ def gains(
         ]
         shares = [part.bytes / text.bytes for part in text.parts]
         found.append(_gain(text.name, differences, shares, finalists, level))
-    return tuple(found)
+    return tuple(gain.model_copy(update={"measure": measure}) for gain in found)
 
 
-def _parts(result: TrialOk, text: ScoredText) -> tuple[float, ...]:
+def _parts(result: Measured, text: ScoredText) -> tuple[float, ...]:
+    assert isinstance(result, TrialOk)  # a command is given no text
     return next(one.parts_bpb for one in result.texts if one.sha256 == text.sha256)
 
 

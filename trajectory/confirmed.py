@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt, Scalar
+from trainer.spec import BPB, Measure
 
 SEARCH_TEXT = "the search's text"
 """The campaign's own held-out text, by which the search chose."""
@@ -26,7 +27,7 @@ class ConfirmText(Frozen):
 class FreshGain(Frozen):
     """A config's difference to the baseline on fresh seeds and one text; negative is better.
 
-    Bits per byte. The interval is Student's t; see :mod:`trajectory.confirmation`.
+    Of objectives, lower is better. The interval is Student's t; see :mod:`trajectory.confirmation`.
     """
 
     text: str
@@ -44,10 +45,27 @@ class FreshGain(Frozen):
     seeds: PositiveInt
     """Common seeds behind it."""
     dof: Positive
+    measure: Measure | None = Field(None, exclude_if=lambda measure: measure is None)
+    """What the differences are of; None, and left out of a row: bits per byte."""
+
+    @property
+    def measured_in(self) -> Measure:
+        """What the differences are of."""
+        return self.measure or BPB
 
     def __str__(self) -> str:
         """``-0.5123 (-0.5300 … -0.4946)``"""
-        return f"{self.delta:+.4f} ({self.lo:+.4f} … {self.hi:+.4f})"
+        return f"{self.measured_in.signed(self.delta)} ({self.span})"
+
+    @property
+    def span(self) -> str:
+        """Its 95 % interval."""
+        return self.measured_in.signed_span(self.lo, self.hi)
+
+    @property
+    def wide_span(self) -> str:
+        """The one that is to hold for all configs at once."""
+        return self.measured_in.signed_span(self.all_lo, self.all_hi)
 
 
 class ConfirmedConfig(Frozen):
@@ -130,7 +148,9 @@ class Confirmed(Frozen):
         if gain is None:
             return f"not confirmed: iteration {config.iter}: {config.trouble}"
         verdict = "confirmed" if config.stands else "not confirmed"
-        claimed = "" if config.claimed is None else f" (the search claimed {config.claimed:+.4f})"
+        claimed = ""
+        if config.claimed is not None:
+            claimed = f" (the search claimed {gain.measured_in.signed(config.claimed)})"
         return (
             f"{verdict}: iteration {config.iter}, {gain} against the baseline{claimed}, "
             f"{self.basis_of(config)}"

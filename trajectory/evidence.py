@@ -20,7 +20,7 @@ from pydantic import Field
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Frozen, Scalar
-from trainer.spec import Config, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
 from trajectory.track_record import TrackRecord, recorded
@@ -30,7 +30,7 @@ from trajectory.track_record import TrackRecord, recorded
 class ConfigEvidence:
     """One config and every result it has."""
 
-    config: Config
+    config: AnyConfig
     config_hash: str
     iter: int
     """The iteration that first proposed it; 0 for the baseline."""
@@ -42,7 +42,8 @@ class ConfigEvidence:
     same_as: str | None = None
     """The hash of a config that it trained exactly like: what tells the two apart does nothing."""
     scores: dict[int, float] = field(default_factory=dict)
-    """Seed to val_bpb. A seed counts once: training it again measures nothing new."""
+    """Seed to objective, which is val_bpb of the built-in trainer. A seed counts once: training it
+    again measures nothing new."""
     trial_ids: dict[int, str] = field(default_factory=dict)
     """Seed to the trial behind its score."""
     failures: list[TrialFailed] = field(default_factory=list)
@@ -59,7 +60,7 @@ class ConfigEvidence:
 
     @property
     def mean(self) -> float:
-        """Mean val_bpb; raises StatisticsError where nothing was measured."""
+        """Mean objective; raises StatisticsError where nothing was measured."""
         return fmean(self.scores.values())
 
     @property
@@ -200,7 +201,7 @@ class Evidence:
         if decision.reference_hash == self.incumbent_hash or delta < self.tally.incumbent_delta:
             self._count(incumbent_hash=config_hash, incumbent_delta=delta)
 
-    def _at(self, config: Config, config_hash: str, iteration: int) -> ConfigEvidence:
+    def _at(self, config: AnyConfig, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self.configs.get(config_hash)
         if entry is None:
             entry = ConfigEvidence(config, config_hash, iteration)
@@ -219,14 +220,15 @@ class Evidence:
             entry.failed_seeds.append(trial.seed)
             return
         entry.train_s += trial.result.train_s
-        entry.params = trial.result.params
+        if isinstance(trial.result, TrialOk):
+            entry.params = trial.result.params
         if trial.seed not in entry.scores:
             self._measured(entry, trial.seed, trial.trial_id, trial.result)
 
-    def _measured(self, entry: ConfigEvidence, seed: int, trial_id: str, result: TrialOk) -> None:
+    def _measured(self, entry: ConfigEvidence, seed: int, trial_id: str, result: Measured) -> None:
         within = ExactSum(self.tally.within_ss)
         within.add(-entry.sum_of_squares)
-        entry.scores[seed] = result.val_bpb
+        entry.scores[seed] = result.objective
         entry.trial_ids[seed] = trial_id
         within.add(entry.sum_of_squares)
         self._count(within_ss=within.parts, within_dof=self.dof + (entry.n > 1))

@@ -23,7 +23,7 @@ from typing import get_args
 
 import numpy as np
 
-from trainer.spec import Config, TrialFailed
+from trainer.spec import AnyConfig, TrialFailed
 from trajectory.ranking import Ranked
 from trajectory.rows import Finalist, FinalistsRow, StressOutcome, StressRow, StressVerdict
 from trajectory.statistics.fidelity import Fidelity, fidelity
@@ -41,7 +41,7 @@ _QUIET: frozenset[StressOutcome] = STANDING | {"plateaus"}
 class LongRuns:
     """One config's long runs of one length."""
 
-    config: Config
+    config: AnyConfig
     config_hash: str
     rows: tuple[StressRow, ...]
     """One a seed, by seed."""

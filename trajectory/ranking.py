@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population, Posterior
@@ -106,7 +106,7 @@ class Ranked(Frozen):
     """One of our own configs in its place, as files and programs get it. Scores are val_bpb."""
 
     config_hash: str
-    config: Config
+    config: AnyConfig
     iter: NonNegativeInt
     """That first proposed it; 0 for the baseline."""
     changes: dict[str, Scalar]

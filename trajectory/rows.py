@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from autoresearch.errors import CampaignError
 from autoresearch.values import (
     Finite,
     Frozen,
@@ -25,7 +26,18 @@ from autoresearch.values import (
     Positive,
     PositiveInt,
 )
-from trainer.spec import Averaging, Budget, Config, CorpusInfo, TrialOk, TrialResult
+from trainer.spec import (
+    BPB,
+    AnyConfig,
+    Averaging,
+    Budget,
+    CorpusInfo,
+    Measure,
+    ScriptInfo,
+    TrialFailed,
+    TrialResult,
+    gpt,
+)
 from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.confirmed import Confirmed
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
@@ -37,8 +49,13 @@ SCHEMA = 4
 refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3 a proposal's
 ``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
 ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``, ``confirmed``, ``calibration`` and
-``calibrated``, a result's ``texts`` and ``looks_bpb``, and the first row's ``hold_back``,
-``train_tokens``, ``cooldown_steps`` and ``average``."""
+``calibrated``, a result's ``texts`` and ``looks_bpb``, the first row's ``hold_back``,
+``train_tokens``, ``cooldown_steps`` and ``average``, and campaigns of a command: its ``script`` and
+``measure`` in place of a corpus, its configs and results.
+
+Fields named ``…_bpb``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`): of
+the built-in trainer bits per byte, of a command its score, or its negative where the score is to
+grow."""
 STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
 """What a reader must know for rows of a stress test, for an iteration's as they are now, and for
 those of an attribution, a ladder, a confirmation or a calibration."""
@@ -68,14 +85,20 @@ class TrialRecord(Frozen):
     """From the request to the result in hand."""
 
     @property
+    def objective(self) -> float | None:
+        """What it measured, lower is better; None where it failed."""
+        return None if isinstance(self.result, TrialFailed) else self.result.objective
+
+    @property
     def val_bpb(self) -> float | None:
-        return self.result.val_bpb if isinstance(self.result, TrialOk) else None
+        """:attr:`objective` under the name that files have for it."""
+        return self.objective
 
 
 class Decision(Frozen):
     """Keep or discard, with every number it was made from.
 
-    ``delta`` is estimate minus reference, in bits per byte: negative is better.
+    ``delta`` is estimate minus reference, of objectives: negative is better.
     """
 
     action: Literal["keep", "discard", "none"]
@@ -126,7 +149,12 @@ class CampaignRow(Frozen):
     menu_sha256: str
     menu_toml: str
     """The whole menu, so that the campaign is legible without the file it came from."""
-    corpus: CorpusInfo
+    corpus: CorpusInfo | None = None
+    """None where a command brings its own text."""
+    script: ScriptInfo | None = None
+    """The command that trains; None where the built-in trainer does. Left out of such a row."""
+    measure: Measure | None = None
+    """The unit of the command's score; left out with it."""
     budget: Budget
     horizon_steps: PositiveInt | None
     cooldown_steps: NonNegativeInt = 0
@@ -164,7 +192,28 @@ class CampaignRow(Frozen):
         for name in ("cooldown_steps", "average", "hold_back", "train_tokens"):
             if not getattr(self, name):
                 written.pop(name, None)
+        for name in ("corpus", "script", "measure"):
+            if written[name] is None:
+                del written[name]
         return written
+
+    @property
+    def text(self) -> CorpusInfo:
+        """The corpus.
+
+        :raises CampaignError: where a command brings its own text, of which nothing is known.
+        """
+        if self.corpus is None:
+            raise CampaignError(
+                f"the campaign {self.menu_name} trains with a command of its own, of whose text "
+                "nothing is known; this is for campaigns of the built-in trainer"
+            )
+        return self.corpus
+
+    @property
+    def measured_in(self) -> Measure:
+        """The unit of every score of the campaign."""
+        return self.measure or BPB
 
 
 class BaselineRow(Frozen):
@@ -172,7 +221,7 @@ class BaselineRow(Frozen):
 
     kind: Literal["baseline"] = "baseline"
     at: str
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
 
@@ -186,7 +235,7 @@ class IterationRow(Frozen):
     proposer: ProposerRecord
     proposal: Proposal | None
     verdict: Verdict
-    config: Config | None
+    config: AnyConfig | None
     config_hash: str | None
     trials: tuple[TrialRecord, ...] = ()
     decision: Decision
@@ -226,7 +275,7 @@ class StressRow(Frozen):
     steps: PositiveInt
     """Steps of the run as asked for; its schedule decays over all of them. In a campaign whose
     budget counts tokens they are the baseline's, and every config trains on as many tokens."""
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``stress``."""
@@ -275,7 +324,7 @@ class AttributionRow(Frozen):
     steps: PositiveInt
     """Steps of the run as asked for, as a stress test's are; its schedule decays over all of them.
     """
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``attribution``."""
@@ -293,7 +342,7 @@ class ConfirmRow(Frozen):
     """It trained on so much of the train split; None: on all of it."""
     texts: tuple[str, ...] = ()
     """SHA-256 of each text that it was to score besides the search's."""
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``confirm``; its result has a score for each text besides the search's."""
@@ -341,7 +390,7 @@ class LadderRow(Frozen):
     params: PositiveInt
     lr_factor: Positive = 1.0
     steps: PositiveInt
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``ladder``."""
@@ -352,7 +401,7 @@ class LadderRow(Frozen):
 
     @property
     def tokens(self) -> int:
-        return self.steps * self.config.tokens_per_step
+        return self.steps * gpt(self.config).tokens_per_step
 
 
 RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow | CalibrationRow

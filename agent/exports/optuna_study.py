@@ -116,7 +116,8 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "campaign_id": campaign.id,
         "menu": campaign.menu_name,
         "menu_sha256": campaign.menu_sha256,
-        "corpus": campaign.corpus.name,
+        "corpus": campaign.corpus.name if campaign.corpus else None,
+        "unit": campaign.measured_in.objective_name,
         "budget": str(campaign.budget),
         "sigma_bpb": evidence.sigma,
     }

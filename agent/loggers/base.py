@@ -38,8 +38,7 @@ class CampaignFacts:
                 "campaign_id": row.id,
                 "menu": row.menu_name,
                 "menu_sha256": row.menu_sha256,
-                "corpus": row.corpus.name,
-                "corpus_sha256": row.corpus.sha256,
+                **_ruler(row),
                 "budget": str(row.budget),
                 "horizon_steps": row.horizon_steps or "budget",
                 "backend": row.backend,
@@ -48,6 +47,20 @@ class CampaignFacts:
                 "seed": row.seed,
             },
         )
+
+
+def _ruler(row: CampaignRow) -> dict[str, str]:
+    """The text that is trained on, or the script whose score it is."""
+    if row.corpus is not None:
+        return {"corpus": row.corpus.name, "corpus_sha256": row.corpus.sha256}
+    if row.script is None:
+        return {}
+    return {
+        "script": row.script.directory,
+        "script_sha256": row.script.sha256,
+        "unit": row.measured_in.unit,
+        "direction": row.measured_in.direction,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 ``[knobs.NAME]`` tables hold a domain and a default, ``[tied]`` formulas of fields that follow the
 knobs, ``[constants]`` every other field of Config, ``[[constraints]]`` conditions over all of them
 (the language is that of :mod:`agent.menu.expressions`), and ``[campaign]`` the budget and corpus
-the menu was made for. A file that cannot be used is refused in one sentence that names the knob and
-the mend."""
+the menu was made for. With a ``[trainer]`` the menu is of a command of one's own, and its
+fields are whatever that may be told (:mod:`agent.menu.trainer_table`). A file that cannot be used
+is refused in one sentence that names the knob and the mend."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
+from agent.menu.trainer_table import TrainerTable
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Frozen, explain
 from autoresearch.words import json_text
@@ -60,7 +62,7 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
 
 def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
-    parts = ("name", "doc", "knobs", "tied", "constants", "constraints", "campaign")
+    parts = ("name", "doc", "knobs", "tied", "constants", "constraints", "campaign", "trainer")
     refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
     if not knobs:
@@ -68,6 +70,7 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     constraints = document.get("constraints", [])
     if not isinstance(constraints, list):
         raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
+    trainer = _trainer(document)
     return ProxyMenu(
         name=_name(document.get("name")),
         doc=document.get("doc", ""),
@@ -75,7 +78,10 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         tied=_formulas(_table(document, "tied")),
         constants=_table(document, "constants"),
         constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
-        campaign=_record("[campaign]", _campaign(_table(document, "campaign")), CampaignDefaults),
+        campaign=_record(
+            "[campaign]", _campaign(_table(document, "campaign"), trainer), CampaignDefaults
+        ),
+        trainer=trainer,
         toml=toml,
     )
 
@@ -102,8 +108,25 @@ def _formulas(table: dict[str, Any]) -> dict[str, str]:
     return table
 
 
-def _campaign(table: dict[str, Any]) -> dict[str, Any]:
+def _trainer(document: dict[str, Any]) -> TrainerTable | None:
+    table = _table(document, "trainer")
+    return _record("[trainer]", table, TrainerTable) if table else None
+
+
+_OF_A_CORPUS = ("corpus", "tokenizer", "heldout_bytes")
+COMMANDS_OWN = "the command's own"
+"""In place of a corpus where a command brings its text."""
+
+
+def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, Any]:
     table = dict(table)
+    if trainer is not None:
+        for key in _OF_A_CORPUS:
+            if key in table:
+                raise ValueError(f"[campaign] has a {key}, and the command brings its own text")
+        table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
+        table.setdefault("budget", "60 steps" if trainer.tells("steps") else "1 run")
+        table.setdefault("horizon_steps", 1000 if "horizon" in trainer.asked else "budget")
     if "budget" in table:
         try:
             table["budget"] = Budget.parse(str(table["budget"]))

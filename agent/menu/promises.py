@@ -1,4 +1,4 @@
-"""What a menu must be, against the trainer's Config."""
+"""What a menu must be, against the trainer's Config or the command that it names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from agent.menu.knob import Knob
 from agent.menu.readings import Reading
+from agent.menu.trainer_table import TrainerTable
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import Config
+from trainer.spec import Budget, Config
 
 
 def check_names(
@@ -80,6 +81,46 @@ def check_readings(
                 f"knob {name} has the default {json_text(default)} and the baseline made with it "
                 f"reads {json_text(found)}; correct its reads or the ties"
             )
+
+
+def check_command(
+    trainer: TrainerTable,
+    knobs: Mapping[str, Knob],
+    tied: Mapping[str, str],
+    constants: Mapping[str, Scalar],
+    budget: Budget,
+) -> None:
+    """Every name is said once, every knob reaches the command, and so does the budget.
+
+    :raises ValueError: one clause that names the key and the mend.
+    """
+    said: dict[str, str] = {}
+    for what, names in (
+        ("a knob", knobs),
+        ("tied", tied),
+        ("a constant", constants),
+        ("in edits", trainer.edits),
+    ):
+        for name in names:
+            if name in said:
+                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
+            said[name] = what
+    for name, knob in knobs.items():
+        if knob.reads is not None:
+            raise ValueError(
+                f"knob {name} is said to be read from a config, and of a command's every knob is a "
+                "value by itself; remove its reads"
+            )
+    trainer.check_names(knobs, [*tied, *constants])
+    truths = [name for name, knob in knobs.items() if knob.kind == "truth"]
+    trainer.check_words(
+        truths + [name for name, value in constants.items() if isinstance(value, bool)]
+    )
+    if not trainer.tells(budget.unit):
+        raise ValueError(
+            f"the budget of {budget} reaches the command nowhere; add {{{budget.unit}}} to it, or "
+            'write budget = "1 run" for a script that ends by itself'
+        )
 
 
 def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | None:

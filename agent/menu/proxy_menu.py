@@ -1,6 +1,8 @@
-"""The ProxyMenu: which fields of a Config may be turned, how far, and what stays as it is.
+"""The ProxyMenu: which fields of a config may be turned, how far, and what stays as it is.
 
-A menu that exists can be trained at its defaults; one that cannot is refused at construction.
+A menu that exists can be trained at its defaults; one that cannot is refused at construction. One
+with a ``[trainer]`` (:mod:`agent.menu.trainer_table`) has configs of its own knobs and constants;
+all others have the fields of the built-in trainer's Config.
 """
 
 from __future__ import annotations
@@ -16,14 +18,24 @@ from pydantic import ConfigDict, model_validator
 
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
 from agent.menu.knob import Knob, MenuScalar
-from agent.menu.promises import check_names, check_readings, check_values
+from agent.menu.promises import check_command, check_names, check_readings, check_values
 from agent.menu.readings import Reading
 from agent.menu.ties import Tie
+from agent.menu.trainer_table import TrainerTable
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegativeInt, PlainText, Positive, PositiveInt, Scalar
 from autoresearch.words import json_text
-from trainer.spec import Averaging, Budget, Config, make_config
+from trainer.spec import (
+    BPB,
+    AnyConfig,
+    Averaging,
+    Budget,
+    CommandConfig,
+    Measure,
+    gpt,
+    make_config,
+)
 
 BUDGET_STEPS = "budget_steps"
 """The name constraints know the budget by: optimizer steps, unknown for a budget in seconds."""
@@ -71,16 +83,15 @@ class ProxyMenu(Frozen):
     constants: Mapping[str, MenuScalar]
     constraints: tuple[Constraint, ...] = ()
     campaign: CampaignDefaults = CampaignDefaults()
+    trainer: TrainerTable | None = None
+    """The command that trains its configs; None: the built-in trainer does."""
     toml: str
     """The exact text it was read from."""
 
     @model_validator(mode="after")
     def _keeps_its_promises(self) -> Self:
-        check_names(self.knobs, self.tied, self.constants)
         try:
-            complete = self._fields({**self.constants, **self.defaults})
-            check_values(self.knobs, self.constants, complete)
-            check_readings(self.knobs, self.readings, self.baseline)
+            self._check_config()
             broken = self.why_broken(self.baseline, self.campaign.budget)
         except SpecError as error:
             raise ValueError(f"its defaults do not go together: {error}; change one") from error
@@ -88,13 +99,27 @@ class ProxyMenu(Frozen):
             raise ValueError(f"its defaults do not go together: {broken}")
         return self
 
+    def _check_config(self) -> None:
+        if self.trainer is not None:
+            check_command(self.trainer, self.knobs, self.tied, self.constants, self.campaign.budget)
+            return
+        check_names(self.knobs, self.tied, self.constants)
+        complete = self._fields({**self.constants, **self.defaults})
+        check_values(self.knobs, self.constants, complete)
+        check_readings(self.knobs, self.readings, gpt(self.baseline))
+
+    @property
+    def measure(self) -> Measure:
+        """The unit of its configs' scores."""
+        return BPB if self.trainer is None else self.trainer.measure
+
     @property
     def sha256(self) -> str:
         """The SHA-256 of the TOML text, in hexadecimal."""
         return hashlib.sha256(self.toml.encode()).hexdigest()
 
     @cached_property
-    def baseline(self) -> Config:
+    def baseline(self) -> AnyConfig:
         """Every knob at its default."""
         return self._config({**self.constants, **self.defaults})
 
@@ -114,7 +139,9 @@ class ProxyMenu(Frozen):
         ties: dict[str, Tie] = {}
         for name, formula in self.tied.items():
             try:
-                ties[name] = Tie.parse(name, formula, self._names, self.knobs, ties)
+                ties[name] = Tie.parse(
+                    name, formula, self._names, self.knobs, ties, of_config=self.trainer is None
+                )
             except ExpressionError as error:
                 raise ValueError(f"tied {name} = {json_text(formula)}: {error}") from error
         return ties
@@ -126,17 +153,17 @@ class ProxyMenu(Frozen):
             name: Reading.of(knob) for name, knob in self.knobs.items() if knob.reads is not None
         }
 
-    def knob_value(self, config: Config, name: str) -> Scalar:
+    def knob_value(self, config: AnyConfig, name: str) -> Scalar:
         """The config's value of one knob of this menu."""
         if name in self.readings:
-            return self.readings[name].value(config)
-        return self.domains[name].normal(getattr(config, name))
+            return self.readings[name].value(gpt(config))
+        return self.domains[name].normal(config.value(name))
 
-    def knob_values(self, config: Config) -> dict[str, Scalar]:
+    def knob_values(self, config: AnyConfig) -> dict[str, Scalar]:
         """The config's values of this menu's knobs, in the menu's order."""
         return {name: self.knob_value(config, name) for name in self.knobs}
 
-    def apply(self, reference: Config, changes: Mapping[str, Scalar]) -> Config:
+    def apply(self, reference: AnyConfig, changes: Mapping[str, Scalar]) -> AnyConfig:
         """The reference with these knobs, all of them this menu's, set to other values, and what
         is tied to them with them.
 
@@ -145,6 +172,8 @@ class ProxyMenu(Frozen):
             values.
         """
         normal = {name: self.domains[name].normal(value) for name, value in changes.items()}
+        if isinstance(reference, CommandConfig):
+            return self._config({**reference.values, **normal})
         ratios = {name: reading.value(reference) for name, reading in self.readings.items()}
         config = self._config({**reference.model_dump(), **ratios, **normal})
         for name, ratio in ratios.items():
@@ -156,12 +185,12 @@ class ProxyMenu(Frozen):
                 )
         return config
 
-    def broken_constraint(self, config: Config, budget: Budget) -> Constraint | None:
+    def broken_constraint(self, config: AnyConfig, budget: Budget) -> Constraint | None:
         """The first constraint that does not hold, or has no value, for a config."""
         found = self._first_broken(config, budget)
         return found and found[0]
 
-    def why_broken(self, config: Config, budget: Budget) -> str | None:
+    def why_broken(self, config: AnyConfig, budget: Budget) -> str | None:
         """One sentence about the first constraint that does not hold, or None."""
         found = self._first_broken(config, budget)
         return found and found[1]
@@ -196,9 +225,11 @@ class ProxyMenu(Frozen):
             satisfied += self.broken_constraint(config, budget) is None
         return satisfied / draws
 
-    def _config(self, values: Mapping[str, Scalar | None]) -> Config:
+    def _config(self, values: Mapping[str, Scalar | None]) -> AnyConfig:
         """These values of knobs and constants, with what is tied to them."""
         try:
+            if self.trainer is not None:
+                return CommandConfig(values=self._fields(values))
             return make_config(self._fields(values))
         except SpecError as error:
             said = [str(tie) for tie in self.ties.values() if _mentions(str(error), tie.name)]
@@ -207,7 +238,7 @@ class ProxyMenu(Frozen):
             raise SpecError(f"{error} (tied: {', '.join(said)})") from error
 
     def _fields(self, values: Mapping[str, Scalar | None]) -> dict[str, Any]:
-        """The fields of Config, without what is None: those among the values, and the tied."""
+        """The fields of a config, without what is None: those among the values, and the tied."""
         known = {name: value for name, value in values.items() if value is not None}
         for name, tie in self.ties.items():
             known[name] = tie.value(known)
@@ -233,8 +264,8 @@ class ProxyMenu(Frozen):
                 raise ValueError(f"constraint {json_text(constraint.expr)}: {error}") from error
         return tuple(expressions)
 
-    def _first_broken(self, config: Config, budget: Budget) -> tuple[Constraint, str] | None:
-        tied = {name: getattr(config, name) for name in self.tied}
+    def _first_broken(self, config: AnyConfig, budget: Budget) -> tuple[Constraint, str] | None:
+        tied = {name: config.value(name) for name in self.tied}
         values: dict[str, Scalar] = {**self.constants, **self.knob_values(config), **tied}
         steps = budget.steps(config.tokens_per_step)
         if steps is not None:

@@ -27,7 +27,7 @@ from agent.menu.replies import Form, ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import Budget, Config
+from trainer.spec import AnyConfig, Budget, Config, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 
@@ -51,7 +51,7 @@ class Checked:
     verdict: Verdict
     proposal: Proposal | None
     """None where the reply held none that could be recorded."""
-    config: Config | None
+    config: AnyConfig | None
     """The config to train; None where the verdict refuses it."""
 
 
@@ -92,7 +92,7 @@ class Rails:
     def check(
         self,
         raw: str,
-        reference: Config,
+        reference: AnyConfig,
         tried: Container[str] = (),
         *,
         replicate: bool = False,
@@ -124,7 +124,7 @@ class Rails:
         except ReplyError as error:
             raise _RefusedError("schema", str(error)) from error
 
-    def _restated(self, changes: Mapping[str, Scalar], reference: Config) -> dict[str, Scalar]:
+    def _restated(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> dict[str, Scalar]:
         """The changes that set a knob to what it is. Nothing outside a knob's domain is among them,
         so no refusal is hidden."""
         domains = self.menu.domains
@@ -165,7 +165,7 @@ class Rails:
             if clause := self.menu.knobs[name].why_not(value):
                 raise _RefusedError("range", f"{clause}; choose a value inside that domain")
 
-    def _cross(self, changes: Mapping[str, Scalar], reference: Config) -> Config:
+    def _cross(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> AnyConfig:
         try:
             config = self.menu.apply(reference, changes)
         except SpecError as error:
@@ -174,10 +174,10 @@ class Rails:
             raise _RefusedError("cross", broken)
         return config
 
-    def _memory(self, config: Config) -> None:
+    def _memory(self, config: AnyConfig) -> None:
         if self.memory is None:
             return
-        predicted_gib, limit_gib = self.memory.predict_gib(config), self.memory.limit_gib
+        predicted_gib, limit_gib = self.memory.predict_gib(gpt(config)), self.memory.limit_gib
         if predicted_gib is not None and predicted_gib > limit_gib:
             raise _RefusedError(
                 "memory",
@@ -185,7 +185,7 @@ class Rails:
                 "there are; make the batch, the sequence or the model smaller",
             )
 
-    def _novelty(self, config: Config, reference: Config, tried: Container[str]) -> None:
+    def _novelty(self, config: AnyConfig, reference: AnyConfig, tried: Container[str]) -> None:
         if config == reference:
             raise _RefusedError(
                 "novelty",

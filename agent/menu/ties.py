@@ -28,6 +28,8 @@ class Tie:
     knobs: tuple[str, ...]
     """The knobs the formula reads, itself or through an earlier tie, in the menu's order: turning
     one of them moves the field."""
+    of_config: bool = True
+    """Whether the field is one of Config; a command's is an int where it comes to a whole one."""
 
     @classmethod
     def parse(
@@ -37,13 +39,15 @@ class Tie:
         names: Mapping[str, Name],
         knobs: Iterable[str],
         earlier: Mapping[str, Tie],
+        *,
+        of_config: bool = True,
     ) -> Tie:
         """Read the formula of the field ``name`` over ``names``, of which some are knobs, and over
         the fields that were tied ``earlier``.
 
         :raises ExpressionError: where it cannot be read, or follows no knob.
         """
-        if _hint(name) not in {int, int | None, float}:
+        if of_config and _hint(name) not in {int, int | None, float}:
             raise ExpressionError(
                 f"{name} is not a number, and only numbers follow from others; make it a knob or "
                 "a constant"
@@ -55,7 +59,7 @@ class Tie:
         followed = tuple(knob for knob in knobs if knob in read)
         if not followed:
             raise ExpressionError("it follows no knob; make it a constant")
-        return cls(name, expression, followed)
+        return cls(name, expression, followed, of_config)
 
     def __str__(self) -> str:
         """``n_head = d_model / 128``"""
@@ -71,6 +75,8 @@ class Tie:
             number = self.expression.number(values)
         except ExpressionError as error:
             raise SpecError(f"{self} has no value{self._seen(values)}: {error}") from error
+        if not self.of_config:
+            return int(number) if number == int(number) else float(number)
         if _hint(self.name) is float:
             return float(number)
         if number != int(number):

@@ -14,7 +14,7 @@ from agent.menu.files import ProxyMenu
 from agent.proposers.priors import Prior
 from autoresearch.errors import AutoresearchError
 from autoresearch.values import Scalar
-from trainer.spec import Config, CorpusInfo
+from trainer.spec import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.rules import Rules
@@ -25,7 +25,7 @@ class Memory:
     """What a proposer is shown. It must not change any of it."""
 
     menu: ProxyMenu
-    reference: Config
+    reference: AnyConfig
     """The config a proposal edits."""
     evidence: Evidence
     iter: int

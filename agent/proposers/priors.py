@@ -25,7 +25,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import CampaignSource, read_campaign_source
@@ -195,7 +195,7 @@ def _own(
     first = rows[0] if rows else None
     is_same_menu = isinstance(first, CampaignRow) and first.menu_sha256 == menu.sha256
 
-    def values_of(config: Config) -> Mapping[str, Any]:
+    def values_of(config: AnyConfig) -> Mapping[str, Any]:
         # Ratios are no fields, and only the menu's own formulas read them back.
         if is_same_menu and menu.readings:
             return menu.knob_values(config)

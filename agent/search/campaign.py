@@ -29,7 +29,7 @@ from autoresearch.layout import (
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import set_aside
 from trainer.machine.name import cpu_name
-from trainer.spec import Config, Limits, TrialSpec, makes_code
+from trainer.spec import AnyConfig, Command, Limits, ScriptInfo, TrialSpec, makes_code
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
 from trajectory.journal import Journal, read_rows
@@ -60,14 +60,18 @@ class Campaign(Closing):
         directory: Path,
         settings: CampaignSettings,
         menu: ProxyMenu,
-        corpus: Corpus,
+        corpus: Corpus | None,
         *,
         sandbox: str,
         history_url: str | None = None,
+        command: Command | None = None,
+        script: ScriptInfo | None = None,
     ) -> None:
         """Create the campaign in ``directory``, or resume the one it holds.
 
+        :param corpus: None where a command brings its own text.
         :param sandbox: how trials are confined, for the record.
+        :param command: what trains, and ``script`` what it is, where the menu names a command.
         :raises CampaignLockedError: while another process writes it.
         :raises CampaignError: when the corpus is not the one it was measured with, or is to hold
             text back and is too small.
@@ -75,7 +79,9 @@ class Campaign(Closing):
         self.directory = directory
         self.settings = settings
         self.menu = menu
-        self.corpus = corpus
+        self.command = command
+        self._corpus = corpus
+        self._script = script
         self.note: str | None
         """What a person should know of how it was opened."""
         with ExitStack() as resources:
@@ -89,7 +95,7 @@ class Campaign(Closing):
             row = read_campaign_row(directory)
             if row is not None:
                 self._refuse_another_ruler(row)
-            self._train_tokens = _held_back(corpus) if settings.hold_back else None
+            self._train_tokens = _held_back(self.corpus) if settings.hold_back else None
             if row is not None:
                 self._refuse_another_share(row)
             self.note = self._keep_settings(is_new=row is None)
@@ -121,17 +127,36 @@ class Campaign(Closing):
         return None
 
     @property
+    def corpus(self) -> Corpus:
+        """What the built-in trainer trains on.
+
+        :raises CampaignError: where a command trains, whose text is its own affair.
+        """
+        if self._corpus is None:
+            raise CampaignError(
+                f"{self.directory} trains with a command that brings its own text, of which "
+                "nothing is known; this is for campaigns of the built-in trainer"
+            )
+        return self._corpus
+
+    @property
     def baseline_seeds(self) -> range:
         """The seeds the baseline is trained with, which every race reuses from the first on."""
         return seeds_of(self.settings.seed, "search")[: self.settings.baseline_seeds]
 
     @property
-    def reference(self) -> Config:
+    def reference(self) -> AnyConfig:
         """What a proposal edits and is judged against."""
         baseline = self.menu.baseline
         if self.settings.reference == "baseline" or self.evidence.incumbent_hash is None:
             return baseline
         return self.evidence.configs[self.evidence.incumbent_hash].config
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a trial's curve may end it: the rule is in nats per token, which a command's
+        curve is taken to be in where its score is."""
+        return self.command is None or self.menu.measure.unit == "nats per token"
 
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Whether it is one of the loop's own trials, rather than a long run or one of a
@@ -140,15 +165,23 @@ class Campaign(Closing):
         mine = self.trial_spec(spec.config, spec.seed)
         return of_the_search and (spec.ruler, spec.texts) == (mine.ruler, mine.texts)
 
-    def trial_spec(self, config: Config, seed: int) -> TrialSpec:
+    def trial_spec(self, config: AnyConfig, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
-        settings = self.settings
+        settings, corpus = self.settings, self._corpus
+        limits = Limits(
+            wall_s=settings.trial_wall_s,
+            memory_gib=settings.trial_memory_gib,
+            reserve_gib=read_environment().memory_reserve_gib,
+        )
+        if self.menu.trainer is not None and self.menu.trainer.file_gib is not None:
+            file_bytes = int(self.menu.trainer.file_gib * 2**30)
+            limits = limits.model_copy(update={"file_bytes": file_bytes})
         return TrialSpec(
             trial_id="",
             config=config,
             seed=seed,
-            corpus_dir=str(self.corpus.directory),
-            corpus_sha256=self.corpus.info.sha256,
+            corpus_dir="" if corpus is None else str(corpus.directory),
+            corpus_sha256="" if corpus is None else corpus.info.sha256,
             budget=settings.budget,
             horizon_steps=settings.horizon_steps,
             cooldown_steps=settings.cooldown_steps,
@@ -159,17 +192,16 @@ class Campaign(Closing):
             compile=settings.compile,
             compile_cache=self._compile_cache,
             train_tokens=self._train_tokens,
-            limits=Limits(
-                wall_s=settings.trial_wall_s,
-                memory_gib=settings.trial_memory_gib,
-                reserve_gib=read_environment().memory_reserve_gib,
-            ),
+            limits=limits,
+            command=self.command,
         )
 
     @property
     def _compile_cache(self) -> str | None:
         """Where its trials keep what they compile; None where they compile nothing."""
         settings = self.settings
+        if self.command is not None:
+            return None
         if not makes_code(settings.backend, settings.device, compile=settings.compile):
             return None
         return str((self.directory / COMPILED_DIR).absolute())
@@ -193,14 +225,12 @@ class Campaign(Closing):
 
     def _refuse_another_ruler(self, row: CampaignRow) -> None:
         """Under the lock, against the first row itself, whatever campaign.toml says by now."""
-        if row.corpus != self.corpus.info:
-            raise CampaignError(
-                f"{self.directory} was measured on the corpus {row.corpus.name} "
-                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
-                f"{self.corpus.info.name} ({self.corpus.info.sha256[:12]}); "
-                "bring that corpus back, or start another campaign"
-            )
-        changed = differences(row, self.settings, Ruler.model_fields)
+        self._refuse_another_text(row)
+        self._refuse_another_script(row)
+        ruler = list(Ruler.model_fields)
+        if row.script is not None:
+            ruler.remove("backend")  # there is none
+        changed = differences(row, self.settings, ruler)
         if row.menu_sha256 != self.menu.sha256:
             changed.append("its menu is another")
         if changed:
@@ -218,6 +248,26 @@ class Campaign(Closing):
                 "on with the version that began it, or start another campaign"
             )
 
+    def _refuse_another_text(self, row: CampaignRow) -> None:
+        mine = None if self._corpus is None else self._corpus.info
+        if row.corpus is not None and mine is not None and row.corpus != mine:
+            raise CampaignError(
+                f"{self.directory} was measured on the corpus {row.corpus.name} "
+                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
+                f"{mine.name} ({mine.sha256[:12]}); "
+                "bring that corpus back, or start another campaign"
+            )
+
+    def _refuse_another_script(self, row: CampaignRow) -> None:
+        """The ruler of a command is its script."""
+        if row.script is not None and self._script is not None and row.script != self._script:
+            raise CampaignError(
+                f"the code in {self._script.directory} is another than {self.directory} was begun "
+                f"with ({row.script.sha256[:12]} in {row.script.files} files then, "
+                f"{self._script.sha256[:12]} in {self._script.files} now), and scores of two "
+                "scripts are not of one scale; put it back, or start another campaign"
+            )
+
     def _first_row(self, sandbox: str) -> CampaignRow:
         row = {
             "id": secrets.token_hex(8),
@@ -225,15 +275,18 @@ class Campaign(Closing):
             "menu_name": self.menu.name,
             "menu_sha256": self.menu.sha256,
             "menu_toml": self.menu.toml,
-            "corpus": self.corpus.info,
             "train_tokens": self._train_tokens,
+            "corpus": None if self._corpus is None else self._corpus.info,
+            "script": self._script,
+            "measure": None if self._script is None else self.menu.measure,
             "sandbox": sandbox,
             "versions": versions(),
             "hardware": hardware(),
         }
-        return CampaignRow.model_validate(
-            row | {name: getattr(self.settings, name) for name in self.settings.in_first_row()}
-        )
+        settings = {name: getattr(self.settings, name) for name in self.settings.in_first_row()}
+        if self.command is not None:
+            settings["backend"] = "command"
+        return CampaignRow.model_validate(row | settings)
 
 
 def _held_back(corpus: Corpus) -> int:

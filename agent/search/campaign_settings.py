@@ -23,12 +23,29 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
 
     :raises SettingsError: naming the setting that makes no sense.
     """
+    if menu.trainer is not None:
+        _refuse_what_it_has_not(chosen)
     defaults = {
         name if name in CampaignSettings.model_fields else f"trial_{name}": value
         for name, value in menu.campaign
         if value is not None or name == "horizon_steps"
     }
     return _validated(defaults | dict(chosen) | {"menu": menu_source})
+
+
+_BUILT_IN_ALONE = ("corpus", "tokenizer", "heldout_bytes", "backend", "compile", "hold_back")
+
+
+def _refuse_what_it_has_not(chosen: Mapping[str, Any]) -> None:
+    """
+    :raises SettingsError: where a command is asked for what only the built-in trainer has.
+    """
+    asked = [name for name in _BUILT_IN_ALONE if chosen.get(name)]
+    if asked:
+        raise SettingsError(
+            f"the menu's command brings its own text and model, so that --{asked[0]} says nothing "
+            "to it; leave it out, or put it into the command"
+        )
 
 
 def _validated(values: Mapping[str, Any]) -> CampaignSettings:
@@ -80,6 +97,9 @@ def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSetting
     if row.first_drop is None:
         del said["first_drop"]
     menu = menu_of(row)
+    if row.corpus is None:
+        del said["backend"]
+        return new_settings(menu, row.menu_name, said)
     source = menu.campaign.corpus
     if default_name([source]) != row.corpus.name:
         source = row.corpus.name

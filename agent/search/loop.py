@@ -20,7 +20,7 @@ from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from agent.search.watcher import Watcher
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trainer.telemetry import Meter
 from trajectory.rows import ITERATION_SCHEMA, EventRow, IterationRow
 from trajectory.rules import Rules
@@ -112,7 +112,7 @@ class Loop:
             self._in_flight.write(turn)
         return turn
 
-    def _raced(self, turn: PendingIteration, reference: Config) -> Outcome:
+    def _raced(self, turn: PendingIteration, reference: AnyConfig) -> Outcome:
         """Its trials and what was decided from them; no trial where the rails refused it."""
         if turn.config is None:
             return not_raced(turn.reference_hash, self.rules)
@@ -125,8 +125,9 @@ class Loop:
             reference=reference,
             candidate=turn.config,
             first_seed=self.campaign.baseline_seeds[0],
-            prune=settings.budget if settings.prune else None,
+            prune=settings.budget if settings.prune and self.campaign.prunes else None,
             on_assessment=self.watcher.assessed,
+            measure=self.campaign.menu.measure,
         ).run()
         # Finished trials that nothing has asked for again belong to no row and never will. Long
         # runs are another matter: the next stress test asks for them.

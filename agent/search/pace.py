@@ -29,7 +29,7 @@ class Pace:
 
     def ended(self, record: TrialRecord) -> str | None:
         """A sentence where trials have become slow, once until they are fast again."""
-        result = record.result
+        result = record.result  # of a command neither size nor step is known
         if not isinstance(result, TrialOk):
             return None
         times, usual_ms = self._compared(record.config_hash, result)

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.layout import IN_FLIGHT_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
 
@@ -25,7 +25,7 @@ class PendingIteration(Frozen):
     proposer: ProposerRecord
     proposal: Proposal | None
     verdict: Verdict
-    config: Config | None
+    config: AnyConfig | None
     """What is to be raced; None where the rails refused the proposal."""
     wall_s: NonNegative
     """Spent until the trials could start."""

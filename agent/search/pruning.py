@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from trainer.spec import Budget, Config, CurvePoint, PruneRule
+from trainer.spec import AnyConfig, Budget, CurvePoint, PruneRule
 
 FRACTION = 1 / 3
 MARGIN_SDS = 8.0
@@ -21,8 +21,8 @@ MARGIN_NATS = 0.3
 
 def prune_rule(
     reference_curves: Sequence[Sequence[CurvePoint]],
-    reference: Config,
-    candidate: Config,
+    reference: AnyConfig,
+    candidate: AnyConfig,
     budget: Budget,
     *,
     margin_sds: float = MARGIN_SDS,

@@ -9,7 +9,7 @@ from typing import Protocol
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.pruning import prune_rule
 from autoresearch.errors import CampaignError
-from trainer.spec import Budget, Config, CurvePoint, PruneRule, TrialFailed
+from trainer.spec import BPB, AnyConfig, Budget, CurvePoint, Measure, PruneRule, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
@@ -20,7 +20,7 @@ class Runner(Protocol):
     """Whoever runs a race's trials (:class:`agent.search.trials.TrialRunner`)."""
 
     def run(
-        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord: ...
     def curve(self, trial_id: str) -> list[CurvePoint]: ...
 
@@ -62,13 +62,14 @@ class Race:
     evidence: Evidence
     noise: Noise
     rules: Rules
-    reference: Config
-    candidate: Config
+    reference: AnyConfig
+    candidate: AnyConfig
     first_seed: int
     """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
     prune: Budget | None
     """The trials' budget, where a hopeless candidate is to be stopped within it."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
+    measure: Measure = BPB
     _trials: list[TrialRecord] = field(default_factory=list)
 
     def run(self) -> Outcome:
@@ -111,6 +112,7 @@ class Race:
                 self.noise,
                 self.rules,
                 reference_hash=reference_hash,
+                measure=self.measure,
             )
             self.on_assessment(assessment)
             if isinstance(assessment, Decision):
@@ -125,11 +127,11 @@ class Race:
         return prune_rule(curves, self.reference, self.candidate, self.prune)
 
     def _measure(
-        self, config: Config, seed: int, role: Role, prune: PruneRule | None
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None
     ) -> float | None:
         record = self.runner.run(config, seed, role, prune)
         self._trials.append(record)
-        return record.val_bpb
+        return record.objective
 
     def _trained_alike(self, reference_trial: str) -> bool:
         """Whether the trial just run left the very curve that one did, every loss to the last bit.

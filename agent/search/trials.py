@@ -18,7 +18,7 @@ from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import Executor, TrialAborted
 from trainer.isolation.trial_files import finished_trial, read_curve, wall_s
-from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import AnyConfig, CurvePoint, Measured, PruneRule, TrialFailed, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 
@@ -34,7 +34,7 @@ class TrialWatcher(Protocol):
 class Leftovers:
     """Trials with a directory that no row names."""
 
-    finished: dict[TrialSpec, tuple[str, TrialOk | TrialFailed]] = field(default_factory=dict)
+    finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
     """By their spec without its id: the id, and the result to take up."""
     unfinished: list[str] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ class TrialRunner:
     def __init__(
         self,
         directory: Path,
-        template: Callable[[Config, int], TrialSpec],
+        template: Callable[[AnyConfig, int], TrialSpec],
         executor: Executor,
         accounted: Set[str],
         stop: StopRequest,
@@ -78,7 +78,7 @@ class TrialRunner:
         self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=trial_number))
 
     def run(
-        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
         """One trial, taken up from before the last stop where it had finished.
 

@@ -33,6 +33,7 @@ from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
+from trainer.spec import gpt
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
 from trajectory.ranking import Noise, ranked_incumbent
@@ -184,7 +185,8 @@ def chosen_settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSe
     source = chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)
     settings = new_settings(menu, source, chosen)
-    _check_trainable(settings, menu)
+    if menu.trainer is None:
+        _check_trainable(settings, menu)
     return settings, menu
 
 
@@ -192,7 +194,7 @@ def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
     """Refuse a device that is not there, or a backend that cannot train the baseline on it."""
     from trainer.training.readiness import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
 
-    check_trainable(menu.baseline, settings.backend, settings.device, compile=settings.compile)
+    check_trainable(gpt(menu.baseline), settings.backend, settings.device, compile=settings.compile)
 
 
 def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
@@ -224,11 +226,12 @@ def _conclude(
     sitting: Sitting, usage: TelemetrySummary, reached: str, found: Confirmed | None
 ) -> None:
     campaign = sitting.campaign
-    evidence = campaign.evidence
+    evidence, measure = campaign.evidence, campaign.menu.measure
     noise = Noise.of(evidence.tally)
     if noise is not None:
         sitting.say(
-            f"noise     sd {noise.sigma:.4f} bpb a run, from {evidence.dof} degrees of freedom"
+            f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, from {evidence.dof} "
+            "degrees of freedom"
         )
     records = evidence.tally.track_records
     if len(records) > 1:

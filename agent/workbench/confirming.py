@@ -16,7 +16,7 @@ from agent.workbench.sitting import Sitting
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted, duration_text
-from trainer.spec import CurvePoint, TrialOk, TrialSpec
+from trainer.spec import BPB, CommandOk, CurvePoint, Measure, TrialOk, TrialSpec
 from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, FreshGain
 from trajectory.rows import ConfirmRow, Role, TrialRecord
 
@@ -34,8 +34,9 @@ class ConfirmAsked(Frozen):
 class ConfirmDisplay:
     """A line for every run; an :class:`agent.search.confirm.runs.ConfirmWatcher`."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, measure: Measure = BPB) -> None:
         self._console = console
+        self._measure = measure
         self._head = ""
 
     def note(self, text: str) -> None:
@@ -55,6 +56,8 @@ class ConfirmDisplay:
         if isinstance(result, TrialOk):
             others = "".join(f", {text.val_bpb:.4f}" for text in result.texts)
             said = f"{result.val_bpb:.4f}{others} bpb"
+        elif isinstance(result, CommandOk):
+            said = f"{self._measure.text(result.objective)} {self._measure.short}"
         took = duration_text(row.trial.wall_s)
         self._console.print(
             Text(f"{self._head}: {said}  [{took}]"), soft_wrap=True, highlight=False
@@ -73,7 +76,7 @@ def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
     with sitting.console.status("preparing the texts to confirm on"):
         texts = FreshTexts.of(campaign, heldout)
     spec = ConfirmSpec(campaign, texts)
-    display = ConfirmDisplay(sitting.console)
+    display = ConfirmDisplay(sitting.console, campaign.menu.measure)
     work = Confirmation(
         campaign=campaign,
         plan=plan,
@@ -118,7 +121,9 @@ def _announcement(work: Confirmation) -> Iterator[str]:
 def told(found: Confirmed) -> Iterator[Text]:
     """What it found, for a terminal: the headline first."""
     yield Text(found.headline, style="bold")
-    yield Text(f"differences to the baseline in bpb, with 95 % intervals, {found.basis}", "dim")
+    gain = found.chosen.headline
+    unit = (gain.measured_in if gain else BPB).short
+    yield Text(f"differences to the baseline in {unit}, with 95 % intervals, {found.basis}", "dim")
     for config in found.configs:
         yield from _config_lines(config, alone=len(found.configs) == 1)
     if len(found.configs) > 1:
@@ -134,15 +139,17 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool) -> Iterator[Text]:
         f"{config.rank:>3}  iteration {config.iter}  ", (changes_text(config.changes), "cyan")
     )
     if config.claimed is not None:
+        measure = config.gains[0].measured_in if config.gains else BPB
         span = ""
         if config.claimed_lo is not None and config.claimed_hi is not None:
-            span = f" ({config.claimed_lo:+.4f} … {config.claimed_hi:+.4f})"
-        yield Text(f"       {'claimed by the search':<34} {config.claimed:+.4f}{span}")
+            span = f" ({measure.signed_span(config.claimed_lo, config.claimed_hi)})"
+        claimed = measure.signed(config.claimed)
+        yield Text(f"       {'claimed by the search':<34} {claimed}{span}")
     if config.trouble:
         yield Text(f"       not confirmed: {config.trouble}", style="red")
     for gain in config.gains:
         told_here = gain is config.headline
-        wide = "" if alone or not told_here else f"; of all {_span(gain)}"
+        wide = "" if alone or not told_here else f"; of all {gain.wide_span}"
         yield Text(
             f"       {_where(gain):<34} {gain}{wide}",
             style=("green" if config.stands else "yellow") if told_here else "",
@@ -151,7 +158,3 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool) -> Iterator[Text]:
 
 def _where(gain: FreshGain) -> str:
     return f"fresh seeds, {SEARCH_TEXT if gain.text == SEARCH_TEXT else 'text ' + gain.text}"
-
-
-def _span(gain: FreshGain) -> str:
-    return f"{gain.all_lo:+.4f} … {gain.all_hi:+.4f}"

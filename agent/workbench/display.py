@@ -18,7 +18,7 @@ from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.pace import Pace
 from autoresearch.words import changes_text, duration_text
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec, difference
+from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialSpec, difference
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.ranking import ranked_incumbent
@@ -41,6 +41,11 @@ class Progress:
         self._measured: tuple[str | None, int, int] | None = None
         """What :attr:`_best` was said of."""
         self._best = ""
+
+    @property
+    def measure(self) -> Measure:
+        """The unit of the campaign's scores."""
+        return self.campaign.menu.measure
 
     def ended(self, row: IterationRow) -> None:
         """One more: the pace is that of the latest, without the baseline and pauses."""
@@ -68,7 +73,7 @@ class Progress:
         evidence = self.campaign.evidence
         measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
         if measured != self._measured:
-            self._measured, self._best = measured, _best(evidence) + self._confirmed()
+            self._measured, self._best = measured, _best(evidence, self.measure) + self._confirmed()
         return self._best
 
     def _confirmed(self) -> str:
@@ -78,17 +83,17 @@ class Progress:
         return f"; confirmed {said.headline}" if said is not None and said.stands else ""
 
 
-def _best(evidence: Evidence) -> str:
+def _best(evidence: Evidence, measure: Measure) -> str:
     best = ranked_incumbent(evidence)
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     if best is None or baseline is None or not baseline.n:
         return "no baseline yet"
-    text = f"believed to score {best.posterior_bpb:.4f} bpb (n={best.n})"
+    text = f"believed to score {measure.text(best.posterior_bpb)} {measure.short} (n={best.n})"
     if best.config_hash == baseline.config_hash:
         return f"the baseline, {text}"
-    gain = f"{best.delta_vs_baseline:+.4f}"
+    gain = "" if best.delta_vs_baseline is None else measure.signed(best.delta_vs_baseline)
     if best.delta_lo is not None and best.delta_hi is not None:
-        gain += f" ({best.delta_lo:+.4f} … {best.delta_hi:+.4f})"
+        gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
     changed = changes_text(difference(best.config, baseline.config))
     return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
 
@@ -98,16 +103,20 @@ def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
     head = f"{role} on seed {spec.seed}"
     if point is None:
         return f"{head}: starting"
-    rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
     text = f"{head}: step {point.step}"
-    steps = spec.budget.steps(spec.config.tokens_per_step)
+    steps = spec.steps
     if steps is not None:
         text += f" of {steps}"
-    text += f" · loss {point.loss:.3f} · {rate:,.0f} tokens/s"
-    if steps is not None:
+    text += f" · loss {point.loss:.3f}"
+    if point.tokens is not None:
+        rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
+        text += f" · {rate:,.0f} tokens/s"
+    if steps is not None and point.step:
         left_s = point.elapsed_s / point.step * (steps - point.step)
-    else:
+    elif spec.budget.unit == "seconds":
         left_s = spec.budget.amount - point.elapsed_s
+    else:
+        return text
     return f"{text} · {duration_text(max(0.0, left_s))} left"
 
 
@@ -126,8 +135,9 @@ class PlainDisplay:
         self._print(text)
 
     def baseline_measured(self, row: BaselineRow) -> None:
+        measure, score = self._progress.measure, row.trial.objective or 0.0
         self._print(
-            f"baseline  seed {row.trial.seed}  {row.trial.val_bpb:.4f} bpb  "
+            f"baseline  seed {row.trial.seed}  {measure.text(score)} {measure.short}  "
             f"{row.trial.wall_s:.1f} s"
         )
 
@@ -143,7 +153,7 @@ class PlainDisplay:
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._progress.ended(row)
-        cells = IterationCells(row)
+        cells = IterationCells(row, self._progress.measure)
         self._print(
             f"{cells.number:>4}  {cells.proposer:<8} {cells.action:<8} {cells.bpb:>7}  "
             f"{cells.delta:<17} {cells.changes}  [{duration_text(row.wall_s)}]"
@@ -187,7 +197,7 @@ class LiveDisplay:
         self._draw(text)
 
     def baseline_measured(self, row: BaselineRow) -> None:
-        self._baselines.append(f"{row.trial.val_bpb:.4f}")
+        self._baselines.append(self._progress.measure.text(row.trial.objective or 0.0))
         self._draw("measuring the baseline")
 
     def proposing(self, iteration: int) -> None:
@@ -218,9 +228,10 @@ class LiveDisplay:
     def _draw(self, doing: str) -> None:
         parts: list[RenderableType] = []
         if self._rows:
-            parts.append(iterations_table(list(self._rows)))
+            parts.append(iterations_table(list(self._rows), self._progress.measure))
         elif self._baselines:
-            parts.append(Text(f"baseline: {', '.join(self._baselines)} bpb"))
+            unit = self._progress.measure.short
+            parts.append(Text(f"baseline: {', '.join(self._baselines)} {unit}"))
         parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
         parts.append(Text.assemble(("now   ", "bold"), doing))
         parts.append(Text(self._progress.line(), style="dim"))
@@ -235,34 +246,34 @@ def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisp
 class IterationCells:
     """One iteration as words for a table."""
 
-    def __init__(self, row: IterationRow) -> None:
+    def __init__(self, row: IterationRow, measure: Measure = BPB) -> None:
         decision = row.decision
         self.number = str(row.iter)
         self.proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
         self.action = decision.action
         self.changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
-        self.bpb = "" if decision.estimate_bpb is None else f"{decision.estimate_bpb:.4f}"
+        self.bpb = "" if decision.estimate_bpb is None else measure.text(decision.estimate_bpb)
         self.delta = decision.explanation
         if decision.delta is not None and decision.stderr is not None:
-            self.delta = f"{decision.delta:+.4f} ± {decision.stderr:.4f}"
+            self.delta = f"{measure.signed(decision.delta)} ± {measure.size(decision.stderr)}"
         elif row.trials and isinstance(row.trials[-1].result, TrialFailed):
             self.delta = row.trials[-1].result.status
         elif row.verdict.rail is not None:
             self.delta = f"refused: {row.verdict.rail}"
 
 
-def iterations_table(rows: list[IterationRow]) -> Table:
+def iterations_table(rows: list[IterationRow], measure: Measure = BPB) -> Table:
     """The last iterations: who proposed what, and what became of it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("iter", justify="right")
     table.add_column("by")
-    table.add_column("val_bpb", justify="right")
+    table.add_column(measure.name, justify="right")
     table.add_column("delta ± stderr", no_wrap=True)
     table.add_column("runs", justify="right")
     table.add_column("decision")
     table.add_column("changes", overflow="fold")
     for row in rows:
-        cells = IterationCells(row)
+        cells = IterationCells(row, measure)
         table.add_row(
             cells.number,
             cells.proposer,

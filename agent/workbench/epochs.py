@@ -13,7 +13,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from agent.settings.campaign import CampaignSettings
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from trainer.machine.flops import block_weights
-from trainer.spec import CorpusInfo
+from trainer.spec import CorpusInfo, gpt
 
 STRESS_STEPS = 1000
 """Of a long run, where the campaign has no horizon."""
@@ -47,7 +47,8 @@ def phases_of(
     """What a campaign of these settings leads to, each at the baseline's tokens a step: its short
     runs, where the budget is not in seconds; the stress test; the ladder's rung of the baseline's
     size; the target, where it is known."""
-    a_step = menu.baseline.tokens_per_step
+    baseline = gpt(menu.baseline)
+    a_step = baseline.tokens_per_step
     budget = settings.budget
     phases = []
     if budget.unit != "seconds":  # how many steps those are is not known beforehand
@@ -56,7 +57,7 @@ def phases_of(
     long_steps = settings.horizon_steps or STRESS_STEPS
     phases.append(Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step))
     # As a ladder counts them: tables learn a token at a time, and are left out.
-    params = menu.baseline.n_layer * block_weights(menu.baseline)
+    params = baseline.n_layer * block_weights(baseline)
     phases.append(
         Phase(
             name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",

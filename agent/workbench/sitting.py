@@ -22,7 +22,8 @@ from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
-from agent.workbench.epochs import epochs_of, phases_of, warnings
+from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
@@ -30,7 +31,7 @@ from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import parameter_count
-from trainer.spec import Config, TrialSpec
+from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler
 
 
@@ -44,6 +45,8 @@ class Sitting:
     sampler: Sampler
     memory: MemoryChoice
     stop: StopRequest
+    own: OwnTrainer | None
+    """The menu's command, where it names one."""
     sandbox: str
     """How trials are confined."""
     telemetry: str
@@ -67,8 +70,11 @@ class Sitting:
         stop = StopRequest()
         with ExitStack() as resources:
             resources.enter_context(stop.listening())
-            executor = resources.enter_context(choose_executor(allow_unsandboxed=allow_unsandboxed))
-            corpus = prepared_corpus(settings, console)
+            own = OwnTrainer.of(directory, settings, menu)
+            executor = resources.enter_context(
+                choose_executor(allow_unsandboxed=allow_unsandboxed, of_command=own is not None)
+            )
+            corpus = prepared_corpus(settings, console) if own is None else None
             campaign = resources.enter_context(
                 Campaign(
                     directory,
@@ -77,6 +83,8 @@ class Sitting:
                     corpus,
                     sandbox=executor.describe(),
                     history_url=read_environment().history_url,
+                    command=own.command if own else None,
+                    script=own.script if own else None,
                 )
             )
             telemetry = device_telemetry(settings.device)
@@ -94,12 +102,13 @@ class Sitting:
                 sampler=sampler,
                 memory=_memory(campaign),
                 stop=stop,
+                own=own,
                 sandbox=executor.describe(),
                 telemetry=telemetry.description,
             )
 
     def runner(
-        self, template: Callable[[Config, int], TrialSpec], watcher: TrialWatcher
+        self, template: Callable[[AnyConfig, int], TrialSpec], watcher: TrialWatcher
     ) -> TrialRunner:
         """What runs the campaign's trials.
 
@@ -124,25 +133,15 @@ class Sitting:
         :param target_tokens: the budget of the target that the campaign is for, where it is known.
         """
         campaign = self.campaign
-        info = campaign.corpus.info
         self.say(
             f"campaign  {campaign.directory} · menu {campaign.menu.name} · "
             f"{campaign.settings.budget} a trial"
         )
-        self.say(
-            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
-            f"on, {info.heldout_bytes:,} bytes held out"
-        )
-        phases = phases_of(campaign.menu, campaign.settings, target_tokens)
-        epochs = epochs_of(phases, info.train_tokens)
-        params = parameter_count(campaign.menu.baseline, info.vocab_size)
-        self.say(
-            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
-            f"vocabulary of {info.vocab_size:,}"
-        )
-        self.say(f"epochs    {'; '.join(one.text() for one in epochs)}")
-        for warning in warnings(epochs, info):
-            self.say(warning, "yellow")
+        for line in self._of_the_trainer(target_tokens) if self.own is None else self.own.lines():
+            self.say(line)
+        if self.own is None:
+            for warning in self._warnings(target_tokens):
+                self.say(warning, "yellow")
         self.say(f"sandbox   {self.sandbox}")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")
@@ -151,6 +150,28 @@ class Sitting:
         for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
             if notice:
                 self.say(notice, "yellow")
+
+    def _of_the_trainer(self, target_tokens: int | None) -> Iterator[str]:
+        """What the built-in trainer trains on, and how large that is."""
+        info, baseline = self.campaign.corpus.info, gpt(self.campaign.menu.baseline)
+        yield (
+            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
+            f"on, {info.heldout_bytes:,} bytes held out"
+        )
+        params = parameter_count(baseline, info.vocab_size)
+        yield (
+            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
+            f"vocabulary of {info.vocab_size:,}"
+        )
+        yield f"epochs    {'; '.join(one.text() for one in self._epochs(target_tokens))}"
+
+    def _warnings(self, target_tokens: int | None) -> Iterator[str]:
+        return warnings(self._epochs(target_tokens), self.campaign.corpus.info)
+
+    def _epochs(self, target_tokens: int | None) -> tuple[PhaseEpochs, ...]:
+        campaign = self.campaign
+        phases = phases_of(campaign.menu, campaign.settings, target_tokens)
+        return epochs_of(phases, campaign.corpus.info.train_tokens)
 
 
 @contextmanager
@@ -188,6 +209,8 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
 
 def _memory(campaign: Campaign) -> MemoryChoice:
     settings = campaign.settings
+    if campaign.command is not None:
+        return MemoryChoice(None, "what a config needs is the command's own affair")
     return choose_memory(
         envelope_path(
             data_dir() / "envelopes",

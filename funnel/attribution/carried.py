@@ -12,7 +12,7 @@ from funnel.attribution.worth import Estimate
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.carried_shape import CarriedRatio, CarriedShape, carry_shape
 from funnel.target.ratios import RATIOS, RatioName
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 
 OF_FIELDS: Mapping[str, RatioName] = {
     "d_model": "depth_width",
@@ -56,7 +56,7 @@ def shape_of_winner(
     return carry_shape(
         winner,
         target,
-        baseline=menu.baseline,
+        baseline=gpt(menu.baseline),
         vocab_size=vocab_size,
         left=[OF_FIELDS[knob] for knob in harmful if knob in OF_FIELDS],
     )

@@ -17,7 +17,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError, SpecError
 from autoresearch.values import Scalar
-from trainer.spec import Budget, Config
+from trainer.spec import AnyConfig, Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TakenBack:
     baseline: Scalar
     """The knob's value there, and in this config."""
     winner: Scalar
-    config: Config | None
+    config: AnyConfig | None
     """None: it cannot be taken back alone."""
     why_not: str = ""
 
@@ -37,8 +37,8 @@ class TakenBack:
 class AttributionPlan:
     """An attribution: its runs and their order."""
 
-    winner: Config
-    baseline: Config
+    winner: AnyConfig
+    baseline: AnyConfig
     changes: tuple[TakenBack, ...]
     """In the menu's order; at least one."""
     steps: int
@@ -49,7 +49,7 @@ class AttributionPlan:
     def of(
         cls,
         menu: ProxyMenu,
-        winner: Config,
+        winner: AnyConfig,
         *,
         budget: Budget,
         steps: int,
@@ -68,24 +68,24 @@ class AttributionPlan:
         return cls(winner, menu.baseline, changes, steps, tuple(seeds))
 
     @property
-    def configs(self) -> tuple[Config, ...]:
+    def configs(self) -> tuple[AnyConfig, ...]:
         """Every config to run, each once."""
         without = (change.config for change in self.changes if change.config is not None)
         return tuple(dict.fromkeys((self.winner, self.baseline, *without)))
 
-    def runs(self) -> Iterator[tuple[Config, int]]:
+    def runs(self) -> Iterator[tuple[AnyConfig, int]]:
         """Every (config, seed), all configs on one seed before the next seed: stopped early, all
         have been compared on fewer seeds."""
         return ((config, seed) for seed in self.seeds for config in self.configs)
 
-    def knob_of(self, config: Config) -> str | None:
+    def knob_of(self, config: AnyConfig) -> str | None:
         """The change that this config takes back; None for the winner and the baseline."""
         if config in (self.winner, self.baseline):
             return None
         return next(change.knob for change in self.changes if change.config == config)
 
 
-def _changes(menu: ProxyMenu, winner: Config, budget: Budget) -> Iterator[TakenBack]:
+def _changes(menu: ProxyMenu, winner: AnyConfig, budget: Budget) -> Iterator[TakenBack]:
     theirs, own = menu.knob_values(menu.baseline), menu.knob_values(winner)
     for knob, value in own.items():
         if value == theirs[knob]:

@@ -18,7 +18,7 @@ from agent.search.trials import TrialRunner, TrialWatcher
 from funnel.attribution.plan import AttributionPlan
 from funnel.attribution.worth import Worths, worths
 from funnel.stress.plan import LongRunSpec
-from trainer.spec import Config, TrialSpec
+from trainer.spec import AnyConfig, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.rows import OUTSIDE_SCHEMA, AttributionRow
 
@@ -36,9 +36,9 @@ class AttributionSpec:
     """Turns (config, seed) into the spec of a run: a long run's, as the winner's would be."""
 
     long_run: LongRunSpec
-    winner: Config
+    winner: AnyConfig
 
-    def __call__(self, config: Config, seed: int) -> TrialSpec:
+    def __call__(self, config: AnyConfig, seed: int) -> TrialSpec:
         # Without a change the winner was never measured, which a time limit may be taken from.
         return self.long_run(self.winner, seed).model_copy(update={"config": config})
 
@@ -79,7 +79,7 @@ class Attribution:
             self._run(config, seed)
         return plan_worths(self.plan, self.rows)
 
-    def missing(self) -> list[tuple[Config, int]]:
+    def missing(self) -> list[tuple[AnyConfig, int]]:
         """The runs of the plan that are in no row."""
         done = {
             (row.config_hash, row.trial.seed) for row in self.rows if row.steps == self.plan.steps
@@ -90,13 +90,13 @@ class Attribution:
             if (config.config_hash, seed) not in done
         ]
 
-    def _said(self, config: Config) -> str:
+    def _said(self, config: AnyConfig) -> str:
         if config == self.plan.winner:
             return "the winner"
         knob = self.plan.knob_of(config)
         return "the baseline" if knob is None else f"without {knob}"
 
-    def _run(self, config: Config, seed: int) -> None:
+    def _run(self, config: AnyConfig, seed: int) -> None:
         began = time.monotonic()
         trial = self.runner.run(config, seed, "attribution")
         self.scribe.announce_format(OUTSIDE_SCHEMA)

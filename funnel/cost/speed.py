@@ -13,7 +13,7 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Positive
 from funnel.target.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import Config, TrialOk
+from trainer.spec import Config, TrialOk, gpt
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow
 
@@ -100,7 +100,7 @@ def measured_speed(directory: Path) -> MeasuredSpeed:
     for row in read_rows(directory / JOURNAL_FILE):
         if not isinstance(row, BaselineRow | IterationRow) or row.config is None:
             continue
-        configs[row.config.config_hash] = row.config
+        configs[row.config.config_hash] = gpt(row.config)
         for trial in (row.trial,) if isinstance(row, BaselineRow) else row.trials:
             if isinstance(trial.result, TrialOk) and trial.config_hash in configs:
                 speeds[configs[trial.config_hash]].append(trial.result.tokens_per_s)
@@ -108,7 +108,7 @@ def measured_speed(directory: Path) -> MeasuredSpeed:
         raise CampaignError(
             f"{directory} has no measured trial to take a speed from; give --tokens-per-s"
         )
-    vocab = campaign.corpus.vocab_size
+    vocab = campaign.text.vocab_size
     candidates = [_speed(config, vocab, seen, directory) for config, seen in speeds.items()]
     return max(candidates, key=lambda speed: speed.tflops)
 

@@ -131,9 +131,9 @@ def fit_loss_law(
 
 def _usable(curve: Sequence[CurvePoint], warmup: int) -> list[CurvePoint]:
     steps = max((point.step for point in curve), default=0)
-    peak = max((point.lr for point in curve), default=0.0)
+    peak = max((point.lr or 0.0 for point in curve), default=0.0)
     first = max(2 * warmup, math.ceil(SETTLED * steps)) + 1
-    return [point for point in curve if point.step >= first and point.lr >= NEAR_PEAK * peak]
+    return [p for p in curve if p.step >= first and (p.lr or 0.0) >= NEAR_PEAK * peak]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class _Bins:
                 f"and four fifths of its peak learning rate, and a law needs {FEWEST_BINS}; run a "
                 "longer one with: autoresearch stress --steps 1000"
             )
-        first = max(run[0].tokens for run in runs)
-        last = min(run[-1].tokens for run in runs)
+        first = max(run[0].tokens or 0 for run in runs)
+        last = min(run[-1].tokens or 0 for run in runs)
         edges = np.geomspace(first * (1 - 1e-9), last * (1 + 1e-9), BINS + 1)
         totals, counts, tokens = np.zeros((3, len(runs), BINS))
         for number, run in enumerate(runs):

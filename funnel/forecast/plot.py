@@ -76,7 +76,7 @@ def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurveP
     to_bpb = 1 / (math.log(2) * (forecast.proxy_text.bytes_per_token or 1.0))
     for number, curve in enumerate(curves):
         axes.plot(
-            [point.tokens for point in curve],
+            [point.tokens or 0 for point in curve],
             [point.loss * to_bpb for point in curve],
             color=_CURVE,
             linewidth=0.5,

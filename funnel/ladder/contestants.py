@@ -10,7 +10,7 @@ from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from funnel.ladder.finalist import best_finalist
 from funnel.stress.plan import fresh_seeds
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 from trajectory.ladder_plan import Recipe
 from trajectory.rows import Row, StressRow
 
@@ -41,7 +41,7 @@ def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
     finalist = best_finalist(rows)
     if finalist is not None:
         config, steps = finalist
-        return Contestants(config, "stress", campaign.menu.baseline, steps)
+        return Contestants(config, "stress", gpt(campaign.menu.baseline), steps)
     incumbent = campaign.evidence.incumbent_hash
     if incumbent is None:
         raise CampaignError(
@@ -54,7 +54,7 @@ def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
     if horizon is None:  # a budget of seconds: as many steps as they were good for
         measured = campaign.history.measurements(incumbent)
         horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
-    return Contestants(entry.config, "search", campaign.menu.baseline, horizon)
+    return Contestants(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)
 
 
 def fresh_ladder_seeds(campaign: Campaign, rows: Sequence[Row], count: int) -> tuple[int, ...]:

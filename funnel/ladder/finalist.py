@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.spec import Config, TrialOk
+from trainer.spec import Config, TrialOk, gpt
 from trajectory.rows import FinalistsRow, Row, StressRow
 
 
@@ -17,5 +17,5 @@ def best_finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
     for row in reversed(rows):
         if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
             result = row.trial.result
-            return row.config, result.steps if isinstance(result, TrialOk) else latest.steps
+            return gpt(row.config), result.steps if isinstance(result, TrialOk) else latest.steps
     return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from autoresearch.errors import CampaignError
 from autoresearch.values import Frozen, NonNegative
 from funnel.ladder.shapes import training_flops
-from trainer.spec import Config, TrialOk
+from trainer.spec import Config, TrialOk, gpt
 from trajectory.rows import BaselineRow, IterationRow, Row, trials_of
 
 CALLS_BESIDE_LAYERS = 2
@@ -117,7 +117,7 @@ def _timed(rows: Iterable[Row]) -> Iterator[tuple[Config, TrialOk]]:
         if not isinstance(row, BaselineRow | IterationRow):
             continue
         if row.config is not None and row.config_hash is not None:
-            configs[row.config_hash] = row.config
+            configs[row.config_hash] = gpt(row.config)
         for trial in trials_of(row):
             if isinstance(trial.result, TrialOk) and trial.config_hash in configs:
                 yield configs[trial.config_hash], trial.result

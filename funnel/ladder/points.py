@@ -12,7 +12,7 @@ from funnel.ladder.lead import LeadPoint
 from funnel.ladder.log import LadderLog
 from funnel.ladder.rates import TriedRate
 from funnel.ladder.shapes import training_flops
-from trainer.spec import Config, TrialFailed
+from trainer.spec import Config, TrialFailed, gpt
 from trajectory.ladder_plan import LadderPlanRow, Recipe
 from trajectory.rows import LadderRow, StressOutcome
 
@@ -137,5 +137,5 @@ def _left_out(row: LadderRow) -> str:
     why = result.message if isinstance(result, TrialFailed) else row.verdict.explanation
     return (
         f"{row.trial.trial_id} ({row.recipe}, rung {row.rung}, {row.tokens:,} tokens, "
-        f"lr {row.config.lr:.3g}) {row.verdict.outcome}: {why}"
+        f"lr {gpt(row.config).lr:.3g}) {row.verdict.outcome}: {why}"
     )

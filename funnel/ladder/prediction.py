@@ -18,6 +18,7 @@ from autoresearch.values import Finite, Frozen, Positive, PositiveInt
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.log import LadderLog, key_of
 from funnel.ladder.points import LadderPoint, law_of, of_recipe, points_of
+from trainer.spec import gpt
 from trajectory.ladder_plan import (
     LadderPlanRow,
     LadderPredictionRow,
@@ -158,7 +159,7 @@ def _problems(
     wanted = {
         key_of(run.config, run.steps, seed) for run in largest_runs(plan) for seed in run.seeds
     }
-    if any(key_of(run.config, run.steps, run.trial.seed) in wanted for run in before):
+    if any(key_of(gpt(run.config), run.steps, run.trial.seed) in wanted for run in before):
         yield "stands after a run of that rung"
     if not set(row.trial_ids) <= {run.trial.trial_id for run in before}:
         yield "names trials that stand after it, or nowhere"

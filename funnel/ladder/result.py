@@ -115,7 +115,7 @@ def _latest(directory: Path, asked: Callable[[LadderPlanRow], bool]) -> LadderRe
     if not newest or not log.runs:
         return None
     plan = next((plan for plan in newest if not pending(plan, log.done(plan))), newest[0])
-    return ladder_result(log, plan, vocab_size=first.corpus.vocab_size, seed=first.seed)
+    return ladder_result(log, plan, vocab_size=first.text.vocab_size, seed=first.seed)
 
 
 def ladder_result(

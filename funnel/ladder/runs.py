@@ -19,7 +19,7 @@ from funnel.ladder.pace import Pace
 from funnel.ladder.prediction import foretold, make_prediction
 from funnel.ladder.result import LadderResult, ladder_result
 from funnel.stress.long_runs import LongRunner
-from trainer.spec import Budget, TrialSpec
+from trainer.spec import Budget, TrialSpec, gpt
 from trainer.telemetry import Meter
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, LadderRun
 from trajectory.rows import OUTSIDE_SCHEMA, LadderRow
@@ -82,7 +82,7 @@ class Ladder:
         The time limit is the short runs', times as many times longer as this one should take.
         """
         short = self.campaign.trial_spec(run.config, seed)
-        baseline = self.campaign.menu.baseline
+        baseline = gpt(self.campaign.menu.baseline)
         steps = short.budget.steps(baseline.tokens_per_step)
         short_s = short.budget.amount if steps is None else self.pace.run_s(baseline, steps)
         more = max(1.0, run.expected_s / short_s)

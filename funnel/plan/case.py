@@ -11,7 +11,7 @@ from autoresearch.errors import HandoffError
 from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trainer.isolation.trial_files import read_curve
-from trainer.spec import Config, CurvePoint
+from trainer.spec import Config, CurvePoint, gpt
 from trajectory import ranking
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.evidence import Evidence
@@ -139,6 +139,14 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     first = next(rows, None)
     if not isinstance(first, CampaignRow):
         raise HandoffError(f"{directory} holds an empty journal; start with: autoresearch loop")
+    if first.script is not None:
+        raise HandoffError(
+            f"{directory} trains with a command of its own ({first.script.command[0]} …), and a "
+            "launch plan needs what nobody but that script knows: the model's shape, its tokens "
+            "and text, the memory it takes, how its rates go with size. What is known is the "
+            "winner's knobs, which autoresearch top has, and what long runs said of them, which "
+            "autoresearch stress has; carry them over in the script itself"
+        )
     evidence = Evidence()
     count = _Count()
     for row in rows:
@@ -210,7 +218,7 @@ def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
             "edited; restore it from a copy, or run autoresearch stress again"
         )
     return Candidate(
-        config=entry.config,
+        config=gpt(entry.config),
         standing=standing,
         horizon_steps=max(getattr(row.trial.result, "steps", 0) or 0 for row in scored),
         trial_ids=tuple(row.trial.trial_id for row in scored),

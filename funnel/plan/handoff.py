@@ -123,7 +123,7 @@ def make_handoff(
     """
     best, menu = case.candidates[0].config, menu_of(case.row)
     measured = read_attribution(case.directory, best)
-    shape = shape_of_winner(best, target, menu, case.row.corpus.vocab_size, measured)
+    shape = shape_of_winner(best, target, menu, case.row.text.vocab_size, measured)
     carrying = wishes.carrying.model_copy(
         update={"support": None if ladder is None else ladder.support.within(wishes.rate_rules)}
     )
@@ -213,7 +213,7 @@ def _forecast(
 
 
 def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> PlannedRuns:
-    proxy, target, corpus = case.candidates[0].config, booking.target, case.row.corpus
+    proxy, target, corpus = case.candidates[0].config, booking.target, case.row.text
     return PlannedRuns(
         target=target.name,
         corpus=corpus.name,

@@ -87,9 +87,11 @@ class Curve:
             raise ValueError(f"a curve of {len(points)} points cannot be judged")
         self.step = np.array([point.step for point in points])
         self.loss = np.array([point.loss for point in points])
-        self.rate = np.array([point.lr for point in points])
+        self.knows_rate = points[0].lr is not None
+        """Of a command's curve nothing is known but steps and losses, in whatever unit."""
+        self.rate = np.array([1.0 if point.lr is None else point.lr for point in points])
         """The learning rate."""
-        self.log_grad_norm = np.log([max(point.grad_norm, 1e-30) for point in points])
+        self.log_grad_norm = np.log([max(point.grad_norm or 0.0, 1e-30) for point in points])
         self.steps = steps
         self.settled = max(warmup, SETTLING_SHARE * steps)
         """The last step of the settling."""
@@ -101,6 +103,11 @@ class Curve:
             noise_sd(self.loss[self.begins :], self.wide), NOISE_MOST_SHARE * float(self.loss[0])
         )
         """Sd of the loss of one step, in nats per token."""
+
+    @property
+    def unit(self) -> str:
+        """What follows a loss in a sentence; nothing where its unit is not known."""
+        return " nats per token" if self.knows_rate else ""
 
     @property
     def short(self) -> int:

@@ -19,6 +19,9 @@ from funnel.stress.stall import find_stall
 RISE_NATS = 0.1
 """A smaller rise of the loss is not worth a verdict: a tenth of a nat is ten percent of
 perplexity."""
+RISE_SHARE = 0.03
+"""The same where the unit of the loss is not known, of the median of its levels: a tenth of a nat
+of the three or so that language models are trained down to."""
 SHORT_Z = 4.0
 """In sigmas of one point. Of a thousand medians of seven the highest lies 1.6 sigmas up, and the
 best of the wide levels before it 0.7 down."""
@@ -60,7 +63,7 @@ def divergence(curve: Curve) -> Finding | None:
     first = min(risen, key=lambda excursion: excursion.start)
     return Finding(
         int(curve.step[first.start]),
-        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f} nats per token "
+        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f}{curve.unit} "
         f"(noise of one step {curve.noise:.3f})",
     )
 
@@ -79,7 +82,7 @@ def spikes(curve: Curve) -> list[Finding]:
         found.append(
             Finding(
                 step,
-                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f} nats per token "
+                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f}{curve.unit} "
                 f"and was back by step {curve.step[end]} (noise of one step {curve.noise:.3f})",
             )
         )
@@ -107,6 +110,8 @@ def plateau(curve: Curve) -> Finding | None:
     """Where the loss stopped falling, if before FLAT_AFTER_SHARE of the schedule: by its slope
     alone, or because a curve that stopped fits better than one that went on
     (:mod:`funnel.stress.stall`)."""
+    if not curve.knows_rate:  # a schedule that is not known may be what flattens it
+        return None
     flat = _flat_slope(curve)
     if flat is not None:
         return flat
@@ -148,8 +153,11 @@ def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
     """Excursions of the loss, over windows of both widths."""
     # Before anything was trained, the loss is that of the first step, give or take its noise.
     first = float(curve.loss[0]) + 3 * curve.noise
-    short = max(RISE_NATS, SHORT_Z * curve.noise)
-    wide = max(RISE_NATS, WIDE_Z * curve.wide_se)
+    rise = RISE_NATS
+    if not curve.knows_rate:
+        rise = RISE_SHARE * abs(float(np.median(curve.loss)))
+    short = max(rise, SHORT_Z * curve.noise)
+    wide = max(rise, WIDE_Z * curve.wide_se)
     for width, threshold in ((curve.short, short), (curve.wide, wide)):
         yield from excursions(curve, curve.loss, width, threshold, best_at_first=first)
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.plan import Entrant
-from trainer.spec import Config, CurvePoint, TrialSpec, difference
+from trainer.spec import BPB, AnyConfig, CurvePoint, Measure, TrialSpec, difference
 from trajectory.rows import LadderRow, Role, StressOutcome, StressRow, TrialRecord
 
 SHOWN_EVERY = 50
@@ -28,11 +28,13 @@ OUTCOME_STYLE: dict[StressOutcome, str] = {
 class LongRunDisplay:
     """Tells a person how a long run goes, step by step."""
 
-    def __init__(self, console: Console, lines: int | None = None) -> None:
+    def __init__(self, console: Console, lines: int | None = None, measure: Measure = BPB) -> None:
         """
         :param lines: of a run at most; None: one every SHOWN_EVERY steps.
+        :param measure: what scores are told in.
         """
         self._console = console
+        self._measure = measure
         self._lines = lines
         self._steps: int | None = None
         self._since: list[float] = []
@@ -43,27 +45,26 @@ class LongRunDisplay:
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         self._since.clear()
-        self._steps = spec.budget.steps(spec.config.tokens_per_step)
+        self._steps = spec.steps
 
     def trial_point(self, point: CurvePoint) -> None:
         self._since.append(point.loss)
         if self._steps is None or (point.step % self._every and point.step != self._steps):
             return
-        left_s = point.elapsed_s / point.step * (self._steps - point.step)
-        self._print(
-            Text(
-                f"  step {point.step:>5} of {self._steps}   loss {fmean(self._since):7.4f}   "
-                f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
-                f"{duration_text(left_s)} left"
-            )
-        )
+        left_s = point.elapsed_s / max(1, point.step) * (self._steps - point.step)
+        text = f"  step {point.step:>5} of {self._steps}   loss {fmean(self._since):7.4f}   "
+        if point.lr is not None and point.grad_norm is not None:
+            text += f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
+        self._print(Text(f"{text}{duration_text(left_s)} left"))
         self._since.clear()
 
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: StressRow | LadderRow) -> None:
         verdict = row.verdict
-        score = "no score" if row.trial.val_bpb is None else f"{row.trial.val_bpb:.4f} bpb"
+        score, found = "no score", row.trial.objective
+        if found is not None:
+            score = f"{self._measure.text(found)} {self._measure.short}"
         at = "" if verdict.step is None else f" at step {verdict.step}"
         self._print(
             Text.assemble(
@@ -88,11 +89,11 @@ class LongRunDisplay:
 class StressDisplay(LongRunDisplay):
     """Tells a person how the long runs go; an :class:`funnel.stress.runs.StressWatcher`."""
 
-    def __init__(self, console: Console, baseline: Config) -> None:
+    def __init__(self, console: Console, baseline: AnyConfig, measure: Measure = BPB) -> None:
         """
         :param baseline: configs are described by what they change of it.
         """
-        super().__init__(console)
+        super().__init__(console, measure=measure)
         self._baseline = baseline
 
     def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:

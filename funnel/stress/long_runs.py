@@ -14,7 +14,7 @@ from typing import TypeVar
 from agent.search.scribe import Scribe
 from agent.search.trials import TrialRunner
 from funnel.stress.verdicts import judge_run
-from trainer.spec import TrialSpec
+from trainer.spec import Config, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.rows import Role, StressVerdict, TrialRecord
 
@@ -57,8 +57,8 @@ class LongRunner:
         verdict = judge_run(
             self.runner.curve(trial.trial_id),
             trial.result,
-            steps=spec.budget.steps(spec.config.tokens_per_step) or 0,
-            warmup=spec.config.lr_warmup,
+            steps=spec.steps or 0,
+            warmup=spec.config.lr_warmup if isinstance(spec.config, Config) else 0,
         )
         taken_up = trial.trial_id in self.runner.taken_up
         return LongRun(trial, verdict, None if taken_up else self.meter.energy_wh(began))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from agent.search.campaign import Campaign
 from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError
-from trainer.spec import Budget, Config, TrialOk, TrialSpec
+from trainer.spec import AnyConfig, Budget, CommandOk, Measured, TrialFailed, TrialSpec, gpt
 from trajectory.ranking import Ranked
 from trajectory.rows import StressPurpose
 
@@ -22,7 +22,7 @@ from trajectory.rows import StressPurpose
 class Entrant:
     """A config that gets long runs."""
 
-    config: Config
+    config: AnyConfig
     config_hash: str
     rank: int
     """In the ranking of short runs, 1 the best."""
@@ -127,7 +127,7 @@ class LongRunSpec:
     campaign: Campaign
     steps: int
 
-    def __call__(self, config: Config, seed: int) -> TrialSpec:
+    def __call__(self, config: AnyConfig, seed: int) -> TrialSpec:
         """The spec, its trial_id empty.
 
         Every step is in the curve, also on a GPU: a spike may last a few steps, and waiting for the
@@ -151,28 +151,38 @@ class LongRunSpec:
     def budget(self) -> Budget:
         """In steps, or where the campaign's budget counts tokens in those of the baseline's steps,
         so that long runs are equal in what short ones were."""
+        trainer = self.campaign.menu.trainer
+        if trainer is not None and not trainer.tells("steps"):
+            raise CampaignError(
+                f"the command of {self.campaign.directory} is not told how many steps to train, so "
+                "no longer run can be asked of it; begin a campaign whose command has {steps}"
+            )
         if self.campaign.settings.budget.unit == "tokens":
-            tokens = self.steps * self.campaign.menu.baseline.tokens_per_step
+            tokens = self.steps * gpt(self.campaign.menu.baseline).tokens_per_step
             return Budget(unit="tokens", amount=tokens)
         return Budget(unit="steps", amount=self.steps)
 
-    def steps_of(self, config: Config) -> int:
+    def steps_of(self, config: AnyConfig) -> int:
         """Steps that this config takes."""
         return self.budget.steps(config.tokens_per_step) or self.steps
 
-    def expected_s(self, config: Config) -> float:
+    def expected_s(self, config: AnyConfig) -> float:
         """How long a run should take, by the latest short run's pace."""
         short = self._measured(config)
+        if isinstance(short, CommandOk):
+            times = self.steps_of(config) / self._short_steps(config)
+            return short.setup_s + short.train_s * times
         return short.setup_s + self.steps_of(config) * short.step_ms / 1000 + short.eval_s
 
-    def _short_steps(self, config: Config) -> int:
+    def _short_steps(self, config: AnyConfig) -> int:
         counted = self.campaign.settings.budget.steps(config.tokens_per_step)
-        return counted or self._measured(config).steps
+        # A command that does not count its steps is taken to do as many as are asked for.
+        return counted or self._measured(config).steps or self.steps
 
-    def _measured(self, config: Config) -> TrialOk:
+    def _measured(self, config: AnyConfig) -> Measured:
         """A short run of it, the latest."""
         for record in self.campaign.history.measurements(config.config_hash):
-            if isinstance(record.result, TrialOk):
+            if not isinstance(record.result, TrialFailed):
                 return record.result
         raise CampaignError(
             f"no short run of config {config.config_hash[:12]} was measured, though it is ranked; "

@@ -16,7 +16,7 @@ from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from funnel.stress.plan import Entrant
 from funnel.stress.plot import Panel, Run
 from funnel.stress.runs import StressTest
-from trainer.spec import difference
+from trainer.spec import Measure, difference
 from trajectory import ranking
 from trajectory.longruns import LongNoise, LongRuns, RankingTest, ranking_test, standing
 from trajectory.rows import Finalist, FinalistsRow, StressPurpose
@@ -88,10 +88,14 @@ class StressReport:
         ended = [finalists, *work.campaign.history.newest(FinalistsRow)]
         return cls(work, finalists, table, noise, ranking_test(ranked, work.rows, ended))
 
+    @property
+    def _measure(self) -> Measure:
+        return self.work.campaign.menu.measure
+
     def lines(self) -> Iterator[Text]:
         """For a terminal."""
         yield Text(
-            f"{'rank':>4}  {'for':<9} {'verdict':<22} {'n':>2} {'val_bpb':>8}   "
+            f"{'rank':>4}  {'for':<9} {'verdict':<22} {'n':>2} {self._measure.name:>8}   "
             f"{'against the baseline':<22}",
             style="bold",
         )
@@ -99,8 +103,9 @@ class StressReport:
             yield from self._config_lines(line)
         yield Text(self._legend(), style="dim")
         entrants = {line.entrant.config_hash: line.entrant for line in self.table}
+        measure = self._measure
         best = ", ".join(
-            f"{self._name(entrants[found.config_hash])} ({_mean(found)} bpb)"
+            f"{self._name(entrants[found.config_hash])} ({_mean(found, measure)} {measure.short})"
             for found in self.finalists.finalists
         )
         yield Text(f"finalists {best or 'none: no config stood its long runs'}")
@@ -131,7 +136,11 @@ class StressReport:
     def _panel(self, line: _Line) -> Panel:
         verdict = line.runs.verdict
         at = "" if verdict.step is None else f" at step {verdict.step}"
-        score = "no score" if line.standing is None else f"{_mean(line.standing)} bpb"
+        score = (
+            "no score"
+            if line.standing is None
+            else f"{_mean(line.standing, self._measure)} {self._measure.short}"
+        )
         is_baseline = line.entrant.purpose == "baseline"
         name = "baseline" if is_baseline else f"rank {line.entrant.rank}"
         return Panel(
@@ -153,8 +162,9 @@ class StressReport:
         yield Text.assemble(
             f"{line.entrant.rank:>4}  {line.entrant.purpose:<9} ",
             (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
-            f" {len(line.runs.scores):>2} {f'{found.val_bpb:.4f}' if found else '':>8}   "
-            f"{_versus(found):<22}",
+            f" {len(line.runs.scores):>2} "
+            f"{self._measure.text(found.val_bpb) if found else '':>8}   "
+            f"{_versus(found, self._measure):<22}",
         )
         changes = changes_text(difference(line.entrant.config, self.work.campaign.menu.baseline))
         yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
@@ -185,23 +195,24 @@ class StressReport:
         return f"rank {entrant.rank}{', the baseline' if is_baseline else ''}"
 
     def _legend(self) -> str:
+        measure = self._measure
         text = (
-            f"val_bpb after {self.work.plan.steps} steps, lower is better, on seeds that chose "
-            "nothing, ± one standard error; the verdict is the worst of n runs"
+            f"{measure.name} after {self.work.plan.steps} steps, {measure.better}, on seeds that "
+            "chose nothing, ± one standard error; the verdict is the worst of n runs"
         )
         if self.noise.sigma_run is None:
             return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
-        sd = f"{self.noise.sigma_run:.4f} ({self.noise.dof} degrees of freedom)"
+        sd = f"{self._measure.size(self.noise.sigma_run)} ({self.noise.dof} degrees of freedom)"
         return f"{text}; one run has sd {sd}"
 
 
-def _mean(found: Finalist) -> str:
-    error = "" if found.stderr is None else f" ± {found.stderr:.4f}"
-    return f"{found.val_bpb:.4f}{error}"
+def _mean(found: Finalist, measure: Measure) -> str:
+    error = "" if found.stderr is None else f" ± {measure.size(found.stderr)}"
+    return f"{measure.text(found.val_bpb)}{error}"
 
 
-def _versus(found: Finalist | None) -> str:
+def _versus(found: Finalist | None, measure: Measure) -> str:
     if found is None or found.delta_vs_baseline is None:
         return ""
-    error = "" if found.delta_stderr is None else f" ± {found.delta_stderr:.4f}"
-    return f"{found.delta_vs_baseline:+.4f}{error}"
+    error = "" if found.delta_stderr is None else f" ± {measure.size(found.delta_stderr)}"
+    return f"{measure.signed(found.delta_vs_baseline)}{error}"

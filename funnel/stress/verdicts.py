@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from funnel.stress.curve import MIN_POINTS, Curve
 from funnel.stress.detectors import divergence, gradient_blowup, plateau, spikes
-from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trainer.spec import CommandOk, CurvePoint, Measured, TrialFailed
 from trajectory.rows import StressVerdict
 
 
 def judge_run(
-    points: Sequence[CurvePoint], result: TrialOk | TrialFailed, *, steps: int, warmup: int
+    points: Sequence[CurvePoint], result: Measured | TrialFailed, *, steps: int, warmup: int
 ) -> StressVerdict:
     """The verdict on one run: the severest thing that happened.
 
@@ -33,6 +33,12 @@ def judge_run(
     if isinstance(result, TrialFailed):
         why = f"{result.status}: {result.message}"
         return StressVerdict(outcome="failed", step=last_step + 1, explanation=why)
+    if len(points) < MIN_POINTS and isinstance(result, CommandOk):
+        return StressVerdict(
+            outcome="survives",
+            explanation=f"it ended with a score; its curve has {len(points)} points, of "
+            f"{MIN_POINTS} that a verdict on it needs",
+        )
     if len(points) < MIN_POINTS:
         return StressVerdict(
             outcome="failed",
@@ -41,7 +47,7 @@ def judge_run(
     return StressVerdict(outcome="survives", explanation="no detector found anything")
 
 
-def _judge_curve(curve: Curve, result: TrialOk | TrialFailed) -> StressVerdict | None:
+def _judge_curve(curve: Curve, result: Measured | TrialFailed) -> StressVerdict | None:
     rose = divergence(curve)
     if rose is not None:
         return StressVerdict(outcome="diverges", step=rose.step, explanation=rose.explanation)

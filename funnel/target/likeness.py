@@ -9,6 +9,7 @@ from agent.menu.files import ProxyMenu
 from autoresearch.errors import SpecError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
+from trainer.spec import gpt
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,13 @@ class Likeness:
         for _ in range(draws):
             changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
             try:
-                config = menu.apply(menu.baseline, changes)
+                config = gpt(menu.apply(menu.baseline, changes))
             except SpecError:
                 continue
             trainable += 1
             departing += any(Shape.of(config).departures(wanted))
         return cls(
-            at_defaults=tuple(Shape.of(menu.baseline).departures(wanted)),
+            at_defaults=tuple(Shape.of(gpt(menu.baseline)).departures(wanted)),
             departing_share=departing / trainable if trainable else 1.0,
         )
 

@@ -32,6 +32,7 @@ from funnel.target.menu_text import (
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.sizes import size_text
+from trainer.spec import gpt
 
 KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {
     "activation": ("gelu", "swiglu", "geglu", "relu2"),
@@ -55,7 +56,7 @@ def ratio_menu_text(family: RatioFamily, *, fp8: bool = False) -> str:
     """
     base = load_menu(family.base.scale.menu)
     knobs = [*_ratio_knobs(family), _schedule_knob()]
-    most = base.baseline.tokens_per_step // _seq_len(family)
+    most = gpt(base.baseline).tokens_per_step // _seq_len(family)
     knobs += [
         _at_most(knob, most) if knob.name == "batch_size" else knob
         for knob in base.knobs.values()
@@ -103,7 +104,7 @@ def _doc(family: RatioFamily) -> str:
 
 
 def _seq_len(family: RatioFamily) -> int:
-    return int(load_menu(family.base.scale.menu).baseline.seq_len)
+    return int(gpt(load_menu(family.base.scale.menu).baseline).seq_len)
 
 
 # --- knobs --------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[s
     """What neither is turned nor follows; fields that have a default and keep it are left out."""
     target, proxy = family.target, family.proxy
     values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS} | {
-        "seq_len": base.baseline.seq_len
+        "seq_len": gpt(base.baseline).seq_len
     }
     sizes: dict[str, Scalar] = {
         "n_layer": proxy.n_layer,

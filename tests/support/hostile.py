@@ -47,7 +47,20 @@ def loot(trial_dir: Path) -> Any:
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """The trial. Its result is for the attack to write."""
+    """The trial. Its result is for the attack to write.
+
+    A spec that names a command is run as one: the attack is then the script's to make.
+    """
+    if spec.command is not None:
+        from trainer.command.child import run_command
+
+        run_command(spec, trial_dir, born=born)
+        return
+    strike(trial_dir)
+
+
+def strike(trial_dir: Path) -> None:
+    """Make the attack that the trial is armed with, and leave the loot."""
     order = json.loads((trial_dir / _ATTACK).read_text())
     attack = getattr(sys.modules[order["module"]], order["attack"])
     try:

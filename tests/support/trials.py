@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.commands import command, command_spec
 from tests.support.configs import config
+from tests.support.places import ROOT
 from trainer.spec import Limits, TrialOk, TrialSpec
 
 
@@ -22,6 +25,21 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
         **changes,
     }
     return TrialSpec(**fields)
+
+
+def by_command(spec: TrialSpec) -> TrialSpec:
+    """The same trial, whose attack a script makes that it runs as its command."""
+    told = command(
+        argv=(sys.executable, "tests/support/hostile_command.py", "{out}"),
+        directory=str(ROOT),
+        curve=None,
+    )
+    return command_spec(
+        command=told,
+        device=spec.device,
+        limits=spec.limits,
+        trial_id=spec.trial_id,
+    )
 
 
 def on_gpu(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:

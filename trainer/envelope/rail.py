@@ -75,7 +75,8 @@ class FittedMemory:
 class MemoryChoice:
     """The memory model of a campaign, and what to tell a person about it."""
 
-    model: AnalyticMemory | FittedMemory
+    model: AnalyticMemory | FittedMemory | None
+    """None where nothing can be said."""
     description: str
 
 

@@ -24,7 +24,15 @@ from trainer.envelope.points import (
 from trainer.envelope.random_corpus import random_corpus
 from trainer.envelope.wall import Wall
 from trainer.executors.base import Executor
-from trainer.spec import DEFAULT_RESERVE_GIB, Budget, CurvePoint, Limits, TrialOk, TrialSpec
+from trainer.spec import (
+    DEFAULT_RESERVE_GIB,
+    Budget,
+    CurvePoint,
+    Limits,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+)
 from trainer.telemetry import Sampler, Telemetry
 
 POINTS_FILE = "points.jsonl"
@@ -172,11 +180,11 @@ def _measure(
         step_s = counted_step_s(curve, settings.warmup)
         fields |= {
             "step_ms": 1000 * step_s,
-            "tokens_per_s": spec.config.tokens_per_step / step_s,
+            "tokens_per_s": spec.gpt.tokens_per_step / step_s,
             "params": result.params,
             "device_name": result.device,
         }
-    else:
+    elif isinstance(result, TrialFailed):
         fields["message"] = result.message
     return EnvelopePoint.model_validate(fields)
 

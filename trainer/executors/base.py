@@ -14,7 +14,7 @@ from typing import Protocol
 
 from autoresearch.closing import Closing
 from trainer.isolation.outcome import TrialAborted
-from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 __all__ = ["Executor", "Finished", "Job", "StillRunning", "TrialAborted"]
 
@@ -33,7 +33,7 @@ class StillRunning(TimeoutError):
 class Finished:
     """A trial's one result. ``wall_s`` is from the request to the result in hand."""
 
-    result: TrialOk | TrialFailed
+    result: Measured | TrialFailed
     wall_s: float
 
 

@@ -22,6 +22,8 @@ from trainer.spec import CurvePoint, TrialSpec
 
 ENTRY = "trainer.training.child:run_trial"
 """What a trial runs."""
+COMMAND_ENTRY = "trainer.command.child:run_command"
+"""What one runs whose spec names a command."""
 
 _MOST_POINTS = 1 << 16
 """Kept of a curve that nobody asks for; the oldest go."""

@@ -5,22 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from trainer.spec import ScoredText, TextScore, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import (
+    CommandOk,
+    Measured,
+    ScoredText,
+    TextScore,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+)
 
 
-def contradiction(spec: TrialSpec, result: TrialOk | TrialFailed) -> str:
+def contradiction(spec: TrialSpec, result: Measured | TrialFailed) -> str:
     """Why this cannot be the result of that spec; empty where it can."""
     if isinstance(result, TrialFailed):
         return ""
-    steps = spec.budget.steps(spec.config.tokens_per_step)
-    if result.precision != spec.config.precision:
-        return f"trained in {result.precision}, not {spec.config.precision}"
+    if isinstance(result, CommandOk) or spec.command is not None:
+        return _of_another_trainer(spec, result)
+    return _of_another_run(spec, result)
+
+
+def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
+    config, steps = spec.gpt, spec.steps
+    if result.precision != config.precision:
+        return f"trained in {result.precision}, not {config.precision}"
     if result.backend != spec.backend:
         return f"trained by the {result.backend} backend, not {spec.backend}"
     if steps is not None and result.steps != steps:
         return f"{result.steps} steps, not the {steps} of the budget"
-    if result.tokens != result.steps * spec.config.tokens_per_step:
-        return f"{result.tokens} tokens in {result.steps} steps of {spec.config.tokens_per_step}"
+    if result.tokens != result.steps * config.tokens_per_step:
+        return f"{result.tokens} tokens in {result.steps} steps of {config.tokens_per_step}"
     return _of_other_scores(spec, result)
 
 
@@ -28,6 +42,13 @@ def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
     if len(result.looks_bpb) != len(spec.looks):
         return f"{len(result.looks_bpb)} looks, not the {len(spec.looks)} it was asked for"
     return _of_other_texts(spec.texts, result.texts)
+
+
+def _of_another_trainer(spec: TrialSpec, result: Measured) -> str:
+    if spec.command is None or not isinstance(result, CommandOk):
+        return "scored by another trainer than was asked for"
+    wanted = spec.command.measure.direction
+    return "" if result.direction == wanted else f"to {result.direction}, not to {wanted}"
 
 
 def _of_other_texts(asked: Sequence[ScoredText], scored: Sequence[TextScore]) -> str:

@@ -15,7 +15,7 @@ from trainer.isolation.forkserver_client import signal_name
 from trainer.isolation.messages import Driver, Ended
 from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, TrialFiles
 from trainer.machine.cuda_codes import CRASHED
-from trainer.spec import FailureStatus, TrialFailed, TrialOk, TrialSpec, parse_result
+from trainer.spec import FailureStatus, Measured, TrialFailed, TrialSpec, parse_result
 
 _GIB = 1 << 30
 
@@ -51,7 +51,7 @@ class Ending:
     """What the trial's process said last of its GPU's driver."""
 
 
-def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> TrialOk | TrialFailed:
+def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | TrialFailed:
     """The result of a trial that ended so; on return it is also in the trial's result.json.
 
     A sound result.json counts whatever happened after it was written.
@@ -128,7 +128,10 @@ def _failure(
     if ending.stopped is not None:
         if ending.stopped.cause == "aborted":
             raise aborted(spec.trial_id)
-        return ending.stopped.cause, ending.stopped.why
+        why = ending.stopped.why
+        # What a script said last tells a person more than a limit of ours does.
+        said = files.log.last_line() if spec.command is not None else ""
+        return ending.stopped.cause, _with(why, said)
     last = files.log.last_line()
     number = ending.ended.signal
     if number is not None:

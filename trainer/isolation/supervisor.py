@@ -24,7 +24,7 @@ from trainer.isolation.process_tree import await_death, oom_kills
 from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.weighing import TreeUsage, usage_below
 from trainer.machine.host_memory import HostWatch
-from trainer.spec import CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 """What compiling imports: some seconds, which the fork server spends once."""
@@ -46,7 +46,7 @@ def supervise(
     on_point: Callable[[CurvePoint], None],
     cancelled: Callable[[], bool],
     meminfo: Path,
-) -> TrialOk | TrialFailed:
+) -> Measured | TrialFailed:
     """Run one trial, in and only in ``trial_dir``, and return when nothing of it is left.
 
     :param server: has no other trial meanwhile. It is closed where nothing less ends this one.
@@ -75,6 +75,8 @@ def supervise(
 
 def _ahead(spec: TrialSpec) -> tuple[str, ...]:
     """What trials like this one would each import and compute."""
+    if spec.command is not None:
+        return spec.command.preload
     modules = _COMPILER_MODULES if spec.compile else ()
     return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
 

@@ -45,8 +45,8 @@ from trainer.spec import (
     CurveLines,
     CurvePoint,
     KeptCurve,
+    Measured,
     TrialFailed,
-    TrialOk,
     TrialSpec,
     parse_result,
 )
@@ -119,8 +119,7 @@ class TrialFiles:
                 f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
                 " free some space there or choose another campaign directory"
             ) from error
-        max_step = spec.budget.steps(spec.config.tokens_per_step)
-        self.curve = CurveTail(trial_dir / CURVE_FILE, max_step)
+        self.curve = CurveTail(trial_dir / CURVE_FILE, spec.max_step)
 
     def read_result(self) -> bytes | None:
         """What the trial left as its result; None where that is no file of sensible size."""
@@ -166,7 +165,7 @@ class TrialFiles:
             _clear(self.path / SCRATCH_DIR)
 
 
-def finished_trial(trial_dir: Path) -> tuple[TrialSpec, TrialOk | TrialFailed] | None:
+def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
     """The spec and result of a trial that ended before now; None where it left no sound ones, or
     not of the order that it was given."""
     order = _read_small(sealed_path(trial_dir))

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
+from trainer.command.workspace import furnish
 from trainer.isolation.driver_line import DriverLine
 from trainer.isolation.kernel import cgroup
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
@@ -60,8 +61,10 @@ def live(
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
+        if spec.command is not None:
+            furnish(spec, trial_dir)
         sandbox.confine(spec, trial_dir)
-        _start_device(spec.device, line)
+        _start_device(spec, line)
         run(spec, trial_dir, born=born)
     except AutoresearchError as error:
         write_error(trial_dir, error)
@@ -78,14 +81,15 @@ def live(
     return 0
 
 
-def _start_device(device: str, line: DriverLine) -> None:
-    """Start a GPU's driver before anything of the config is looked at.
+def _start_device(spec: TrialSpec, line: DriverLine) -> None:
+    """Start a GPU's driver before anything of the config is looked at. A command starts it by
+    itself: a fork of a process in which it runs could not use it.
 
     :raises MachineryError: where it does not start.
     """
-    if device.startswith("cuda"):
+    if spec.device.startswith("cuda") and spec.command is None:
         line.starting()
-        started = cuda_driver.start(device)
+        started = cuda_driver.start(spec.device)
         line.up(is_unified=started.is_unified)
     line.close()
 

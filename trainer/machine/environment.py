@@ -45,7 +45,7 @@ def allowed_environment(
         for name, value in (os.environ if environ is None else environ).items()
         if (name in PASSED_VARIABLES or name.startswith((*PASSED_PREFIXES, *also)))
         and name not in _BINDING
-        and not _may_be_secret(name, value)
+        and not may_be_secret(name, value)
     }
     defaults = {
         "PATH": os.defpath,
@@ -57,8 +57,20 @@ def allowed_environment(
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
 
 
-def _may_be_secret(name: str, value: str) -> bool:
-    """By its name; or by a value that is an address with a user in it."""
+def as_it_is() -> dict[str, str]:
+    """All of this process's: of a trial's, what the allowlist let through and what it was given."""
+    return dict(os.environ)
+
+
+def become(environ: Mapping[str, str]) -> None:
+    """Make this process's environment another."""
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+def may_be_secret(name: str, value: str) -> bool:
+    """Whether a variable may hold a secret: by its name, or by a value that is an address with a
+    user in it."""
     upper = name.upper()
     return (
         any(word in upper for word in SECRET_WORDS)

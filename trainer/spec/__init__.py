@@ -4,20 +4,28 @@ Nothing here imports torch, so the rooms that only remember or decide can import
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
+from trainer.spec.command import Command, CurveRule, ScoreRule, ScriptInfo, SentBy, Take
 from trainer.spec.config import (
     GATED_ACTIVATIONS,
     Activation,
+    AnyConfig,
+    BaseConfig,
+    CommandConfig,
     Config,
     difference,
+    gpt,
     make_config,
 )
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.looks import Averaging, Look
+from trainer.spec.measure import BITS_PER_BYTE, BPB, Direction, Measure
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
+    CommandOk,
     CurvePoint,
     FailureStatus,
+    Measured,
     TextScore,
     TrialFailed,
     TrialOk,
@@ -37,25 +45,40 @@ from trainer.spec.trial import (
 )
 
 __all__ = [
+    "BITS_PER_BYTE",
+    "BPB",
     "DEFAULT_RESERVE_GIB",
     "GATED_ACTIVATIONS",
     "MAX_MESSAGE_CHARACTERS",
     "MOST_PARTS",
     "Activation",
+    "AnyConfig",
     "Averaging",
     "BackendName",
+    "BaseConfig",
     "Budget",
+    "Command",
+    "CommandConfig",
+    "CommandOk",
     "Config",
     "CorpusInfo",
     "CurveLines",
     "CurvePoint",
+    "CurveRule",
+    "Direction",
     "FailureStatus",
     "Fp8Recipe",
     "KeptCurve",
     "Limits",
     "Look",
+    "Measure",
+    "Measured",
     "PruneRule",
+    "ScoreRule",
     "ScoredText",
+    "ScriptInfo",
+    "SentBy",
+    "Take",
     "TextPart",
     "TextScore",
     "TrialFailed",
@@ -63,6 +86,7 @@ __all__ = [
     "TrialResult",
     "TrialSpec",
     "difference",
+    "gpt",
     "make_config",
     "makes_code",
     "parse_result",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
+    Discriminator,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationError,
     model_serializer,
     model_validator,
@@ -31,8 +34,65 @@ GATED_ACTIVATIONS: frozenset[str] = frozenset({"swiglu", "geglu"})
 """Of a feed-forward block with a second branch, which the first one gates."""
 
 
-class Config(Frozen):
-    """One complete setting of everything a recipe is made of.
+class BaseConfig(Frozen):
+    """One complete setting of whatever a trainer can be told: what the judge, the record, the
+    proposers and the ranking know of a config, whichever trainer it is for."""
+
+    @abstractmethod
+    def canonical(self) -> dict[str, Scalar]:
+        """The config as it is stored and hashed."""
+
+    @property
+    @abstractmethod
+    def said(self) -> dict[str, Scalar]:
+        """Every field that has a value: what two configs are compared by."""
+
+    @abstractmethod
+    def value(self, name: str) -> Any:
+        """The value of one field; None where it has none."""
+
+    @property
+    @abstractmethod
+    def tokens_per_step(self) -> int | None:
+        """None where nobody but the trainer knows."""
+
+    @property
+    def config_hash(self) -> str:
+        """SHA-256 of the canonical JSON: sorted keys, no spaces, shortest round-trip floats."""
+        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class CommandConfig(BaseConfig):
+    """The knobs and constants of a menu that names a command: whatever the command may be told."""
+
+    values: dict[str, Scalar]
+    """By name, in the menu's order."""
+
+    def canonical(self) -> dict[str, Scalar]:
+        """See :meth:`BaseConfig.canonical`."""
+        return dict(self.values)
+
+    @property
+    def said(self) -> dict[str, Scalar]:
+        """See :attr:`BaseConfig.said`."""
+        return dict(self.values)
+
+    def value(self, name: str) -> Any:
+        """See :meth:`BaseConfig.value`."""
+        return self.values.get(name)
+
+    @property
+    def tokens_per_step(self) -> None:
+        """The command's own affair."""
+        return None
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.values.items()))
+
+
+class Config(BaseConfig):
+    """One complete setting of everything a recipe of our own GPT trainer is made of.
 
     Every field is required: a config says all of itself. A field that a later version adds must
     have a default, which :meth:`canonical` leaves out, so that the hash of an older config stands.
@@ -160,11 +220,9 @@ class Config(Frozen):
         """Every field that has a value, defaults written out: what two configs are compared by."""
         return self.model_dump(exclude_none=True)
 
-    @property
-    def config_hash(self) -> str:
-        """SHA-256 of the canonical JSON: sorted keys, no spaces, shortest round-trip floats."""
-        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+    def value(self, name: str) -> Any:
+        """See :meth:`BaseConfig.value`."""
+        return getattr(self, name)
 
 
 _SILENT: dict[str, Scalar | None] = {
@@ -173,6 +231,32 @@ _SILENT: dict[str, Scalar | None] = {
     if not field.is_required() and name != "n_kv_head"
 }
 """Later fields' defaults; ``n_kv_head`` was written from the first."""
+
+
+def _kind_of_config(value: Any) -> str:
+    """A command's values stand in a table of their own; a GPT's fields never did."""
+    named = value.get("values") if isinstance(value, dict) else getattr(value, "values", None)
+    return "command" if isinstance(named, dict) else "gpt"
+
+
+AnyConfig: TypeAlias = Annotated[
+    Annotated[Config, Tag("gpt")] | Annotated[CommandConfig, Tag("command")],
+    Discriminator(_kind_of_config),
+]
+"""A config of either trainer, as rows and specs hold it."""
+
+
+def gpt(config: AnyConfig) -> Config:
+    """The config of our own GPT trainer.
+
+    :raises SpecError: where it is a command's, of which no shape is known.
+    """
+    if isinstance(config, Config):
+        return config
+    raise SpecError(
+        "this campaign trains with a command of its own, and of what that trains only the knobs of "
+        "its menu are known, no shape and no tokens; this is for menus of the built-in trainer"
+    )
 
 
 def make_config(values: dict[str, Any]) -> Config:
@@ -186,7 +270,7 @@ def make_config(values: dict[str, Any]) -> Config:
         raise SpecError(f"no such config can be trained: {explain(error)}") from error
 
 
-def difference(config: Config, baseline: Config | None) -> dict[str, Scalar]:
+def difference(config: AnyConfig, baseline: AnyConfig | None) -> dict[str, Scalar]:
     """The fields of a config that are not the baseline's."""
     if baseline is None:
         return config.canonical()

@@ -14,7 +14,7 @@ from trainer.spec.result import CurvePoint
 
 MAX_LINE_BYTES = 1024
 """A point has about 120."""
-_MIN_LINE_BYTES = 60
+_MIN_LINE_BYTES = 34
 """The names alone have more, so that a flood of blank lines costs nothing."""
 MAX_POINTS = 20_000
 """The most points that are kept of a curve: about 25 MB of them."""
@@ -29,7 +29,7 @@ class CurveLines:
         """
         self._max_step = max_step
         self._unread = b""
-        self._last_step = 0
+        self._last_step = -1
 
     def feed(self, data: bytes) -> list[CurvePoint]:
         """The points completed by ``data``, in steps ascending."""

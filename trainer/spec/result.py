@@ -8,11 +8,12 @@ result, and no point of a curve.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
 from autoresearch.values import Frozen, PlainText
+from trainer.spec.measure import Direction
 from trainer.spec.text import MOST_PARTS, Sha256
 
 _FP32_MAX = 3.5e38
@@ -36,20 +37,40 @@ MAX_MESSAGE_CHARACTERS = 2000
 Name = Annotated[PlainText, Field(max_length=200)]
 
 
-class CurvePoint(Frozen):
-    """One line of curve.jsonl. ``loss`` and ``grad_norm`` are of this step, before its update."""
+Score = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
+"""Whatever a command measures."""
 
-    step: Count
-    """1 for the first."""
-    tokens: Count
+
+def _unknown(value: object) -> bool:
+    return value is None
+
+
+class CurvePoint(Frozen):
+    """One line of curve.jsonl. ``loss`` and ``grad_norm`` are of this step, before its update.
+
+    A command prints a step and a loss, in whatever unit that is, and nothing else is known of it.
+    """
+
+    step: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
+    """1 for the first; of a command, as it counts."""
+    tokens: Count | None = Field(None, exclude_if=_unknown)
     """Trained on so far, this step included."""
-    loss: Loss
-    """Nats per token."""
-    lr: Norm
-    grad_norm: Norm
+    loss: Annotated[float, Field(ge=-_FP32_MAX, le=_FP32_MAX, allow_inf_nan=False)]
+    """Nats per token; of a command, its own."""
+    lr: Norm | None = Field(None, exclude_if=_unknown)
+    grad_norm: Norm | None = Field(None, exclude_if=_unknown)
     """Before clipping."""
     elapsed_s: Seconds
-    """Since the first step began."""
+    """Since the first step began; of a command, since it was started."""
+
+    @model_validator(mode="after")
+    def _of_one_trainer(self) -> Self:
+        known = [value is not None for value in (self.tokens, self.lr, self.grad_norm)]
+        if any(known) and not all(known):
+            raise ValueError("a point has tokens, lr and grad_norm, or none of them")
+        if all(known) and (self.step < 1 or self.loss < -1e-3):
+            raise ValueError("a point has a step from 1 on and a loss that is not negative")
+        return self
 
 
 class TextScore(Frozen):
@@ -108,8 +129,42 @@ class TrialOk(Frozen):
     )
     """:attr:`val_bpb` at each of the spec's ``looks``, in its order; left out likewise."""
 
+    @property
+    def objective(self) -> float:
+        """What the search minimises."""
+        return self.val_bpb
 
-FailureStatus: TypeAlias = Literal["nonfinite", "oom", "timeout", "crash", "killed", "pruned"]
+
+class CommandOk(Frozen):
+    """A command that ended with a score: what it printed, and what was seen of it from outside."""
+
+    status: Literal["scored"] = "scored"
+    score: Score
+    """As it was printed, under the menu's unit."""
+    direction: Direction = "minimise"
+    steps: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)] | None = None
+    """The last of the curve."""
+    train_s: Seconds
+    """From the command's start to its end."""
+    setup_s: Seconds
+    """From the birth of the trial's process to the command's start."""
+    peak_mem_gib: Gib | None = None
+    """Peak resident memory of the largest of its processes."""
+    energy_wh: WattHours | None = None
+
+    @property
+    def objective(self) -> float:
+        """What the search minimises: the score, or its negative."""
+        return self.score if self.direction == "minimise" else -self.score
+
+
+Measured: TypeAlias = TrialOk | CommandOk
+"""A trial that ended with a number."""
+
+FailureStatus: TypeAlias = Literal[
+    "nonfinite", "oom", "timeout", "crash", "killed", "pruned", "no_score"
+]
+"""``no_score``: a command ended well and said none."""
 
 
 class TrialFailed(Frozen):
@@ -123,12 +178,12 @@ class TrialFailed(Frozen):
     peak_mem_gib: Gib | None = None
 
 
-TrialResult: TypeAlias = Annotated[TrialOk | TrialFailed, Field(discriminator="status")]
+TrialResult: TypeAlias = Annotated[Measured | TrialFailed, Field(discriminator="status")]
 
-_RESULT: TypeAdapter[TrialOk | TrialFailed] = TypeAdapter(TrialResult)
+_RESULT: TypeAdapter[Measured | TrialFailed] = TypeAdapter(TrialResult)
 
 
-def parse_result(text: str | bytes) -> TrialOk | TrialFailed:
+def parse_result(text: str | bytes) -> Measured | TrialFailed:
     """The TrialResult in a result.json.
 
     :raises pydantic.ValidationError: on anything else.

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
-from trainer.spec.config import Config
+from trainer.spec.command import Command
+from trainer.spec.config import AnyConfig, CommandConfig, Config, gpt
 from trainer.spec.looks import Averaging, Look
 from trainer.spec.text import ScoredText
 
@@ -16,11 +17,14 @@ from trainer.spec.text import ScoredText
 class Budget(Frozen):
     """How long to train."""
 
-    unit: Literal["steps", "tokens", "seconds"] = "steps"
+    unit: Literal["steps", "tokens", "seconds", "run"] = "steps"
+    """``run``: the whole of what a command does, however long that is."""
     amount: Positive = 60
 
     @model_validator(mode="after")
     def _whole_where_counted(self) -> Self:
+        if self.unit == "run" and self.amount != 1:
+            raise ValueError(f"a budget of {self.amount:g} run is not 1 run")
         if self.unit != "seconds" and self.amount != int(self.amount):
             raise ValueError(f"a budget of {self.amount} {self.unit} is not a whole number")
         return self
@@ -43,11 +47,11 @@ class Budget(Frozen):
                 "'2000000 tokens' or '30 seconds'"
             ) from error
 
-    def steps(self, tokens_per_step: int) -> int | None:
-        """Optimizer steps this buys, rounded up; None where only a clock can tell."""
+    def steps(self, tokens_per_step: int | None) -> int | None:
+        """Optimizer steps this buys, rounded up; None where only the trainer or a clock can say."""
         if self.unit == "steps":
             return int(self.amount)
-        if self.unit == "tokens":
+        if self.unit == "tokens" and tokens_per_step is not None:
             return -(-int(self.amount) // tokens_per_step)
         return None
 
@@ -116,12 +120,12 @@ class TrialSpec(Frozen):
     """One training run of one config with one seed: all that the trainer is told."""
 
     trial_id: str
-    config: Config
+    config: AnyConfig
     seed: NonNegativeInt
     """Draws the initial weights and the batches."""
-    corpus_dir: str
-    """Absolute path of a prepared corpus."""
-    corpus_sha256: str
+    corpus_dir: str = ""
+    """Absolute path of a prepared corpus; a command brings its own text."""
+    corpus_sha256: str = ""
     """The trainer refuses a corpus that is not the one meant."""
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
@@ -167,10 +171,33 @@ class TrialSpec(Frozen):
     def ruler(self) -> tuple[object, ...]:
         """What makes its score another number with the same config, seed and corpus."""
         return self.budget, self.horizon_steps, self.cooldown_steps, self.average, self.looks
+    command: Command | None = Field(None, exclude_if=lambda command: command is None)
+    """What trains the config where it is a command's; left out of JSON where it is not, so that
+    specs of the built-in trainer are written as they always were."""
+
+    @property
+    def gpt(self) -> Config:
+        """The config, of the built-in trainer.
+
+        :raises SpecError: where a command is to train it.
+        """
+        return gpt(self.config)
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps it is to take; None where only a clock or the trainer can tell."""
+        return self.budget.steps(self.config.tokens_per_step)
+
+    @property
+    def max_step(self) -> int | None:
+        """The last step that its curve can have; a command counts as it likes."""
+        return None if self.command is not None else self.steps
 
     @property
     def makes_code(self) -> bool:
         """See :func:`makes_code`."""
+        if self.command is not None:
+            return False
         return makes_code(self.backend, self.device, compile=self.compile)
 
     @property
@@ -181,7 +208,7 @@ class TrialSpec(Frozen):
     @model_validator(mode="after")
     def _its_end_is_known(self) -> Self:
         """Where something happens at a step, or so many before the end."""
-        steps = self.budget.steps(self.config.tokens_per_step)
+        steps = self.steps
         if steps is None:
             if self.cooldown_steps or self.looks or (self.average and self.average.form == "lawa"):
                 raise ValueError(
@@ -195,6 +222,16 @@ class TrialSpec(Frozen):
                 f"a look after step {late} and a cooldown of {self.cooldown_steps} do not both fit "
                 f"into the {steps} steps of the budget"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _of_one_trainer(self) -> Self:
+        if isinstance(self.config, CommandConfig) != (self.command is not None):
+            raise ValueError("a command trains the config of a menu that names one, and no other")
+        if self.command is None and not self.corpus_dir:
+            raise ValueError("corpus_dir is missing; give the path of a prepared corpus")
+        if self.command is not None and self.texts:
+            raise ValueError("a command scores its own text and no other")
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainer.executors.base import Executor, Finished, Job
-from trainer.spec import CurvePoint, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, TrialFailed, TrialSpec
 
 
 class Meter(Protocol):
@@ -73,7 +73,7 @@ class _MeteredJob(Job):
         self._job.cancel()
 
     def _measured(self, finished: Finished) -> Finished:
-        if not isinstance(finished.result, TrialOk):
+        if isinstance(finished.result, TrialFailed):
             return finished
         energy_wh = self._meter.energy_wh(self._since_s, self._asked_s + finished.wall_s)
         if energy_wh is None:

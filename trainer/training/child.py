@@ -118,16 +118,17 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
 
 
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
+    config = spec.gpt
     device, backend = _prepared(spec)
     corpus = _open_corpus(spec)
     check_texts(spec)
     torch.manual_seed(spec.seed)
-    model = backend.build(spec.config, corpus.info.vocab_size, device)
+    model = backend.build(config, corpus.info.vocab_size, device)
     batches = Batches(
         train_split(spec, corpus),
         seed=spec.seed,
-        batch_size=spec.config.batch_size,
-        seq_len=spec.config.seq_len,
+        batch_size=config.batch_size,
+        seq_len=config.seq_len,
         device=device,
     )
     if spec.compile:
@@ -140,7 +141,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         trained = train(
             model,
             batches,
-            Schedule(spec.config, spec.budget, spec.horizon_steps, spec.cooldown_steps),
+            Schedule(config, spec.budget, spec.horizon_steps, spec.cooldown_steps),
             log_every=spec.log_every,
             prune=spec.prune,
             report=lambda point: _append(curve, point),
@@ -161,7 +162,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         train_loss_last=trained.loss_last,
         steps=trained.steps,
         tokens=trained.tokens,
-        params=parameter_count(spec.config, corpus.info.vocab_size),
+        params=parameter_count(config, corpus.info.vocab_size),
         step_ms=trained.step_ms,
         tokens_per_s=trained.tokens / trained.train_s,
         train_s=trained.train_s,
@@ -171,7 +172,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         peak_reserved_gib=peak_reserved_gib(device),
         backend=backend.name,
         device=device_name(device),
-        precision=spec.config.precision,
+        precision=config.precision,
         texts=texts,
         looks_bpb=looks_bpb,
     )
@@ -185,7 +186,7 @@ def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
     _keep_freed_memory()
     device = find_device(spec.device)
     backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
-    backend.check(spec.config, device)
+    backend.check(spec.gpt, device)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     if device.type == "cuda":

@@ -90,7 +90,7 @@ def score_texts(
 def _finite(
     model: torch.nn.Module, tokens: Tokens, spec: TrialSpec, vocab_size: int, step: int
 ) -> Evaluation:
-    scored = evaluate(model, tokens, seq_len=spec.config.seq_len, vocab_size=vocab_size)
+    scored = evaluate(model, tokens, seq_len=spec.gpt.seq_len, vocab_size=vocab_size)
     if not np.isfinite(scored.nll_nats):
         raise TrialStopped(
             "nonfinite",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
-from trainer.spec import Config, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, CommandConfig, Config, TrialFailed
 from trajectory.formats.foreign import ForeignRun, Measure, Plain
 from trajectory.rows import (
     BaselineRow,
@@ -96,13 +97,36 @@ _RESULT = (
 )
 
 
+_SCORE = Column("score", "float", "what the campaign's command printed, in the menu's unit")
+
+
 def trials_table(rows: Iterable[Row]) -> Table:
     """The trials of one of our campaigns, in the journal's order."""
+    rows = iter(rows)
+    begun: list[Row] = []
+    for row in rows:  # to the first config, which says what fields all of them have
+        begun.append(row)
+        if isinstance(row, BaselineRow):
+            break
+    first = begun[-1] if begun else None
+    config = first.config if isinstance(first, BaselineRow) else None
+    of_command = isinstance(config, CommandConfig)
+    kinds = _kinds_of(config)
     knobs = tuple(
-        Column(f"config.{name}", _kind_of_field(name), "of the config that was trained")
-        for name in Config.model_fields
+        Column(f"config.{name}", kind, "of the config that was trained")
+        for name, kind in kinds.items()
     )
-    return Table((*_ITERATION, *_TRIAL, *_RESULT, *knobs), _trial_lines(rows))
+    results = (_SCORE, *_RESULT) if of_command else _RESULT
+    lines = _trial_lines(chain(begun, rows), results, tuple(kinds))
+    return Table((*_ITERATION, *_TRIAL, *results, *knobs), lines)
+
+
+def _kinds_of(config: AnyConfig | None) -> dict[str, Kind]:
+    """The fields of a campaign's configs."""
+    if not isinstance(config, CommandConfig):
+        return {name: _kind_of_field(name) for name in Config.model_fields}
+    kinds: dict[type, Kind] = {bool: "bool", int: "int", float: "float"}
+    return {name: kinds.get(type(value), "text") for name, value in config.values.items()}
 
 
 def _kind_of_field(name: str) -> Kind:
@@ -119,9 +143,11 @@ def _parts(annotation: Any) -> Iterator[Any]:
             yield from _parts(part)
 
 
-def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
+def _trial_lines(
+    rows: Iterable[Row], results: Sequence[Column], fields: Sequence[str]
+) -> Iterator[Sequence[Cell]]:
     campaign_id = ""
-    configs: dict[str, Config] = {}
+    configs: dict[str, AnyConfig] = {}
     for row in rows:
         if isinstance(row, CampaignRow):
             campaign_id = row.id
@@ -131,7 +157,8 @@ def _trial_lines(rows: Iterable[Row]) -> Iterator[Sequence[Cell]]:
             about = (campaign_id, *_iteration_cells(row))
             for trial in trials_of(row) or (None,):
                 config = configs.get(trial.config_hash) if trial else row.config
-                yield (*about, *_trial_cells(trial), *_config_cells(config))
+                cells = (None if config is None else config.value(name) for name in fields)
+                yield (*about, *_trial_cells(trial, results), *cells)
 
 
 def _iteration_cells(row: BaselineRow | IterationRow | RowOfOneRun) -> tuple[Cell, ...]:
@@ -159,16 +186,12 @@ def _iteration_cells(row: BaselineRow | IterationRow | RowOfOneRun) -> tuple[Cel
     )
 
 
-def _trial_cells(trial: TrialRecord | None) -> tuple[Cell, ...]:
+def _trial_cells(trial: TrialRecord | None, results: Sequence[Column]) -> tuple[Cell, ...]:
     if trial is None:
-        return (None,) * (len(_TRIAL) + len(_RESULT))
+        return (None,) * (len(_TRIAL) + len(results))
     result = trial.result
     message = result.message if isinstance(result, TrialFailed) else None
-    named = (
-        {name: getattr(result, name) for name in TrialOk.model_fields}
-        if isinstance(result, TrialOk)
-        else {"steps": result.steps, "peak_mem_gib": result.peak_mem_gib}
-    )
+    named = {name: getattr(result, name) for name in type(result).model_fields}
     return (
         trial.trial_id,
         trial.role,
@@ -177,12 +200,8 @@ def _trial_cells(trial: TrialRecord | None) -> tuple[Cell, ...]:
         result.status,
         message,
         trial.wall_s,
-        *(named.get(column.name) for column in _RESULT),
+        *(named.get(column.name) for column in results),
     )
-
-
-def _config_cells(config: Config | None) -> tuple[Cell, ...]:
-    return tuple(getattr(config, name, None) for name in Config.model_fields)
 
 
 _RUN = (

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import Config, CurvePoint, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, CurvePoint, Measured, TrialFailed
 from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun, TrialRecord, trials_of
 
-NOT_METRICS = {"status", "backend", "device", "precision", "texts", "looks_bpb"}
+NOT_METRICS = {"status", "backend", "device", "precision", "texts", "looks_bpb", "direction"}
 Described: TypeAlias = BaselineRow | IterationRow | RowOfOneRun
 """Rows with trials of a config that they hold."""
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
@@ -23,7 +23,7 @@ class Tracked:
     """One trial, ready for a tracker."""
 
     trial: TrialRecord
-    config: Config | None
+    config: AnyConfig | None
     """None where no row before the trial's describes it."""
     tags: dict[str, str] = field(default_factory=dict)
     ended_s: float = 0.0
@@ -45,7 +45,7 @@ class Tracked:
         return metrics_of(self.trial.result)
 
 
-def metrics_of(result: TrialOk | TrialFailed) -> dict[str, float]:
+def metrics_of(result: Measured | TrialFailed) -> dict[str, float]:
     """Every number of a result under its own name, its unit in it."""
     values = result.model_dump(exclude=NOT_METRICS | {"message"}, exclude_none=True)
     return {name: float(value) for name, value in values.items()}
@@ -53,13 +53,14 @@ def metrics_of(result: TrialOk | TrialFailed) -> dict[str, float]:
 
 def curve_metrics(point: CurvePoint) -> dict[str, float]:
     """The numbers of one logged step."""
-    return {name: float(getattr(point, name)) for name in CURVE_METRICS}
+    known = ((name, getattr(point, name)) for name in CURVE_METRICS)
+    return {name: float(value) for name, value in known if value is not None}
 
 
 def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
     """Every trial of a campaign. Trials of one row ran one after the other, the last of them
     ending when the row was written."""
-    configs: dict[str, Config] = {}
+    configs: dict[str, AnyConfig] = {}
     for row in rows:
         if not isinstance(row, Described):
             continue

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from autoresearch.errors import JournalError
-from trainer.spec import TrialOk
+from trainer.spec import TrialFailed
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.journal import Record, read_rows
@@ -209,7 +209,7 @@ def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) 
         "seed": str(trial.seed),
         "status": trial.result.status,
         "val_bpb": trial.val_bpb,
-        "train_s": trial.result.train_s if isinstance(trial.result, TrialOk) else None,
+        "train_s": None if isinstance(trial.result, TrialFailed) else trial.result.train_s,
         "wall_s": trial.wall_s,
     }
 

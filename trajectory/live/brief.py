@@ -64,6 +64,9 @@ class Status(Frozen):
     """Mean wall time of the latest iterations."""
     eta_s: float | None
     """``pace_s`` times the iterations left."""
+    unit: str
+    """What every score is of; lower is better. Of a command whose score is to grow, ``minus`` it.
+    """
     incumbent: Incumbent | None
     believed_bpb: float | None
     """The incumbent's posterior mean."""

@@ -27,6 +27,7 @@ from autoresearch.layout import (
     TRIALS_DIR,
     is_imported,
 )
+from trainer.spec import BPB
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
@@ -140,7 +141,7 @@ class Follower:
 
     def _count(self, statuses: list[str]) -> None:
         for status in statuses:
-            if status != "ok":
+            if status not in {"ok", "scored"}:
                 self.failures[status] = self.failures.get(status, 0) + 1
 
     @property
@@ -221,6 +222,7 @@ class Follower:
             keeps=self._keeps,
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,
+            unit=self.campaign.measured_in.objective_unit if self.campaign else BPB.short,
             incumbent=incumbent_of(self.evidence),
             believed_bpb=gain.posterior_bpb if gain else None,
             gain_bpb=gain.delta_vs_baseline if gain else None,

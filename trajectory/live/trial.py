@@ -74,7 +74,7 @@ class RunningTrials:
             if self._spec is None:
                 spec_json, _ = _read_plain(newest / SPEC_FILE, 0, MAX_SPEC_BYTES)
                 self._spec = spec = TrialSpec.model_validate_json(spec_json)
-                self._forget_curve(spec.budget.steps(spec.config.tokens_per_step))
+                self._forget_curve(spec.max_step)
         except (OSError, ValidationError):
             return None  # half-made, or of another version: there is nothing to show yet
         self._read_curve(newest / CURVE_FILE)
@@ -83,7 +83,7 @@ class RunningTrials:
             trial_id=newest.name,
             config_hash=spec.config.config_hash,
             seed=spec.seed,
-            steps=spec.budget.steps(spec.config.tokens_per_step),
+            steps=spec.steps,
             points=tuple(self._curve.points()),
         )
 

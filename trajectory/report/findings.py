@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
 from trajectory.confirmed import Confirmed, ConfirmedConfig
@@ -21,8 +20,7 @@ from trajectory.report.words.details import Chunk
 from trajectory.search_bill import SearchBill
 from trajectory.statistics.run_noise import RunNoise
 
-Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
-UNIT: Mapping[Measure, str] = {
+UNIT: Mapping[str, str] = {
     "val_bpb": "bits per byte",
     "val_bits_per_token": "bits per token",
 }
@@ -40,8 +38,8 @@ class About:
     """ISO 8601, or as another tool writes it."""
     source: str
     """The file that every number comes from."""
-    measure: Measure
-    """What scores are; lower is better."""
+    measure: str
+    """What scores are; lower is better. Of a command whose score is to grow, ``minus`` that."""
     facts: tuple[tuple[str, str], ...]
     """What of the ruler, and its value."""
     caution: str = ""
@@ -54,7 +52,7 @@ class About:
     @property
     def unit(self) -> str:
         """The measure's unit, in words."""
-        return UNIT[self.measure]
+        return UNIT.get(self.measure, self.measure)
 
 
 @dataclass(frozen=True, slots=True)

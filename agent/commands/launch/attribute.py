@@ -20,7 +20,7 @@ from funnel.attribution.plan import AttributionPlan, last_seeds
 from funnel.attribution.report import announcement, lines, result_of
 from funnel.attribution.runs import Attribution, AttributionSpec
 from funnel.stress.plan import LongRunSpec
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory import ranking
 from trajectory.rows import FinalistsRow, StressRow
 
@@ -105,7 +105,7 @@ def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPl
     )
 
 
-def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> Config:
+def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
     """
     :raises CampaignError: where there is none, or where the hash asked for is no config's.
     """

@@ -132,7 +132,7 @@ def _preemptions(asked: float | None, rates: Rates) -> float:
 
 def epochs_of(plan: Handoff) -> float:
     """By bytes where the cloud tokenizer's are known, else as if its tokens were the campaign's."""
-    corpus, tokens = plan.case.row.corpus, plan.winner.schedule.tokens
+    corpus, tokens = plan.case.row.text, plan.winner.schedule.tokens
     if plan.wishes.bytes_per_token is None:
         return tokens / corpus.train_tokens
     return tokens * plan.wishes.bytes_per_token / corpus.train_bytes

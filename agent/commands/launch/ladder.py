@@ -121,5 +121,6 @@ def _plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
 
 
 def _fits(sitting: Sitting, config: Config) -> bool:
-    needed_gib = sitting.memory.model.predict_gib(config)
-    return needed_gib is None or needed_gib <= sitting.memory.model.limit_gib
+    model = sitting.memory.model
+    needed_gib = None if model is None else model.predict_gib(config)
+    return model is None or needed_gib is None or needed_gib <= model.limit_gib

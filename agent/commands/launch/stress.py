@@ -79,7 +79,7 @@ def _prepare(sitting: Sitting, asked: Asked) -> StressTest:
     campaign = sitting.campaign
     plan = _plan(campaign, asked)
     long_run = LongRunSpec(campaign, plan.steps)
-    display = StressDisplay(sitting.console, campaign.menu.baseline)
+    display = StressDisplay(sitting.console, campaign.menu.baseline, campaign.menu.measure)
     return StressTest(
         campaign=campaign,
         plan=plan,

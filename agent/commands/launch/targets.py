@@ -12,11 +12,11 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.new_file import write_new
 from agent.commands.options import takes
 from agent.commands.tables import plain_table
 from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import TargetError
-from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
@@ -29,6 +29,7 @@ from funnel.target.ratio_family import RatioFamily, find_ratio_family
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.sizes import parse_size, size_text
+from trainer.spec import gpt
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
@@ -145,7 +146,7 @@ def from_target(
             chosen,
             base=family,
             equal=asked.equal,
-            seq_len=load_menu(scale.menu).baseline.seq_len,
+            seq_len=gpt(load_menu(scale.menu).baseline).seq_len,
         )
     text = ratio_menu_text(ratios, fp8=asked.fp8) if ratios else menu_text(family, fp8=asked.fp8)
     parse_menu(text, f"for {chosen.name}")
@@ -153,7 +154,7 @@ def from_target(
         typer.echo(text, nl=False)
         return
     if out is not None:
-        _write(out, text, replace=force)
+        write_new(out, text, replace=force, error=TargetError)
     if as_json:
         report = _ratio_report(ratios, text) if ratios else _report(family, text)
         typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))
@@ -268,21 +269,6 @@ def _print(family: ProxyFamily, asked: int, console: Console) -> None:
     notes += [f"not kept: {clause}" for clause in family.given_up()]
     for line in notes:
         console.print(Text(line), soft_wrap=True)
-
-
-def _write(path: Path, text: str, *, replace: bool) -> None:
-    """The whole file or nothing.
-
-    :raises TargetError: where another file is there.
-    """
-    with writing(path, instead="name another file"):
-        if path.exists() and not replace and path.read_bytes() != text.encode():
-            raise TargetError(
-                f"{path} is there already and holds something else; name another file or add "
-                "--force"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text)
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

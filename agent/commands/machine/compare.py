@@ -31,7 +31,7 @@ from trainer.envelope.comparison import (
 from trainer.executors.choice import choose_executor
 from trainer.machine.ceiling import Ceiling, measure_ceiling
 from trainer.machine.flops import FORMULA
-from trainer.spec import BackendName, Config, Limits, make_config
+from trainer.spec import BackendName, Config, Limits, gpt, make_config
 
 DEFAULT_WALL_S = 1800.0
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
@@ -113,7 +113,7 @@ def _backends(text: str) -> list[BackendName]:
 def _config(menu: ProxyMenu, **asked: object) -> Config:
     """The menu's baseline with what was asked for."""
     changes = {name: value for name, value in asked.items() if value is not None}
-    return make_config({**menu.baseline.model_dump(), **changes})
+    return make_config({**gpt(menu.baseline).model_dump(), **changes})
 
 
 def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:

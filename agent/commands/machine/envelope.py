@@ -49,6 +49,7 @@ from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import device_limit
+from trainer.spec import gpt
 
 DEFAULT_WALL_S = 1800.0
 TO_THE_WALL = "Where the GPU shares the machine's memory, run points predicted not to fit too."
@@ -170,7 +171,7 @@ def _precisions(text: str | None) -> list[str]:
 def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
     """All values the menu lists for a field, or the ends of its range, or the one it has."""
     knob = menu.knobs.get(name)
-    return (getattr(menu.baseline, name),) if knob is None else knob.domain.ends
+    return (getattr(gpt(menu.baseline), name),) if knob is None else knob.domain.ends
 
 
 def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
@@ -179,7 +180,7 @@ def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
         return EnvelopeSettings(
             menu=menu.name,
             menu_sha256=menu.sha256,
-            base=menu.baseline,
+            base=gpt(menu.baseline),
             vocab_size=vocabulary_of(defaults.tokenizer),
             backend=asked.backend,
             device=asked.device,

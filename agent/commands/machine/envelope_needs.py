@@ -22,7 +22,7 @@ from trainer.envelope.needs import MemoryModel, Need, counted_seconds, flops_of,
 from trainer.envelope.published import read_published
 from trainer.envelope.rail import FittedMemory
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
-from trainer.spec import Config, difference, make_config
+from trainer.spec import Config, difference, gpt, make_config
 
 ImportOption = Annotated[
     Path | None,
@@ -48,7 +48,7 @@ def imported_envelope(file: Path, menu: ProxyMenu, backend: str, on: str) -> Env
         file,
         menu=menu.name,
         menu_sha256=menu.sha256,
-        base=menu.baseline,
+        base=gpt(menu.baseline),
         backend=backend,
         limit=DeviceLimit(gib=describe(on).memory_gib, source="device"),
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agent.commands.launch import targets
+from agent.commands.night.from_script import from_script
 from agent.commands.tables import plain_table
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
 from autoresearch.words import json_text
@@ -18,6 +19,7 @@ from funnel.target.likeness import Likeness
 
 app = typer.Typer(no_args_is_help=True, help="The menus of knobs that a search may turn.")
 app.command("from-target")(targets.from_target)
+app.command("from-script")(from_script)
 app.command("targets")(targets.list_targets)
 app.command("target")(targets.show_target)
 

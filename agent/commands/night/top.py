@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.menu.files import menu_of
+from agent.menu.files import ProxyMenu, menu_of
+from agent.menu.trainer_table import ruler_text
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -25,7 +26,7 @@ from agent.workbench.places import (
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from trainer.spec import Config, difference
+from trainer.spec import BPB, AnyConfig, Measure, difference
 from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, latest_of
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
@@ -92,6 +93,7 @@ class Board:
     """Said where nothing was measured."""
     fields: dict[str, Any]
     """All of it for programs."""
+    measure: Measure = BPB
     note: str | None = None
     incumbent: str | None = None
     fidelity: Sequence[str] = ()
@@ -109,11 +111,13 @@ def _own_board(directory: Path, k: int) -> Board:
         ranked = reading.top(k)
         noise = Noise.of(reading.tally)
         row = reading.campaign()
-        baseline = menu_of(row).baseline if row else None
+        menu = menu_of(row) if row else None
+        baseline = menu.baseline if menu else None
         tested = _tested(reading)
         incumbent = reading.tally.incumbent_hash
         found = [row.found for row in reading.newest(ConfirmedRow)]
         calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
+    measure = row.measured_in if row else BPB
     of_config = latest_of(found)
     fresh = [of_config.get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
@@ -132,9 +136,11 @@ def _own_board(directory: Path, k: int) -> Board:
         entries=ranked,
         described=[changes_text(changed) or "the baseline itself" for changed in differences],
         costs=[duration_text(entry.train_s) for entry in ranked],
-        legend=_legend(noise),
+        measure=measure,
+        legend=_legend(noise, measure, menu),
         nothing="nothing measured yet",
         fields={
+            **_ruler_fields(menu),
             "sigma_bpb": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
@@ -155,7 +161,9 @@ def _own_board(directory: Path, k: int) -> Board:
     )
 
 
-def _confirmed(found: Confirmed | None, ranked: list[Ranked], baseline: Config | None) -> list[str]:
+def _confirmed(
+    found: Confirmed | None, ranked: list[Ranked], baseline: AnyConfig | None
+) -> list[str]:
     """The headline, and what it does not speak of."""
     others = [entry for entry in ranked if baseline is None or entry.config != baseline]
     if not others:
@@ -200,7 +208,7 @@ def _tested(reading: Reading) -> RankingTest | None:
 
 
 def _incumbent(
-    ranked: list[Ranked], config_hash: str | None, baseline: Config | None
+    ranked: list[Ranked], config_hash: str | None, baseline: AnyConfig | None
 ) -> str | None:
     """Where the loop goes on from, where that is not the first: a rank is won by all runs of a
     config, the incumbent's place only in a race."""
@@ -217,11 +225,21 @@ def _incumbent(
     return "the loop goes on from its incumbent, which is not among these"
 
 
-def _legend(noise: Noise | None) -> str:
-    text = f"val_bpb, lower is better; {AGAINST_BASELINE}; n seeds measured; cost is training time"
+def _ruler_fields(menu: ProxyMenu | None) -> dict[str, Any]:
+    """What a program should know of scores that are a command's."""
+    if menu is None or menu.trainer is None:
+        return {}
+    return {"unit": menu.measure.unit, "direction": menu.measure.direction}
+
+
+def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> str:
+    text = f"{measure.name}, {measure.better}"
+    if menu is not None and menu.trainer is not None:
+        text = f"the score is {ruler_text(menu.trainer)}"
+    text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"
-    return f"{text}; {_noise_text(noise)}"
+    return f"{text}; {_noise_text(noise, measure)}"
 
 
 # --- what another tool measured -----------------------------------------------------------------
@@ -267,18 +285,20 @@ def _lines(board: Board) -> Iterator[Text]:
     """Two lines a config, so that neither a narrow terminal nor a long difference breaks them."""
     width = 19 if board.costs is None else 17  # another tool's measure has more digits
     cost = "" if board.costs is None else f" {'cost':>7}"
+    measure = board.measure
     yield Text(
         f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<{width}} "
         f"{'mean':>8}   {'against the baseline':<{22 if cost else 0}}{cost}",
         style="bold",
     )
     for place, entry in enumerate(board.entries, start=1):
-        versus, said = _versus(entry), board.described[place - 1]
+        versus, said = _versus(entry, measure), board.described[place - 1]
         if board.costs is not None:
             versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
         yield Text.assemble(
-            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} {entry.posterior:>10.4f}   "
-            f"{_interval(entry):<{width}} {entry.mean:>8.4f}   ",
+            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} "
+            f"{measure.text(entry.posterior):>10}   "
+            f"{_interval(entry, measure):<{width}} {measure.text(entry.mean):>8}   ",
             (versus, "green" if entry.beats_baseline else ""),
             cost,
         )
@@ -287,18 +307,19 @@ def _lines(board: Board) -> Iterator[Text]:
             yield Text(f"{'':>14}{board.fresh[place - 1]}", style="bold")
 
 
-def _interval(entry: Entry) -> str:
+def _interval(entry: Entry, measure: Measure) -> str:
     if entry.lo is None or entry.hi is None:
         return "unknown"
-    return f"{entry.lo:.4f} … {entry.hi:.4f}"
+    return measure.span(entry.lo, entry.hi)
 
 
-def _versus(entry: Entry) -> str:
-    if entry.delta_vs_baseline is None:
+def _versus(entry: Entry, measure: Measure) -> str:
+    delta = entry.delta_vs_baseline
+    if delta is None:
         return ""
-    half = "" if entry.delta_hi is None else f" ± {entry.delta_hi - entry.delta_vs_baseline:.4f}"
-    return f"{entry.delta_vs_baseline:+.4f}{half}{' *' if entry.beats_baseline else ''}"
+    half = "" if entry.delta_hi is None else f" ± {measure.size(entry.delta_hi - delta)}"
+    return f"{measure.signed(delta)}{half}{' *' if entry.beats_baseline else ''}"
 
 
-def _noise_text(noise: RunNoise) -> str:
-    return f"one run has sd {noise.sigma:.4f} ({noise.dof} degrees of freedom)"
+def _noise_text(noise: RunNoise, measure: Measure = BPB) -> str:
+    return f"one run has sd {measure.size(noise.sigma)} ({noise.dof} degrees of freedom)"

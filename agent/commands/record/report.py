@@ -6,6 +6,7 @@ import json
 import webbrowser
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,8 +94,7 @@ def _own(directory: Path) -> Findings:
 
 def _knobs(menu: ProxyMenu) -> Iterator[ReportedKnob]:
     for knob in menu.knobs.values():
-        reading = menu.readings.get(knob.name)
-        read = reading.value if reading else None
+        read = partial(menu.knob_value, name=knob.name) if knob.reads is not None else None
         yield ReportedKnob(knob.name, knob.domain, knob.default, read)
 
 

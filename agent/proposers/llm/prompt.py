@@ -23,7 +23,7 @@ from agent.proposers.llm.templates import load_templates
 from agent.proposers.llm.tokens import TURN_TOKENS, estimate_tokens
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
-from trainer.spec import Budget, Config
+from trainer.spec import AnyConfig, Budget
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
@@ -39,10 +39,10 @@ ROOM_SHARE = 0.15
 without their explanations."""
 
 _VARIABLES = {
-    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus"}
+    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus", "own"}
     | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
     USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", "example", *SECTIONS},
+    | {"suggestion", "example", "own", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
 
@@ -195,6 +195,7 @@ class Prompter:
                 "budget": str(self._budget),
                 "horizon": self._horizon_steps,
                 "corpus": memory.corpus,
+                "own": _own(memory),
                 "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
                 "max_changes": memory.max_changes,
@@ -210,6 +211,7 @@ class Prompter:
     ) -> dict[str, Any]:
         sigma = memory.evidence.sigma
         return {
+            "own": _own(memory),
             "iteration": memory.iter,
             "until": memory.until,
             "reference": _point(memory, memory.reference),
@@ -246,7 +248,13 @@ class NoiseLevel:
     """Two single runs of one config differ by more than this once in twenty times."""
 
 
-def _point(memory: Memory, config: Config) -> Point:
+def _own(memory: Memory) -> str | None:
+    """What a script of one's own measures; None where the built-in trainer does."""
+    menu = memory.menu
+    return None if menu.trainer is None else menu.measure.objective_name
+
+
+def _point(memory: Memory, config: AnyConfig) -> Point:
     entry = memory.evidence.configs.get(config.config_hash)
     values = changes_text(memory.menu.knob_values(config))
     if entry is None or not entry.scores:

@@ -17,7 +17,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
 from trainer.corpus.second_text import FreshText, given_text, set_aside
-from trainer.spec import Config, ScoredText, TrialSpec
+from trainer.spec import AnyConfig, ScoredText, TrialSpec
 from trajectory import ranking
 from trajectory.ranking import Ranked
 
@@ -95,6 +95,8 @@ class FreshTexts:
         :param given: sources, as :mod:`trainer.corpus.sources` has them.
         :raises CorpusError: where one cannot be used.
         """
+        if campaign.command is not None:
+            return cls._of_command(campaign, given)
         own = set_aside(campaign.corpus)
         others = [given_text(source, campaign.corpus) for source in given]
         if own is not None:
@@ -109,7 +111,22 @@ class FreshTexts:
             lines=(first, *map(_said_of_other, others)),
         )
 
+    @classmethod
+    def _of_command(cls, campaign: Campaign, given: Sequence[str]) -> Self:
+        """None: the command scores its own text.
 
+        :raises CampaignError: where another was asked for.
+        """
+        if given:
+            raise CampaignError(
+                f"the command of {campaign.directory} scores its own text, and {given[0]} cannot "
+                "be given to it; leave --heldout out"
+            )
+        return cls(scored=(), train_tokens=None, lines=(f"{ITS_OWN_TEXT}{SEEDS_ALONE_THERE}",))
+
+
+ITS_OWN_TEXT = "the command scores its own text"
+SEEDS_ALONE_THERE = ", so what is confirmed is about fresh seeds alone"
 TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
 SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
@@ -139,9 +156,11 @@ class ConfirmSpec:
     campaign: Campaign
     texts: FreshTexts
 
-    def __call__(self, config: Config, seed: int) -> TrialSpec:
+    def __call__(self, config: AnyConfig, seed: int) -> TrialSpec:
         """The spec, its trial_id empty. Its time limit grows by what there is to score."""
         short = self.campaign.trial_spec(config, seed)
+        if not self.texts.scored:
+            return short.model_copy(update={"train_tokens": self.texts.train_tokens})
         more = sum(text.tokens for text in self.texts.scored)
         longer = 1 + more / self.campaign.corpus.info.heldout_tokens
         return short.model_copy(

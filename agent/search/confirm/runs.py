@@ -16,7 +16,7 @@ from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from autoresearch.errors import CampaignError
-from trainer.spec import Config, TrialFailed, TrialOk, TrialSpec, difference
+from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialSpec, difference
 from trainer.telemetry import Meter
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
@@ -132,7 +132,7 @@ class Confirmation:
         row = self._rows.get((entrant.ranked.config_hash, seed))
         if row is None:
             return False
-        return isinstance(row.trial.result, TrialOk) or not self.retry_failed
+        return not isinstance(row.trial.result, TrialFailed) or not self.retry_failed
 
     def _serves(self, row: ConfirmRow) -> bool:
         """Whether it was trained on what this plan's runs are, and scored on their texts."""
@@ -142,7 +142,7 @@ class Confirmation:
         if isinstance(result, TrialFailed):
             # What more there was to score may be what it failed of.
             return set(row.texts) <= {text.sha256 for text in self.spec.texts.scored}
-        scored = {text.sha256 for text in result.texts}
+        scored = {text.sha256 for text in result.texts} if isinstance(result, TrialOk) else set()
         return scored >= {text.sha256 for text in self.spec.texts.scored}
 
     def _run(self, entrant: Entrant, seed: int) -> None:
@@ -168,7 +168,7 @@ class Confirmation:
         self._account_for_superseded(ranked.config, seed)
         self.watcher.run_ended(row)
 
-    def _account_for_superseded(self, config: Config, seed: int) -> None:
+    def _account_for_superseded(self, config: AnyConfig, seed: int) -> None:
         """A run of this config and seed that had finished under other settings, or for other texts,
         will not be asked for any more."""
 
@@ -222,7 +222,14 @@ class Confirmation:
         else:
             count = len(self.plan.finalists)
             texts = self.spec.texts.scored
-            measured = gains(runs, baseline, texts, finalists=count, looks=looks)
+            measured = gains(
+                runs,
+                baseline,
+                texts,
+                finalists=count,
+                looks=looks,
+                measure=self.campaign.row.measure,
+            )
             if not measured:
                 trouble = f"the baseline was measured on fewer than {FEWEST_SEEDS} of these seeds"
         return ConfirmedConfig(

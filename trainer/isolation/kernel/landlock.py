@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autoresearch.code import package_root
 from autoresearch.errors import SandboxError
+from trainer.command.workspace import Reach
 from trainer.isolation.kernel.driver_paths import OWN_TASKS, DriverPaths, pin_own_tasks
 from trainer.spec import TrialSpec
 
@@ -98,9 +99,8 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             allow(path, read)
         for path, access in _of_itself(spec.device):
             allow(path, access)
-        allow(_beside(trial_dir, Path(spec.corpus_dir).resolve()), read)
-        for text in spec.texts:
-            allow(_beside(trial_dir, Path(text.path).resolve()), read)
+        for path, access in _of_the_spec(spec, trial_dir, read, run):
+            allow(path, access)
         allow(Path(os.devnull), write)
         if spec.device.startswith("cuda"):
             for path in paths.driver.readable():
@@ -116,6 +116,23 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
         allow(trial_dir, own)
         ruleset.restrict()
+
+
+def _of_the_spec(
+    spec: TrialSpec, trial_dir: Path, read: AccessFS, run: AccessFS
+) -> Iterator[tuple[Path, AccessFS]]:
+    """What this trial is made to read: its texts, or a command's script and what its menu names."""
+    if spec.command is None:
+        yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), read
+        for text in spec.texts:
+            yield _beside(trial_dir, Path(text.path).resolve()), read
+        return
+    reach = Reach.of(spec.command, trial_dir)
+    yield reach.listed, AccessFS.READ_DIR
+    for path in (*reach.entries, *reach.declared):
+        yield path.resolve(), run
+    for path in reach.programs:
+        yield _beside(trial_dir, path), run
 
 
 def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:

@@ -171,7 +171,7 @@ function drawBoard() {
     card.dataset.name = name;
     card.setAttribute("aria-current", String(name === selected));
     card.append(element("strong", name), element("span", stateText(status)));
-    card.append(element("span", status.incumbent ? `incumbent ${bpb(status.incumbent.mean_bpb)} bpb` : "no result yet"));
+    card.append(element("span", status.incumbent ? `incumbent ${bpb(status.incumbent.mean_bpb)} ${visible(status.unit)}` : "no result yet"));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -231,10 +231,10 @@ function drawHead({ summary }) {
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const cells = [
-    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${bpb(status.believed_bpb)} bpb`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `bpb, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
-    ["confirmed", ...confirmedCell(status.confirmed)],
-    ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} bpb`, "sd of one run"],
+    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${bpb(status.believed_bpb)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
+    ["confirmed", ...confirmedCell(status.confirmed, visible(status.unit))],
+    ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} ${visible(status.unit)}`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
     ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
@@ -252,11 +252,11 @@ function drawHead({ summary }) {
 }
 
 // On fresh text where there was some, else on fresh seeds alone: the value and a note.
-function confirmedCell(config) {
+function confirmedCell(config, unit) {
   const gain = freshGain(config);
   if (!config) return ["not yet", "run autoresearch confirm"];
   if (!gain) return ["no", visible(config.trouble)];
-  return [signed(gain.delta), `bpb, 95 % interval ${signed(gain.lo)} … ${signed(gain.hi)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
+  return [signed(gain.delta), `${unit}, 95 % interval ${signed(gain.lo)} … ${signed(gain.hi)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
 }
 
 function freshText(config) {
@@ -483,8 +483,8 @@ async function open(row, iter) {
   add("reason", whole.proposal?.reason);
   add("verdict", whole.verdict.allowed ? "" : `${whole.verdict.rail}: ${whole.verdict.why}`);
   add("decision", whole.decision.explanation);
-  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "ok" ? `${bpb(one.result.val_bpb)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
-  add("config", whole.config ? changesText(whole.config) : "");
+  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? bpb(one.result.score) : one.result.status === "ok" ? `${bpb(one.result.val_bpb)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
+  add("config", whole.config ? changesText(whole.config.values ?? whole.config) : "");
   whole.proposer.attempts.forEach((one, index) => add(`reply ${index + 1}${one.error ? `: ${one.error}` : ""}`, one.raw));
   more.append(cell);
   row.after(more);

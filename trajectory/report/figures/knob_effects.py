@@ -20,7 +20,7 @@ from trajectory.report.drawing.canvas import (
 )
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import KNOBS
-from trajectory.report.findings import Findings, Measure
+from trajectory.report.findings import Findings
 from trajectory.report.reading.samples import ReportedKnob, Sample
 from trajectory.report.statistics import Estimate, of_mean
 from trajectory.report.words.text import cut
@@ -86,7 +86,7 @@ class KnobEffects(Figure):
     """The most important first; in the menu's order where that is not known."""
     reference: float | None
     """What the baseline is believed to score, a line through every panel."""
-    measure: Measure = "val_bpb"
+    measure: str = "val_bpb"
 
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:

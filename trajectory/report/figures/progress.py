@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trajectory.report.drawing.canvas import BASE, INK, MUTED, OUTCOME_INK, Picture, sheet
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import SEARCH
-from trajectory.report.findings import Findings, Measure
+from trajectory.report.findings import Findings
 from trajectory.report.reading.turns import Outcome, Turn
 from trajectory.report.statistics import Estimate, of_runs
 from trajectory.statistics.run_noise import RunNoise
@@ -70,7 +70,7 @@ class Progress(Figure):
     one_run_half: float | None
     """Half the band about the baseline in which 95 of 100 of its single runs would fall; None while
     the noise is unknown, or the baseline unmeasured."""
-    measure: Measure = "val_bpb"
+    measure: str = "val_bpb"
     paired: bool = True
 
     @classmethod

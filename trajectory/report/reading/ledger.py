@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import Config, TrialFailed
+from trainer.spec import AnyConfig, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.report.reading.turns import Outcome, Reign, Spent, Turn
@@ -77,7 +77,7 @@ class Ledger:
         """Canonical form of the config that the next proposal edits."""
 
     @property
-    def baseline(self) -> Config | None:
+    def baseline(self) -> AnyConfig | None:
         """None before it was measured."""
         entry = self.evidence.configs.get(self.evidence.baseline_hash or "")
         return entry.config if entry else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from autoresearch.values import Scalar
-from trainer.spec import Config, FailureStatus
+from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
 from trajectory.confirmed import ConfirmedConfig, latest_of
 from trajectory.proposals import RailName
 from trajectory.ranking import Ranked, baseline_run
@@ -75,20 +75,66 @@ def _about(ledger: Ledger, name: str) -> About:
         campaign_id=row.id,
         begun=row.created_at,
         source="trajectory.jsonl and the trials' curves",
-        measure="val_bpb",
+        measure=row.measured_in.objective_name,
         facts=_facts(row),
+        caution=_caution(row),
         pauses=ledger.pauses,
         interruptions=ledger.interruptions,
     )
 
 
+def _caution(row: CampaignRow) -> str:
+    """What a reader must know of scores that a command printed; empty for our own ruler."""
+    if row.script is None:
+        return ""
+    turned = "" if row.measured_in.direction == "minimise" else ", here with its sign turned"
+    return (
+        f"The score is what the campaign's command printed, in {row.measured_in.unit}{turned}. How "
+        "it was measured is that script's own affair."
+    )
+
+
 def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
-    corpus = row.corpus
     horizon = (
         f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
     )
     cooled = f", the last {row.cooldown_steps} cooling down" if row.cooldown_steps else ""
     scored = f", scored with {row.average} of its weights" if row.average else ""
+    backend = f"{row.backend} on {row.device}" if row.script is None else f"on {row.device}"
+    return (
+        *_text_facts(row.corpus),
+        *_script_facts(row),
+        ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
+        ("backend", backend),
+        (
+            "judge",
+            f"against the {row.reference}; kept at z ≥ {row.z_keep:g} over up to "
+            f"{row.max_runs} common seeds",
+        ),
+        ("sandbox", row.sandbox),
+        ("hardware", _listed(row.hardware)),
+        ("versions", _listed(row.versions)),
+        ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
+    )
+
+
+def _script_facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
+    script, measure = row.script, row.measured_in
+    if script is None:
+        return ()
+    return (
+        ("command", " ".join(script.command)),
+        (
+            "script",
+            f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}",
+        ),
+        ("score", f"{measure.unit}, {measure.better}, as the command says it"),
+    )
+
+
+def _text_facts(corpus: CorpusInfo | None) -> tuple[tuple[str, str], ...]:
+    if corpus is None:
+        return ()
     return (
         (
             "corpus",
@@ -100,17 +146,6 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
             "for every config",
         ),
         ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
-        ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
-        ("backend", f"{row.backend} on {row.device}"),
-        (
-            "judge",
-            f"against the {row.reference}; kept at z ≥ {row.z_keep:g} over up to "
-            f"{row.max_runs} common seeds",
-        ),
-        ("sandbox", row.sandbox),
-        ("hardware", _listed(row.hardware)),
-        ("versions", _listed(row.versions)),
-        ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
     )
 
 
@@ -138,7 +173,9 @@ def _best(entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -
     )
 
 
-def _difference(config: Config, baseline: Config | None) -> dict[str, tuple[Scalar | None, Scalar]]:
+def _difference(
+    config: AnyConfig, baseline: AnyConfig | None
+) -> dict[str, tuple[Scalar | None, Scalar]]:
     base = baseline.said if baseline else {}
     own = config.said if baseline else config.canonical()
     return {name: (base.get(name), value) for name, value in own.items() if value != base.get(name)}

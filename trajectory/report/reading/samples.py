@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence
 
 
@@ -19,8 +19,8 @@ class ReportedKnob:
     domain: Domain
     default: Scalar | None
     """The menu's, or the value of another tool's baseline where that is known."""
-    read: Callable[[Config], Scalar] | None = None
-    """How a config is asked for it; None: it is a field of Config."""
+    read: Callable[[AnyConfig], Scalar] | None = None
+    """How a config is asked for it; None: it is a field of the config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,11 @@ def samples(entries: Iterable[ConfigEvidence], knobs: Sequence[ReportedKnob]) ->
     ]
 
 
-def knob_values(config: Config, knobs: Sequence[ReportedKnob]) -> dict[str, Scalar]:
+def knob_values(config: AnyConfig, knobs: Sequence[ReportedKnob]) -> dict[str, Scalar]:
     """The config's values of these knobs; the menu's default for a field left at None."""
     found: dict[str, Scalar] = {}
     for knob in knobs:
-        value: Scalar | None = (
-            getattr(config, knob.name) if knob.read is None else knob.read(config)
-        )
+        value: Scalar | None = config.value(knob.name) if knob.read is None else knob.read(config)
         if value is None:
             value = knob.default
         if value is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import TrialFailed
+from trainer.spec import TrialFailed, TrialOk
 from trajectory.rows import TrialRecord
 
 Outcome: TypeAlias = Literal["keep", "discard", "failed", "refused"]
@@ -49,8 +49,9 @@ class Spent:
             return
         self.setup += result.setup_s
         self.training += result.train_s
-        self.evaluation += result.eval_s
-        self.other += max(0.0, trial.wall_s - result.setup_s - result.train_s - result.eval_s)
+        eval_s = result.eval_s if isinstance(result, TrialOk) else 0.0  # a command's is in its run
+        self.evaluation += eval_s
+        self.other += max(0.0, trial.wall_s - result.setup_s - result.train_s - eval_s)
 
 
 PARTS = ("training", "evaluation", "setup", "proposing", "failed", "other")

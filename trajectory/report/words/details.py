@@ -16,7 +16,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import duration_text
-from trainer.spec import TrialOk
+from trainer.spec import TrialFailed
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.report.words.text import shown
 from trajectory.report.words.wording import value_text
@@ -180,7 +180,9 @@ def _trial(trial: TrialRecord) -> TrialLine:
         role=trial.role,
         seed=str(trial.seed),
         status=result.status,
-        result=f"{result.val_bpb:.4f}" if isinstance(result, TrialOk) else shown(result.message),
+        result=shown(result.message)
+        if isinstance(result, TrialFailed)
+        else f"{result.objective:.4f}",
         wall_s=round(trial.wall_s, 2),
         peak_mem_gib=None if result.peak_mem_gib is None else round(result.peak_mem_gib, 3),
     )

@@ -21,7 +21,7 @@ import pytest
 from autoresearch.errors import SandboxError
 from tests.support import hostile
 from tests.support.stub_cuda import StubMachine
-from tests.support.trials import trial_spec
+from tests.support.trials import by_command, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.environment import allowed_environment
@@ -66,8 +66,14 @@ def unconfined() -> Iterator[LocalExecutor]:
         yield executor
 
 
+@pytest.fixture(params=["trainer", pytest.param("command", marks=pytest.mark.slow)])
+def door(request: pytest.FixtureRequest) -> str:
+    """How code comes to run in a trial: as the built-in trainer, or as the command of a menu."""
+    return str(request.param)
+
+
 @pytest.fixture
-def attack(tmp_path: Path) -> Callable[..., Any]:
+def attack(tmp_path: Path, door: str) -> Callable[..., Any]:
     """Run an attack in a fresh trial of the executor, on ``device``; return its loot."""
 
     def attack(
@@ -89,9 +95,12 @@ def attack(tmp_path: Path) -> Callable[..., Any]:
         # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
         backend = "megatron" if device == "cuda" else "torch"
         spec = trial_spec(corpus, device=device, backend=backend, texts=texts)
+        if door == "command" and not texts:
+            spec = by_command(spec)
         result = executor.run(spec, trial_dir).result
         assert isinstance(result, TrialFailed)
-        assert result.message == "ended without a result", result
+        assert result.status == ("no_score" if spec.command else "crash"), result
+        assert "ended without a" in result.message, result
         return hostile.loot(trial_dir)
 
     return attack

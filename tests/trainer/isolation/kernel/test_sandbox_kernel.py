@@ -21,7 +21,7 @@ import pytest
 from tests.support import doors, hostile
 from tests.support.places import ROOT
 from tests.support.stub_cuda import StubMachine
-from tests.support.trials import trial_spec
+from tests.support.trials import by_command, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import TrialFailed
@@ -57,8 +57,14 @@ def unconfined() -> Iterator[LocalExecutor]:
         yield executor
 
 
+@pytest.fixture(params=["trainer", pytest.param("command", marks=pytest.mark.slow)])
+def door(request: pytest.FixtureRequest) -> str:
+    """How code comes to run in a trial: as the built-in trainer, or as the command of a menu."""
+    return str(request.param)
+
+
 @pytest.fixture
-def attack(tmp_path: Path) -> Strike:
+def attack(tmp_path: Path, door: str) -> Strike:
     """Run an attack in a fresh trial of the executor, on ``device``; return its loot."""
 
     def attack(
@@ -70,9 +76,10 @@ def attack(tmp_path: Path) -> Strike:
         # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
         backend = "megatron" if device == "cuda" else "torch"
         spec = trial_spec(tmp_path / "corpus", device=device, backend=backend, file_bytes=8 << 20)
+        spec = by_command(spec) if door == "command" else spec
         result = executor.run(spec, trial_dir).result
         assert isinstance(result, TrialFailed)
-        assert result.message == "ended without a result", result
+        assert result.status == ("no_score" if spec.command else "crash"), result
         return hostile.loot(trial_dir)
 
     return attack

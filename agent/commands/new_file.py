@@ -1,0 +1,24 @@
+"""A file that a command writes for a person to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoresearch.errors import AutoresearchError
+from autoresearch.files import replace_file, writing
+
+
+def write_new(path: Path, text: str, *, replace: bool, error: type[AutoresearchError]) -> None:
+    """The whole file or nothing.
+
+    :param replace: whether another file there may go.
+    :raises AutoresearchError: an ``error`` where another is there and may not.
+    """
+    with writing(path, instead="name another file"):
+        if path.exists() and not replace and path.read_bytes() != text.encode():
+            raise error(
+                f"{path} is there already and holds something else; name another file or add "
+                "--force"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)

@@ -1,0 +1,94 @@
+"""``autoresearch menu from-script``: a menu drafted from a training script."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.commands.new_file import write_new
+from agent.menu.scripts.by_hand import with_arguments
+from agent.menu.scripts.draft import Draft, draft_of
+from agent.menu.scripts.reading import read_script
+from autoresearch.errors import MenuError
+from autoresearch.words import counted
+
+
+def from_script(
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains; it is not run.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGUMENTS]",
+            help="What it is started with by hand: the menu's defaults are these values.",
+        ),
+    ] = None,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write. Default: standard output."),
+    ] = None,
+    set_by: Annotated[
+        str | None,
+        typer.Option(
+            "--set-by",
+            metavar="args|env|edit",
+            help="How values reach the script: as arguments, by the environment, or written over "
+            "its constants in a copy. Default: the first that it has options for.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Draft a menu from a training script, which is read and not run.
+
+    Options of argparse, click, typer, tyro and dataclasses, defaults from the environment and
+    constants of a module become knobs, with a domain guessed from name and default, and the lines
+    that the script prints become the patterns of score and curve. It is a draft: how long a run is
+    and what the score is measured with are constants, the rest is for a person to prune.
+    """
+    draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
+    if out is None and not as_json:
+        typer.echo(draft.text, nl=False)
+        return
+    if out is not None:
+        write_new(out, draft.text, replace=force, error=MenuError)
+    if as_json:
+        typer.echo(json.dumps(_report(draft, out), indent=2))
+        return
+    assert out is not None
+    console = Console()
+    console.print(
+        Text(
+            f"wrote {out}: {counted(len(draft.knobs), 'knob')}, "
+            f"{counted(len(draft.constants), 'constant')}, "
+            f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are"
+        ),
+        soft_wrap=True,
+    )
+    for one in draft.to_do:
+        console.print(Text(f"to do: {one}"), soft_wrap=True)
+    command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
+    console.print(Text(f"prune it, then search with:\n  {command}"), soft_wrap=True)
+
+
+def _report(draft: Draft, out: Path | None) -> dict[str, object]:
+    return {
+        "script": str(draft.script.path),
+        "set_by": draft.script.means,
+        "knobs": [one.knob.model_dump(mode="json") for one in draft.knobs],
+        "constants": {one.option.name: one.value for one in draft.constants},
+        "given": {one.option.name: one.template for one in draft.given},
+        "left": {one.option.name: one.why for one in draft.left},
+        "constraints": [one.expr for one in draft.constraints],
+        "to_do": draft.to_do,
+        "menu": str(out) if out else None,
+        "toml": draft.text,
+    }

@@ -1,0 +1,133 @@
+"""Options of a script that uses argparse."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
+from agent.menu.scripts.tree import Names, calls, keywords, last_name
+from trainer.script.literals import NotLiteralError
+
+
+def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
+    """Every ``add_argument`` of the script, with the defaults that ``set_defaults`` gives."""
+    aliases, defaults, commands = _aliases(tree), _set_defaults(tree), _subcommands(tree, names)
+    for call in calls(tree):
+        func = call.func
+        adds = isinstance(func, ast.Attribute) and func.attr == "add_argument"
+        if not adds and not (isinstance(func, ast.Name) and func.id in aliases):
+            continue
+        if flags := [text for one in call.args if (text := names.text(one))]:
+            parser = last_name(func.value) if isinstance(func, ast.Attribute) else ""
+            argument = _Argument(flags, keywords(call), names, commands.get(parser, ""))
+            yield argument.option(call.lineno, defaults)
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """One call of ``add_argument``."""
+
+    flags: list[str]
+    said: Mapping[str, ast.expr]
+    names: Names
+    command: str
+    """The subcommand it belongs to."""
+
+    def option(self, line: int, defaults: Mapping[str, ast.expr]) -> Option:
+        said, names, kind = self.said, self.names, self.kind
+        name = identifier(names.text(said.get("dest")) or self.flag)
+        option = Option(
+            name,
+            line,
+            argument=passed(self.flag, name),
+            choices=typed_choices(names.choices(said.get("choices")), kind),
+            doc=names.text(said.get("help")),
+            required=self._is_required(),
+            left=self._why_left(),
+        )
+        try:
+            default = typed(names.scalar(defaults.get(name, said.get("default"))), kind)
+        except NotLiteralError as error:
+            return replace(option, left=option.left or f"its default cannot be read: {error}")
+        return self._worded(replace(option, default=default))
+
+    def _worded(self, option: Option) -> Option:
+        """The option with how a truth is passed."""
+        flag = self.flag
+        match self.action:
+            case "store_true":
+                return replace(option, default=False, argument=switched(option.name, flag))
+            case "store_false":
+                return replace(option, default=True, argument=switched(option.name, "", flag))
+            case "BooleanOptionalAction":
+                no = f"--no-{flag.removeprefix('--')}"
+                return replace(option, argument=switched(option.name, flag, no))
+        return option
+
+    @property
+    def flag(self) -> str:
+        return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+
+    @property
+    def kind(self) -> str:
+        return last_name(self.said["type"]) if "type" in self.said else ""
+
+    @property
+    def action(self) -> str:
+        action = self.said.get("action")
+        return "" if action is None else self.names.text(action) or last_name(action)
+
+    def _is_required(self) -> bool:
+        if not self.flag.startswith("-"):
+            return "nargs" not in self.said
+        required = self.said.get("required")
+        return isinstance(required, ast.Constant) and required.value is True
+
+    def _why_left(self) -> str:
+        if self.command:
+            return f"it belongs to the command {self.command}"
+        if not self.flag.startswith("-"):
+            return "it has no name on the command line but a place"
+        if self.action not in {"", "store", "store_true", "store_false", "BooleanOptionalAction"}:
+            return f"its action is {self.action}"
+        if "nargs" in self.said and self.names.text(self.said["nargs"]) != "?":
+            return "it takes several values"
+        if self.kind == "bool":
+            return "type=bool takes every text for true, False as well"
+        return ""
+
+
+def _aliases(tree: ast.Module) -> set[str]:
+    """Names that stand for ``parser.add_argument``."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "add_argument"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _set_defaults(tree: ast.Module) -> dict[str, ast.expr]:
+    found: dict[str, ast.expr] = {}
+    for call in calls(tree):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
+            found.update(keywords(call))
+    return found
+
+
+def _subcommands(tree: ast.Module, names: Names) -> dict[str, str]:
+    """The names of parsers that ``add_parser`` made, with the subcommand's word."""
+    found = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[target],
+                value=ast.Call(func=ast.Attribute(attr="add_parser"), args=[word, *_]),
+            ):
+                found[last_name(target)] = names.text(word) or last_name(target)
+    return found

@@ -1,0 +1,145 @@
+"""A script's own assertions, as constraints of a menu.
+
+``assert config.n_embd % config.n_head == 0`` holds for every config that trains, wherever it
+stands: in the script or in a module beside it that it imports. A name that the module computes
+once from others is read as what it computes, so that an assertion about ``tokens_per_step`` becomes
+one about knobs. What the menu's language cannot say, or what does not hold at the defaults, is left
+out.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
+from agent.menu.proxy_menu import Constraint
+from agent.menu.scripts.reading import Script, source_of
+from agent.menu.scripts.tree import Names
+from autoresearch.errors import MenuError, SpecError
+from autoresearch.values import Scalar
+from trainer.script.constants import assigned_lines, assignments
+from trainer.script.editing import script_tree
+from trainer.script.literals import NotLiteralError
+
+MAX_MODULES = 20
+MAX_STEPS = 8
+"""How often names are put in for names."""
+
+
+def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[Constraint]:
+    """The constraints that the script and the modules beside it assert over these values: knobs and
+    constants at their defaults."""
+    found: dict[str, Constraint] = {}
+    beside = dict(_modules_beside(script))
+    outside = _imported_values(script, beside)
+    for place, tree in {script.path: script.tree, **beside}.items():
+        reading = _Reading(tree, values, outside if place == script.path else {})
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assert) and (expr := reading.constraint(node.test)):
+                doc = f"asserted in {place.name}, line {node.lineno}"
+                found.setdefault(expr, Constraint(expr=expr, doc=doc))
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the names in one module's assertions are to be taken."""
+
+    tree: ast.Module
+    values: Mapping[str, Scalar]
+    outside: Mapping[str, Scalar]
+
+    def constraint(self, test: ast.expr) -> str | None:
+        """The assertion in the menu's language, if it can be said there and holds."""
+        read = self._over_knobs(test)
+        if read is None:
+            return None
+        expr = ast.unparse(read)
+        try:
+            known = {name: Name(kind_of(value)) for name, value in self.values.items()}
+            expression = Expression.parse(expr, known)
+            return expr if expression.names and expression.holds(self.values) else None
+        except ExpressionError:
+            return None
+
+    def _over_knobs(self, test: ast.expr) -> ast.expr | None:
+        computed = {
+            name: value
+            for statement in self.tree.body
+            for name, value in assignments(statement)
+            if name not in self.values and len(assigned_lines(self.tree, name)) == 1
+        }
+        read: ast.expr = _Attributes().visit(copy.deepcopy(test))
+        for _ in range(MAX_STEPS):
+            names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
+            unknown = names - self.values.keys()
+            if not unknown:
+                return read
+            known = {name: computed[name] for name in unknown if name in computed}
+            known |= {
+                name: ast.Constant(self.outside[name]) for name in unknown if name in self.outside
+            }
+            if len(known) < len(unknown):
+                return None
+            read = _Attributes().visit(_Replaced(known).visit(read))
+        return None
+
+
+class _Attributes(ast.NodeTransformer):
+    """``config.n_embd`` as ``n_embd``."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Name(node.attr, ast.Load())
+
+
+class _Replaced(ast.NodeTransformer):
+    """Names as the expressions they stand for."""
+
+    def __init__(self, known: Mapping[str, ast.expr]) -> None:
+        self._known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self._known.get(node.id, node))
+
+
+def _modules_beside(script: Script) -> Iterator[tuple[Path, ast.Module]]:
+    """The modules in the script's folder that it imports, as far as they can be read."""
+    names = [
+        name
+        for node in ast.walk(script.tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+    for name in list(dict.fromkeys(names))[:MAX_MODULES]:
+        path = script.path.parent.joinpath(*name.split(".")).with_suffix(".py") if name else None
+        if path is None or not path.is_file():
+            continue
+        try:
+            yield path, script_tree(source_of(path))
+        except (MenuError, SpecError):
+            continue
+
+
+def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, Scalar]:
+    """The literals that the script imports by name from modules beside it."""
+    found: dict[str, Scalar] = {}
+    known = {path.stem: Names(tree) for path, tree in beside.items()}
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                try:
+                    value = known[node.module].scalar(ast.Name(alias.name))
+                except NotLiteralError:
+                    continue
+                if value is not None:
+                    found[alias.asname or alias.name] = value
+    return found

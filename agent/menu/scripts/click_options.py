@@ -1,0 +1,104 @@
+"""Options of a script that uses click."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
+from agent.menu.scripts.tree import Names, dotted, functions, keywords, last_name
+from trainer.script.literals import NotLiteralError
+
+_WORDS = {"INT": "int", "FLOAT": "float", "STRING": "str", "BOOL": "bool"}
+_RANGES = {"IntRange": "int", "FloatRange": "float"}
+
+
+def click_options(tree: ast.Module, names: Names) -> Iterator[Option]:
+    """Every ``@click.option`` of the script's commands."""
+    for function in functions(tree):
+        for decorator in function.decorator_list:
+            if isinstance(decorator, ast.Call) and last_name(decorator.func) in {
+                "option",
+                "argument",
+            }:
+                texts = [text for one in decorator.args if (text := names.text(one))]
+                is_click = "click" in dotted(decorator.func) or any("-" in one for one in texts)
+                if texts and is_click:
+                    yield _Decorator(texts, keywords(decorator), names).option(decorator.lineno)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decorator:
+    """One ``@click.option(…)`` or ``@click.argument(…)``."""
+
+    texts: list[str]
+    said: Mapping[str, ast.expr]
+    names: Names
+
+    def option(self, line: int) -> Option:
+        said, names = self.said, self.names
+        kind, choices, low, high = self._type()
+        flags = [text for text in self.texts if text.startswith("-")]
+        flag, _, no = max(flags or self.texts, key=len).partition("/")
+        own = next((text for text in self.texts if text.isidentifier()), flag)
+        option = Option(
+            identifier(own).lower(),
+            line,
+            choices=typed_choices(choices, kind),
+            low=low,
+            high=high,
+            doc=names.text(said.get("help")),
+            required=not flags or _is_true(said.get("required")),
+            left=self._why_left(bool(flags)),
+        )
+        option = replace(option, argument=passed(flag, option.name))
+        try:
+            default = typed(names.scalar(said.get("default")), kind)
+        except NotLiteralError as error:
+            return replace(option, left=option.left or f"its default cannot be read: {error}")
+        if no:
+            return replace(
+                option, default=default, argument=switched(option.name, flag, no.strip())
+            )
+        if _is_true(said.get("is_flag")):
+            return replace(option, default=bool(default), argument=switched(option.name, flag))
+        return replace(option, default=default)
+
+    def _type(self) -> tuple[str, tuple[bool | int | float | str, ...], float | None, float | None]:
+        """The type's word, its choices and its bounds."""
+        node = self.said.get("type")
+        match node:
+            case None:
+                return "", (), None, None
+            case ast.Call(args=args) if last_name(node.func) == "Choice" and args:
+                return "", self.names.choices(args[0]), None, None
+            case ast.Call(args=args) if last_name(node.func) in _RANGES:
+                said = keywords(node)
+                low, high = (
+                    said.get(key, args[place] if len(args) > place else None)
+                    for place, key in enumerate(("min", "max"))
+                )
+                return _RANGES[last_name(node.func)], (), self._number(low), self._number(high)
+        word = last_name(node)
+        return _WORDS.get(word, word), (), None, None
+
+    def _number(self, node: ast.expr | None) -> float | None:
+        try:
+            value = self.names.value(node)
+        except NotLiteralError:
+            return None
+        return value if isinstance(value, int | float) else None
+
+    def _why_left(self, is_option: bool) -> str:
+        if not is_option:
+            return "it has no name on the command line but a place"
+        if _is_true(self.said.get("multiple")) or "nargs" in self.said:
+            return "it takes several values"
+        if _is_true(self.said.get("count")):
+            return "it is counted"
+        return ""
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True

@@ -1,0 +1,181 @@
+"""How far an option may be turned, as a person would begin: from its default, its name and what
+the script says of it.
+
+The ranges are wide enough to find a better value and narrow enough not to be mostly ruin: a decade
+to each side for what acts by its order of magnitude, a factor of four for sizes. They are drafts;
+none was fitted to anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.roles import says
+from autoresearch.domains.base import MAX_CHOICES, Domain
+from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange
+from autoresearch.values import Scalar
+
+_RATE = r"lr|learning rate|eta|step size"
+_SHARE = r"frac|fraction|ratio|pct|percent|share"
+_NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|decay|polyak|rho|alpha"
+_DROPOUT = r"dropout|drop|p|prob|probability"
+_SCHEDULE = r"warm ?up|warm ?down|cool ?down"
+_DECAY = r"weight ?decay|wd|l2"
+_CLIP = r"clip|norm"
+_DEPTH = r"(n|num)? ?layers?|depth|blocks?|stages?"
+_HEADS = r"(n|num)? ?(kv )?heads?$|nheads?"
+_BATCH = r"batch|batch ?size|bs|accum(ulation)?( steps)?|mini ?batch(es)?|envs"
+_LOG_SPAN = 64
+"""Whole numbers that reach further than this are drawn on a log scale."""
+
+
+def domain_of(option: Option) -> Domain | str:
+    """The domain, or one clause why none suggests itself."""
+    default = option.default
+    if default is None:
+        return "its default is nothing"
+    if option.choices:
+        return _choices(option)
+    match default:
+        case bool():
+            return Choices(choices=(True, False))
+        case str():
+            return _of_text(option, default)
+        case int():
+            domain = _of_whole(option, default)
+        case float():
+            domain = _of_real(option, default)
+    return domain if isinstance(domain, str) else _within(domain, option, default)
+
+
+def _choices(option: Option) -> Domain | str:
+    choices = tuple(dict.fromkeys(option.choices))
+    if option.default not in choices:
+        return "its default is none of its choices"
+    if len({type(one) for one in choices}) > 1 or not 2 <= len(choices) <= MAX_CHOICES:
+        return "its choices are no list of two or more of one type"
+    numbers = tuple(
+        one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
+    )
+    return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
+
+
+def _of_text(option: Option, default: str) -> Domain | str:
+    """A pattern of letters that repeat has its own ends as choices: SSSL, SSL, SL, L."""
+    if says(option.name, "pattern") and 2 <= len(default) <= 8:
+        return Choices(choices=tuple(default[place:] for place in range(len(default))))
+    return "which other texts it takes is not said"
+
+
+# --- real numbers -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A domain for real numbers of some names and sizes."""
+
+    names: str
+    holds: Callable[[float], bool]
+    domain: Callable[[float], Domain | str]
+
+
+def _near_one(default: float) -> RealRange:
+    """What counts is how far it is from 1: a tenth of that, and ten times."""
+    return _real(max(0.5, 1 - 10 * (1 - default)), 1 - (1 - default) / 10)
+
+
+_REAL_RULES = (
+    _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
+    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
+    _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
+    _Rule(_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
+    _Rule(_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),
+    _Rule("", lambda v: v == 0, lambda v: "0 says nothing of its scale"),
+    _Rule("", lambda v: v < 0, lambda v: "it is negative"),
+    _Rule("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
+    _Rule(_RATE, lambda v: True, lambda v: _log(v, 10)),
+    _Rule(_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
+    _Rule("", lambda v: True, lambda v: _log(v, 10)),
+)
+"""The first that fits holds; an empty pattern is any name."""
+
+
+def _of_real(option: Option, default: float) -> Domain | str:
+    return next(
+        rule.domain(default)
+        for rule in _REAL_RULES
+        if rule.holds(default) and (not rule.names or says(option.name, rule.names))
+    )
+
+
+def _real(low: float, high: float) -> RealRange:
+    return RealRange(low=_short(low), high=_short(high))
+
+
+def _log(default: float, factor: float) -> RealRange:
+    return RealRange(low=_short(default / factor), high=_short(default * factor), scale="log")
+
+
+def _short(value: float) -> float:
+    """To four digits, which hide the arithmetic's last bits and show 0.9999."""
+    return float(f"{value:.4g}")
+
+
+# --- whole numbers ------------------------------------------------------------------------------
+
+
+def _of_whole(option: Option, default: int) -> Domain | str:
+    name = option.name
+    if says(name, _SCHEDULE) and default >= 0:
+        return WholeRange(low=0, high=2 * default or 100)
+    if default < 1 or default > MAX_WHOLE // 4:
+        words = "very large" if default > 0 else "negative" if default < 0 else ""
+        return f"it is {words}" if words else "0 says nothing of its scale"
+    low, high = max(1, default // 2), max(4, 2 * default)
+    if says(name, _DEPTH):
+        return WholeRange(low=low, high=high)
+    is_size = default >= 16 and (default % 8 == 0 or default & (default - 1) == 0)
+    if is_size or says(name, f"{_BATCH}|{_HEADS}"):
+        return _powers(default, 4)
+    return WholeRange(low=low, high=high, scale="log" if high - low > _LOG_SPAN else "linear")
+
+
+def _powers(default: int, factor: int) -> Domain:
+    """The default times powers of two, as far as they are whole; of an odd number, the powers of
+    two about it."""
+    choices = {default}
+    value = default
+    while value % 2 == 0 and value > default // factor:
+        value //= 2
+        choices.add(value)
+    if default % 2:
+        choices |= {
+            1 << power for power in range(default.bit_length() + 2) if 4 << power >= default
+        }
+    choices |= {default * 2**power for power in range(1, factor.bit_length())}
+    return Ladder(type="int", choices=tuple(sorted(choices)))
+
+
+def _within(domain: Domain, option: Option, default: Scalar) -> Domain:
+    """The domain cut to the bounds that the script itself has."""
+    low = option.low if option.low is not None else float("-inf")
+    high = option.high if option.high is not None else float("inf")
+    match domain:
+        case Ladder(choices=choices):
+            cut: Domain = Ladder(
+                type=domain.type, choices=tuple(c for c in choices if low <= c <= high)
+            )
+        case RealRange():
+            cut = RealRange(
+                low=max(domain.low, low), high=min(domain.high, high), scale=domain.scale
+            )
+        case WholeRange():
+            cut = WholeRange(
+                low=int(max(domain.low, low)), high=int(min(domain.high, high)), scale=domain.scale
+            )
+        case _:
+            return domain
+    return cut if cut.problem() is None and cut.contains(default) else domain

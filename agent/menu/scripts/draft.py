@@ -1,0 +1,299 @@
+"""A drafted menu as the text of a TOML file, for a person to prune."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from agent.menu.proxy_menu import Constraint
+from agent.menu.scripts.asserts import constraints_asserted
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
+from agent.menu.scripts.reading import Script
+from agent.menu.scripts.roles import given_by, says, words_of
+from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
+from autoresearch.plain_text import plain
+from autoresearch.values import Scalar
+
+MOST_DOC = 160
+USUAL_STEPS = 60
+USUAL_HORIZON = 1000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was drafted from a script."""
+
+    script: Script
+    directory: str
+    """Of the script, as the menu says it."""
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Every option of the script, sorted."""
+        return sorted_options(self.script)
+
+    @property
+    def knobs(self) -> list[Turned]:
+        """The knobs, in the order of the text."""
+        return [place for place in self.places if isinstance(place, Turned)]
+
+    @property
+    def constants(self) -> list[Held]:
+        """The constants, in the order of the text."""
+        return [place for place in self.places if isinstance(place, Held)]
+
+    @property
+    def given(self) -> list[Given]:
+        """What the machinery gives."""
+        return [place for place in self.places if isinstance(place, Given)]
+
+    @property
+    def left(self) -> list[Left]:
+        """What the script keeps as it has it."""
+        return [place for place in self.places if isinstance(place, Left)]
+
+    @cached_property
+    def score(self) -> Printed | None:
+        """Where the script prints its score."""
+        return score_printed(self.script.tree)
+
+    @cached_property
+    def curve(self) -> Printed | None:
+        """Where the script prints its curve."""
+        return curve_printed(self.script.tree)
+
+    @cached_property
+    def constraints(self) -> list[Constraint]:
+        """What the script asserts of the knobs, and that a schedule ends no higher than it was."""
+        values: dict[str, Scalar] = {one.option.name: one.value for one in self.constants}
+        values |= {one.knob.name: one.knob.default for one in self.knobs}
+        turned = {one.knob.name for one in self.knobs}
+        asserted = constraints_asserted(self.script, values)
+        kept = [one for one in asserted if turned & set(words_in(one.expr))]
+        return kept + list(_rates_in_order(values))
+
+    @property
+    def to_do(self) -> list[str]:
+        """What a person must mend before the menu can be used, or should know, a clause each."""
+        told = [
+            f"{place.option.name} (line {place.option.line}): {place.why}; add it to the command"
+            for place in self.left
+            if place.option.required
+        ]
+        if self.score is None:
+            told.append("no line that prints a score was found: say under score how it is printed")
+        elif self.score.is_training:
+            told.append(
+                "no line that prints a validation score was found, and one of training is taken"
+            )
+        if any("{steps}" in one.template for one in self.given):
+            told += [
+                f"{one.knob.name} is {one.knob.default}, a trial has {self.steps} steps: lower it"
+                for one in self.knobs
+                if isinstance(one.knob.default, int)
+                and one.knob.default > self.steps
+                and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
+            ]
+        if not any("{seed}" in one.template for one in self.given):
+            told.append(
+                "the script takes no seed: every run of a config may be the same, and then nothing "
+                "is known of its noise"
+            )
+        return told
+
+    @property
+    def steps(self) -> int:
+        """How long a trial is, where the script is told it in steps."""
+        return self._by_hand("{steps}") or USUAL_STEPS
+
+    def _by_hand(self, template: str) -> int | None:
+        """What a person gives by hand where the machinery will."""
+        for one in self.given:
+            if given_by(one.option) == template and one.option.name in self.script.by_hand:
+                return one.option.default if isinstance(one.option.default, int) else None
+        return None
+
+    @cached_property
+    def text(self) -> str:
+        """The menu."""
+        blocks = [
+            self._head(),
+            self._trainer(),
+            *(_knob_lines(one) for one in self.knobs),
+            list(self._constants()),
+            *(_constraint_lines(one) for one in self.constraints),
+            list(self._campaign()),
+            list(self._left_over()),
+        ]
+        return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+    # --- its parts ------------------------------------------------------------------------------
+
+    def _head(self) -> list[str]:
+        name = self.script.path.name
+        return [
+            f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
+            "# that are no question, narrow the others, and mind the words TO DO.",
+            *(f"# TO DO: {one}" for one in self.to_do),
+            f"name = {_toml(self._name())}",
+            f"doc = {_toml(f'the options of {plain(name)}')}",
+        ]
+
+    def _name(self) -> str:
+        path = self.script.path.resolve()
+        parts = [path.parent.name] if path.stem in {"main", "train"} else []
+        return plain("-".join([*parts, path.stem]))[:64].strip() or "script"
+
+    def _trainer(self) -> list[str]:
+        score, curve = self.score, self.curve
+        pattern = score.pattern if score else f"TO DO {NUMBER}"
+        unit = score.label if score else "score"
+        lines = [
+            "[trainer]",
+            "command = [",
+            '    "python",',
+            f"    {_toml(self.script.path.name)},",
+        ]
+        lines += [f"    {_toml(_braced(word))}," for word in self.script.words]
+        lines += [f"    {_toml(word)},{note}" for word, note in self._words()]
+        lines += ["]", f"directory = {_toml(self.directory)}"]
+        if env := dict(self._variables()):
+            said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
+            lines.append(f"env = {{ {said} }}")
+        if self.script.means == "edit":
+            lines.append('set_by = "edit"')
+            said = ", ".join(f"{one.option.name} = {_toml(one.template)}" for one in self.given)
+            lines += [f"edits = {{ {said} }}"] if said else []
+        line = f"  # line {score.line}" if score else ""
+        lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
+        lines.append(f"unit = {_toml(unit)}")
+        lines.append(
+            f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"'
+        )
+        if curve:
+            lines.append(f"curve = {{ pattern = {_literal(curve.pattern)} }}  # line {curve.line}")
+        return lines
+
+    def _words(self) -> Iterator[tuple[str, str]]:
+        """The words of the command that say a value, with a comment each."""
+        for place in self.places:
+            option = place.option
+            if not option.argument or isinstance(place, Left):
+                continue
+            word = option.argument
+            if isinstance(place, Given):
+                word = word.replace(f"{{{option.name}}}", place.template)
+            yield word, f"  # line {option.line}"
+
+    def _variables(self) -> Iterator[tuple[str, str]]:
+        for place in self.places:
+            if place.option.variable and not isinstance(place, Left):
+                own = f"{{{place.option.name}}}"
+                yield place.option.variable, place.template if isinstance(place, Given) else own
+
+    def _constants(self) -> Iterator[str]:
+        if self.constants:
+            yield "[constants]"
+        for one in self.constants:
+            yield f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
+
+    def _campaign(self) -> Iterator[str]:
+        steps = any("{steps}" in one.template for one in self.given)
+        seconds = any("{seconds}" in one.template for one in self.given)
+        yield "[campaign]"
+        if steps:
+            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for'
+            horizon = self._by_hand("{horizon}") or max(USUAL_HORIZON, self.steps)
+            if any("{horizon}" in one.template for one in self.given):
+                yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
+        elif seconds:
+            yield 'budget = "300 seconds"  # what {seconds} stands for'
+        else:
+            yield 'budget = "1 run"  # as long as the script runs by itself'
+
+    def _left_over(self) -> Iterator[str]:
+        if self.left:
+            yield "# Left as the script has them:"
+        for place in self.left:
+            option = place.option
+            default = "" if option.default is None else f" = {_short(option.default)}"
+            why = f": {place.why}" if place.why else ""
+            yield f"#   {option.name}{default}  (line {option.line}){plain(why)}"
+
+
+def draft_of(script: Script, menu: Path | None) -> Draft:
+    """The draft of a script's menu.
+
+    :param menu: where the menu will be: its directories are relative to its own.
+    """
+    own = script.path.resolve().parent
+    base = (menu.resolve() if menu is not None else Path.cwd() / "menu.toml").parent
+    directory = os.path.relpath(own, base) if own.is_relative_to(base) else str(own)
+    return Draft(script, directory)
+
+
+def words_in(expression: str) -> list[str]:
+    """The names in an expression."""
+    return [
+        word
+        for word in expression.replace("(", " ").replace(")", " ").split()
+        if word.isidentifier()
+    ]
+
+
+def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
+    """``min_lr <= lr``, where there are both and it holds."""
+    names = {words_of(name): name for name in values}
+    for least in ("min lr", "min learning rate", "lr min"):
+        for rate in ("learning rate", "lr", "max lr"):
+            if least in names and rate in names:
+                low, high = values[names[least]], values[names[rate]]
+                if isinstance(low, float) and isinstance(high, float) and low <= high:
+                    expr = f"{names[least]} <= {names[rate]}"
+                    yield Constraint(expr=expr, doc="the rate falls to its least")
+                    return
+
+
+def _knob_lines(one: Turned) -> list[str]:
+    option, knob = one.option, one.knob
+    said = _doc(option)
+    return [
+        f"[knobs.{knob.name}]  # line {option.line}",
+        *knob.domain.toml_lines(),
+        f"default = {_toml(knob.default)}",
+        *([f"doc = {_toml(said)}"] if said else []),
+    ]
+
+
+def _doc(option: Option) -> str:
+    return " ".join(plain(option.doc).split())[:MOST_DOC]
+
+
+def _constraint_lines(one: Constraint) -> list[str]:
+    return ["[[constraints]]", f"expr = {_toml(one.expr)}", f"doc = {_toml(one.doc)}"]
+
+
+def _braced(word: str) -> str:
+    """A word as it is: its braces are none of the menu's."""
+    return word.replace("{", "{{").replace("}", "}}")
+
+
+def _short(value: Scalar) -> str:
+    text = _toml(value)
+    return plain(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _literal(pattern: str) -> str:
+    """A pattern is best read without escapes."""
+    plain_enough = "'" not in pattern and pattern.isprintable()
+    return f"'{pattern}'" if plain_enough else _toml(pattern)
+
+
+def _toml(value: Scalar) -> str:
+    """A JSON string, number or boolean is the same TOML value."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

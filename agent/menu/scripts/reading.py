@@ -1,0 +1,225 @@
+"""What a training script lets a person set, by whichever means, without running it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from agent.menu.scripts.argparse_options import argparse_options
+from agent.menu.scripts.click_options import click_options
+from agent.menu.scripts.environment import environment_options
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.signatures import signature_options
+from agent.menu.scripts.tree import Names, calls, comments, last_name
+from autoresearch.errors import MenuError, SpecError
+from autoresearch.given_file import read_given
+from autoresearch.words import counted, did_you_mean
+from trainer.script.constants import assignments, constants
+from trainer.script.editing import script_tree
+
+Means: TypeAlias = Literal["args", "env", "edit"]
+"""How values reach a script: on its command line, by its environment, or written into a copy."""
+
+_MEANS: tuple[Means, ...] = get_args(Means)
+
+MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that was read."""
+
+    path: Path
+    tree: ast.Module
+    means: Means
+    options: tuple[Option, ...]
+    """In the order of the text, each name once."""
+    words: tuple[str, ...] = ()
+    """What the command says besides its options."""
+    by_hand: frozenset[str] = frozenset()
+    """The options whose default is not the script's, but what a person starts it with."""
+
+
+def read_script(path: Path, means: str | None = None) -> Script:
+    """The script at a path, and the options that one of the means can set.
+
+    :param means: None takes the first of arguments, environment and editing that the script has
+        options for.
+    :raises MenuError: where it cannot be read, or has no option for the means.
+    """
+    if means is not None and means not in _MEANS:
+        raise MenuError(f"values cannot be set by {means!r:.40}{did_you_mean(means, _MEANS)}")
+    source = source_of(path)
+    try:
+        tree = script_tree(source)
+    except SpecError as error:
+        raise MenuError(f"{path}: {error}") from error
+    left: list[Option] = []
+    for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
+        options = options_by(one, source, tree)
+        if any(not option.left for option in options):
+            return Script(path, tree, one, _seen_beside(options, tree))
+        left += options
+    raise MenuError(_nothing(path, means, left))
+
+
+def _nothing(path: Path, means: str | None, left: list[Option]) -> str:
+    found = (
+        f"of its {counted(len(left), 'option')} none can be ({left[0].name}: {left[0].left})"
+        if left
+        else "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
+        "environment and no constants were found in it"
+    )
+    by = f" by {means}" if means else ""
+    return f"{path} has nothing that could be set{by}: {found}; write the menu's knobs by hand"
+
+
+def source_of(path: Path) -> str:
+    """The text of a script.
+
+    :raises MenuError: where there is none that could be read.
+    """
+    try:
+        return read_given(path, MAX_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MenuError(
+            f"{path} is not UTF-8 (byte {error.start}); give a Python script saved as UTF-8"
+        ) from error
+    except OSError as error:
+        raise MenuError(
+            f"{path} cannot be read: {error.strerror or error}; give the path of a Python script"
+        ) from error
+
+
+def options_by(means: Means, source: str, tree: ast.Module) -> list[Option]:
+    """The options that one of the means could set, those left for a person among them, each name
+    once, in the order of the text."""
+    return _each_once(_options(means, source, tree))
+
+
+def _options(means: Means, source: str, tree: ast.Module) -> Iterator[Option]:
+    names = Names(tree)
+    match means:
+        case "args":
+            yield from argparse_options(tree, names)
+            yield from click_options(tree, names)
+            yield from signature_options(tree, names)
+            yield from _configurator_options(source, tree)
+        case "env":
+            yield from environment_options(tree, names)
+        case "edit":
+            said = comments(source)
+            for one in constants(tree).values():
+                yield Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
+
+
+def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
+    """The globals above the line on which the script runs a file that overwrites them from the
+    command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
+    line = configurator_line(tree)
+    if line is None:
+        return
+    said = comments(source)
+    for name, value in (pair for one in tree.body for pair in assignments(one)):
+        if value.lineno < line and isinstance(value, ast.IfExp | ast.BinOp | ast.JoinedStr):
+            yield Option(name, value.lineno, left="its default is computed")
+    for one in constants(tree, before_line=line, state=True).values():
+        if one.owner is None and one.name == one.target:
+            argument = f"--{one.name}={{{one.name}}}"
+            doc = said.get(one.line, "")
+            yield Option(one.name, one.line, one.value, argument, doc=doc)
+
+
+def configurator_line(tree: ast.Module) -> int | None:
+    """The line on which the script runs the file that overwrites its globals; None in others."""
+    return next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
+
+
+def _is_configurator(call: ast.Call) -> bool:
+    if not (isinstance(call.func, ast.Name) and call.func.id == "exec" and call.args):
+        return False
+    return any(last_name(one.func) == "open" for one in calls(call.args[0]))
+
+
+def _each_once(options: Iterable[Option]) -> list[Option]:
+    found: dict[str, Option] = {}
+    for option in options:
+        if option.name not in found or found[option.name].left:
+            found[option.name] = option
+    return sorted(found.values(), key=lambda option: option.line)
+
+
+# --- what the rest of the script says of an option ----------------------------------------------
+
+
+def _seen_beside(options: Iterable[Option], tree: ast.Module) -> tuple[Option, ...]:
+    """The options with what the script compares them to, and those that it sets itself left."""
+    compared, overwritten = _compared(tree), _overwritten(tree)
+    seen = []
+    for option in options:
+        known = option
+        if isinstance(option.default, str) and option.default and not option.choices:
+            words = _listed(option.doc, option.default) | compared.get(option.name, set())
+            others = sorted(words - {option.default, ""})
+            known = replace(option, choices=(option.default, *others) if others else ())
+        if not option.left and option.argument and option.name in overwritten:
+            line = overwritten[option.name]
+            known = replace(known, left=f"the script itself sets it on line {line}")
+        seen.append(known)
+    return tuple(seen)
+
+
+_LIST = re.compile(r"[\[({:]([^\[\](){}:.]*)")
+_WORD = re.compile(r"""["'`]?([\w+-]+)["'`]?""")
+
+
+def _listed(doc: str, default: str) -> set[str]:
+    """The words of a list in brackets, or behind a colon, of which the default is one, as in
+    ``type of network (RNN_TANH, LSTM, GRU)``."""
+    for inside in _LIST.findall(doc):
+        items = re.split(r"\s*(?:[,|/]|\bor\b)\s*", inside.strip())
+        words = [match[1] for item in items if (match := _WORD.fullmatch(item.strip()))]
+        if len(words) == len(items) >= 2 and default in words:
+            return set(words)
+    return set()
+
+
+def _compared(tree: ast.Module) -> dict[str, set[str]]:
+    """The texts that each name, or attribute of that name, is compared with."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(
+                left=left, ops=[ast.Eq() | ast.NotEq() | ast.In()], comparators=[right]
+            ):
+                items = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
+                name = last_name(left)
+            case ast.Subscript(value=ast.Dict(keys=keys), slice=index):
+                items, name = [key for key in keys if key is not None], last_name(index)
+            case _:
+                continue
+        texts = {one.value for one in items if isinstance(one, ast.Constant)}
+        if name:
+            found.setdefault(name, set()).update(t for t in texts if isinstance(t, str))
+    return found
+
+
+_HOLDERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "flags", "params", "hparams"}
+
+
+def _overwritten(tree: ast.Module) -> dict[str, int]:
+    """The options that the script gives another value, whatever was passed, with the line."""
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id=holder), attr=name)], value=value
+            ) if holder.lower() in _HOLDERS:
+                reads = (one for one in ast.walk(value) if isinstance(one, ast.Attribute))
+                if all(one.attr != name for one in reads):
+                    found.setdefault(name, node.lineno)
+    return found

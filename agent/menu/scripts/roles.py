@@ -1,0 +1,104 @@
+"""What an option is for, by its name: to be turned, to be held, to be given by the machinery, or
+none of a search's business.
+
+The names are those that trainers use; what they miss is a person's to move. Two kinds are held
+though they could be turned: how long a run is, because a longer run is no better recipe, and what
+the score is measured with (the evaluation, the data, the length of a sequence), because a ruler
+must not change with what it measures.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Literal, TypeAlias
+
+from agent.menu.scripts.option import Option
+
+Role: TypeAlias = Literal["knob", "length", "ruler", "machine", "aside"]
+
+_SCHEDULE = r"warm ?up|warm ?down|cool ?down"
+_ASIDE = (
+    r"log|logs|logging|print|wandb|track|project|entity|name|verbose|debug|profile|profiler|"
+    r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
+    r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|gpus?|nproc|"
+    r"workers|pin memory|distributed|dist|ddp|fsdp|download|deterministic|peak|flops|prefetch|"
+    r"timeout|display|plot|visuali[sz]e|interactive|exp|experiment"
+)
+_MACHINE = r"compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
+_RULER = (
+    r"eval|evaluation|val|valid|validation|test|held ?out|vocab|vocabulary|block size|"
+    r"seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|resolution|"
+    r"n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|dir|folder|"
+    r"split|shards?|upscale factor|target|reward|labels?"
+)
+_LENGTH = (
+    r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"
+    r"(?:^|max|num|total|n|train|training) (iters?|steps|updates|samples|tokens)$|"
+    r"^(iters?|steps|updates|budget)$|^start"
+)
+_ROLES: tuple[tuple[Role, str], ...] = (
+    ("knob", _SCHEDULE),
+    ("ruler", r"eval|evaluation|val|valid|validation|test"),
+    ("aside", _ASIDE),
+    ("length", _LENGTH),
+    ("ruler", _RULER),
+    ("machine", _MACHINE),
+)
+
+_GIVEN = (
+    (r"(random |manual |global |torch |init )?seed", True, "{seed}"),
+    (r"(n |num |torch |n)?threads", True, "{threads}"),
+    (r"device( type| name)?", False, "{device}"),
+    (
+        r"(max|num|total|n|train|training)? ?(train )?(iters?|steps|iterations|updates)|niters?",
+        True,
+        "{steps}",
+    ),
+    (r"(lr )?decay (iters|steps)|horizon", True, "{horizon}"),
+    (r"time budget|max seconds|(max )?wallclock seconds", True, "{seconds}"),
+    (
+        r"(out|output|save|log|logging|ckpt|checkpoint|results?|runs?|exp|experiment|model|work|tb)"
+        r" ?(dir|path|folder|directory)|outf|out",
+        False,
+        "{out}",
+    ),
+)
+"""Names, whether numbers are their values, and what is given."""
+_SAVED_FILE = r"(save|save model|model)( path| file| to)?"
+
+
+def words_of(name: str) -> str:
+    """``TOTAL_BATCH_SIZE``, ``totalBatchSize`` and ``total-batch-size`` as ``total batch size``."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return " ".join(re.split(r"[\W_]+", parted)).strip().lower()
+
+
+def says(name: str, pattern: str) -> bool:
+    """Whether the words of a name hold a pattern of whole words."""
+    return re.search(rf"\b(?:{pattern})\b", words_of(name)) is not None
+
+
+def role_of(option: Option) -> Role:
+    """What the option is for, as far as its name tells."""
+    return next((role for role, pattern in _ROLES if says(option.name, pattern)), "knob")
+
+
+def given_by(option: Option) -> str:
+    """What stands in the option's place where the machinery gives it, such as ``{seed}`` or
+    ``{out}``; empty where it does not."""
+    default = option.default
+    if option.left:
+        return ""
+    is_number = isinstance(default, int | float)
+    if isinstance(default, bool | float):
+        return ""
+    for pattern, numbers, given in _GIVEN:
+        if re.fullmatch(pattern, words_of(option.name)) and (
+            default is None or numbers == is_number
+        ):
+            return given
+    if isinstance(default, str) and re.fullmatch(_SAVED_FILE, words_of(option.name)):
+        file = PurePosixPath(default).name
+        return f"{{out}}/{file}" if "." in file and not set(file) & set("{}") else ""
+    return ""

@@ -1,0 +1,238 @@
+"""Options that are a function's parameters (typer, fire, tyro) or a dataclass's fields (tyro,
+HfArgumentParser, draccus, pyrallis, simple-parsing)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from agent.menu.scripts.option import Option, passed, switched, typed, typed_choices
+from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
+from autoresearch.values import Scalar
+from trainer.script.constants import assignments, field_default, is_dataclass
+from trainer.script.literals import NotLiteralError
+
+Spelling: TypeAlias = Literal["typer", "tyro", "underscores"]
+"""How a library spells an option: typer and tyro ``--learning-rate`` and ``--no-compile``, the
+others ``--learning_rate`` and ``--compile=False``. Tyro takes a dataclass's or a function's."""
+
+_DATACLASS_CLI = {
+    "HfArgumentParser",
+    "TrlParser",
+    "draccus",
+    "pyrallis",
+    "simple_parsing",
+    "argparse_dataclass",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or a field, as its declaration stands in the text."""
+
+    name: str
+    line: int
+    annotation: ast.expr | None
+    default: ast.expr | None
+    doc: str = ""
+
+
+def signature_options(tree: ast.Module, names: Names) -> Iterator[Option]:
+    """Every option that a signature gives, through whichever of the libraries the script calls."""
+    for spelling, parameters in _signatures(tree, names):
+        for parameter in parameters:
+            yield _option(_without_enum(parameter, tree), spelling, names)
+
+
+def _signatures(tree: ast.Module, names: Names) -> Iterator[tuple[Spelling, list[Parameter]]]:
+    by_name = {function.name: function for function in functions(tree)}
+    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    for function in by_name.values():
+        if any(_is_typer_command(one) for one in function.decorator_list):
+            yield "typer", parameters_of(function)
+    for call in calls(tree):
+        spelling = _spelling(call)
+        if spelling is None:
+            continue
+        given = [*call.args, *(one.value for one in call.keywords)]
+        given += [
+            item for one in given if isinstance(one, ast.Tuple | ast.List) for item in one.elts
+        ]
+        for one in given:
+            name = one.id if isinstance(one, ast.Name) else ""
+            if name in by_name:
+                yield spelling, parameters_of(by_name[name])
+            elif name in classes and is_dataclass(classes[name]):
+                yield spelling, list(fields_of(classes[name], names))
+
+
+def _is_typer_command(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    is_command = isinstance(called, ast.Attribute) and called.attr in {"command", "callback"}
+    return is_command and "click" not in dotted(called)
+
+
+def _spelling(call: ast.Call) -> Spelling | None:
+    parts = dotted(call.func).split(".")
+    if parts == ["typer", "run"]:
+        return "typer"
+    if parts[0] == "tyro":
+        return "tyro"
+    if parts[-1] == "Fire" or _DATACLASS_CLI & set(parts):
+        return "underscores"
+    return None
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Parameter]:
+    """A function's parameters, those without a default among them."""
+    arguments = function.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    pairs = [*zip(plain, defaults, strict=True)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [Parameter(arg.arg, arg.lineno, arg.annotation, value) for arg, value in pairs]
+
+
+def fields_of(node: ast.ClassDef, names: Names) -> Iterator[Parameter]:
+    """A dataclass's fields, with the text below each as its doc."""
+    for place, statement in enumerate(node.body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        doc = ""
+        match node.body[place + 1 : place + 2]:
+            case [ast.Expr(value=ast.Constant(value=str() as text))]:
+                doc = text
+        yield Parameter(
+            statement.target.id,
+            statement.lineno,
+            statement.annotation,
+            statement.value,
+            doc or _field_help(statement.value, names),
+        )
+
+
+def _field_help(value: ast.expr | None, names: Names) -> str:
+    """The text in ``field(metadata={"help": …})``."""
+    metadata = keywords(value).get("metadata") if isinstance(value, ast.Call) else None
+    if isinstance(metadata, ast.Dict):
+        for key, text in zip(metadata.keys, metadata.values, strict=True):
+            if names.text(key) == "help":
+                return names.text(text)
+    return ""
+
+
+# --- one parameter ------------------------------------------------------------------------------
+
+
+def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
+    annotation, info = _unwrapped(parameter.annotation)
+    default = parameter.default
+    if isinstance(default, ast.Call) and last_name(default.func) in {"Option", "Argument"}:
+        info, default = default, default.args[0] if default.args else None
+    elif default is not None:
+        default = field_default(default) or default
+    said = keywords(info) if info is not None else {}
+    kind = last_name(annotation) if annotation is not None else ""
+    hyphens = spelling != "underscores"
+    flag, no = _flags(
+        info, names, f"--{parameter.name.replace('_', '-') if hyphens else parameter.name}"
+    )
+    option = Option(
+        parameter.name,
+        parameter.line,
+        argument=passed(flag, parameter.name),
+        choices=typed_choices(_literal_choices(annotation, names), kind),
+        low=_number(said.get("min"), names),
+        high=_number(said.get("max"), names),
+        doc=parameter.doc or names.text(said.get("help")),
+        required=default is None or _is_ellipsis(default),
+        left=_why_left(info, default, spelling, annotation),
+    )
+    try:
+        value = None if option.required else typed(names.scalar(default), kind)
+    except NotLiteralError as error:
+        return replace(option, left=option.left or f"its default cannot be read: {error}")
+    if isinstance(value, bool) and hyphens:
+        return replace(option, default=value, argument=switched(parameter.name, flag, no))
+    return replace(option, default=value)
+
+
+def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
+    """A parameter whose type is an enumeration of the script, as one of its literal values."""
+    annotation, info = _unwrapped(parameter.annotation)
+    name = annotation.id if isinstance(annotation, ast.Name) else ""
+    node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if node is None or not any(last_name(base).endswith("Enum") for base in node.bases):
+        return parameter
+    members = {member: value for one in node.body for member, value in assignments(one)}
+    literal = ast.Subscript(ast.Name("Literal"), ast.Tuple(list(members.values())), ast.Load())
+    default = parameter.default
+    if isinstance(default, ast.Call) and default.args:
+        info, default = default, default.args[0]
+    if isinstance(default, ast.Attribute):
+        default = members.get(default.attr, default)
+    beside = ast.Tuple([literal, info]) if info is not None else None
+    kept = ast.Subscript(ast.Name("Annotated"), beside, ast.Load()) if beside else literal
+    return replace(parameter, annotation=kept, default=default)
+
+
+def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call | None]:
+    """The type in ``Annotated[float, typer.Option(…)]`` or ``Optional[float]`` or ``float | None``,
+    and the call beside it."""
+    match annotation:
+        case ast.Subscript(value=outer, slice=ast.Tuple(elts=[inner, *beside])) if (
+            last_name(outer) == "Annotated"
+        ):
+            info = next((one for one in beside if isinstance(one, ast.Call)), None)
+            return _unwrapped(inner)[0], info
+        case ast.Subscript(value=outer, slice=inner) if last_name(outer) == "Optional":
+            return inner, None
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return left, None
+    return annotation, None
+
+
+def _literal_choices(annotation: ast.expr | None, names: Names) -> tuple[Scalar, ...]:
+    match annotation:
+        case ast.Subscript(value=outer, slice=inside) if last_name(outer) == "Literal":
+            return names.choices(inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside]))
+    return ()
+
+
+def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
+    """The long flag, and the one for false."""
+    texts = [names.text(one) for one in info.args] if info is not None else []
+    flags = sorted((text for text in texts if text.startswith("-")), key=len)
+    own = flags[-1] if flags else usual
+    flag, _, no = own.partition("/")
+    return flag, no or f"--no-{flag.removeprefix('--')}"
+
+
+def _why_left(
+    info: ast.Call | None, default: ast.expr | None, spelling: Spelling, annotation: ast.expr | None
+) -> str:
+    is_argument = info is not None and last_name(info.func) == "Argument"
+    if is_argument or (spelling == "typer" and default is None and info is None):
+        return "it has no name on the command line but a place"
+    match annotation:
+        case ast.Subscript(value=outer) if last_name(outer).lower() in {
+            "list",
+            "tuple",
+            "sequence",
+        }:
+            return "it takes several values"
+    return ""
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def _number(node: ast.expr | None, names: Names) -> float | None:
+    try:
+        value = names.value(node)
+    except NotLiteralError:
+        return None
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,147 @@
+"""A script's options sorted: knobs, constants, what the machinery gives, what is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from agent.menu.knob import Knob
+from agent.menu.scripts.domains import domain_of
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.reading import Script
+from agent.menu.scripts.roles import given_by, role_of, says, words_of
+from agent.menu.trainer_table import BUILT_IN
+from autoresearch.values import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option that the machinery gives."""
+
+    option: Option
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """An option that is a knob."""
+
+    option: Option
+    knob: Knob
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An option that is a constant."""
+
+    option: Option
+    value: Scalar
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An option that the menu does not set."""
+
+    option: Option
+    why: str
+
+
+Place = Given | Turned | Held | Left
+
+_HELD = {
+    "length": "how long it trains: a longer run is no better recipe",
+    "ruler": "changes what the score is measured with or on",
+    "machine": "the machine's affair",
+}
+_EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
+_LONGEST = r"(max|total|train|training) "
+
+
+def sorted_options(script: Script) -> list[Place]:
+    """Every option of the script in its place, in the order of the text."""
+    taken = {option.name for option in script.options}
+    steps = _told_steps(script.options)
+    places: list[Place] = []
+    for option in script.options:
+        template = "" if option.left else _template(option, steps)
+        if template:
+            places.append(Given(option, template))
+        else:
+            place = _place(_named(option, taken))
+            places.append(_kept(place) if option.name in script.by_hand else place)
+    return places
+
+
+def _kept(place: Place) -> Place:
+    """What a person sets by hand is passed on, whatever it is for."""
+    option = place.option
+    if isinstance(place, Left) and not place.why and option.default is not None:
+        return Held(option, option.default, "as it is started by hand")
+    return place
+
+
+def _named(option: Option, taken: Iterable[str]) -> Option:
+    """The option under a name that no brace keeps for itself."""
+    if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
+        return option
+    name = f"{option.name}_"
+    while name in taken:
+        name += "_"
+    return replace(
+        option, name=name, argument=option.argument.replace(f"{{{option.name}}}", f"{{{name}}}")
+    )
+
+
+def _place(option: Option) -> Place:
+    if why := _why_left(option):
+        return Left(option, why)
+    role, value = role_of(option), option.default
+    if value is None or role == "aside":
+        return Left(option, "")
+    return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
+
+
+def _why_left(option: Option) -> str:
+    if option.left:
+        return option.left
+    if not (option.name.isidentifier() and option.name.isascii()):
+        return "its name cannot stand in a command"
+    if option.required:
+        return "the script asks for it and has no default"
+    if option.name in BUILT_IN:
+        return f"{{{option.name}}} stands for something else"
+    return ""
+
+
+def _turned(option: Option, value: Scalar) -> Turned | Left:
+    domain = domain_of(option)
+    if isinstance(domain, str):
+        return Left(option, domain)
+    if domain.problem() or not domain.contains(value):
+        return Left(option, "no domain suggests itself")
+    return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
+
+
+def _template(option: Option, steps: str) -> str:
+    """What the machinery gives in the option's place; empty where it does not."""
+    given = given_by(option)
+    if given == "{steps}":
+        return given if option.name == steps else ""
+    if not given and steps and re.fullmatch(_EVERY, words_of(option.name)):
+        return "{steps}" if isinstance(option.default, int) else ""
+    return given
+
+
+def _told_steps(options: Iterable[Option]) -> str:
+    """The one option that says after how many steps training ends; empty where none surely does.
+
+    Where epochs or an environment's steps are counted, ``num_steps`` is mostly something else.
+    """
+    options = list(options)
+    found = [one.name for one in options if not one.left and given_by(one) == "{steps}"]
+    longest = [name for name in found if re.match(_LONGEST, f"{words_of(name)} ")]
+    if any(says(one.name, "epochs?|timesteps|episodes") for one in options):
+        found = longest
+    return next(iter([*longest, *found]), "")

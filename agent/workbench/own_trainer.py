@@ -1,0 +1,135 @@
+"""A menu's command made ready to run: found, its script known, what it may read said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from agent.menu.files import ProxyMenu
+from agent.menu.trainer_table import TrainerTable, ruler_text
+from agent.search.campaign import read_campaign_row
+from agent.settings.campaign import CampaignSettings
+from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
+from trainer.command.program import environment_of, find_program
+from trainer.command.script import code_sha256
+from trainer.command.workspace import refuse_home
+from trainer.script.editing import edited
+from trainer.spec import Command, ScriptInfo
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTrainer:
+    """The command that a campaign's trials run."""
+
+    table: TrainerTable
+    command: Command
+    script: ScriptInfo
+
+    @classmethod
+    def of(cls, campaign: Path, settings: CampaignSettings, menu: ProxyMenu) -> Self | None:
+        """That of the campaign in this directory, begun or yet to begin; None where the built-in
+        trainer trains.
+
+        :raises CampaignError: where the script that it was begun with is gone.
+        :raises MenuError: where the command cannot be run here.
+        """
+        table = menu.trainer
+        if table is None:
+            return None
+        row = read_campaign_row(campaign)
+        if row is not None and row.script is not None:
+            directory = Path(row.script.directory)
+            if not directory.is_dir():
+                raise CampaignError(
+                    f"the script of {campaign} lay in {directory}, which is gone; bring it back"
+                )
+        else:
+            directory = _beside(settings.menu, table.directory)
+        try:
+            command = command_of(table, directory)
+            if command.edited is not None:
+                _refuse_unknown(directory / command.edited, menu)
+            sha256, files = code_sha256(directory, campaign.resolve())
+        except (SpecError, SandboxError) as error:
+            raise MenuError(f"menu {menu.name}: {error}") from error
+        script = ScriptInfo(
+            directory=str(directory), sha256=sha256, files=files, command=table.command
+        )
+        return cls(table, command, script)
+
+    def lines(self) -> Iterator[str]:
+        """What a person should know of it before anything runs."""
+        table, measure = self.table, self.table.measure
+        yield f"trainer   {' '.join(table.command)}"
+        yield f"script    {self.script.directory}, {self.script.files:,} files of code"
+        yield f"reads     {', '.join(self.reads())}; writes its own directory; no network, no keys"
+        yield f"score     {ruler_text(table)}"
+        if not table.tells_seed:
+            yield (
+                "          the command is not told {seed}: every run of a config will be the same, "
+                "so the noise will read as zero and a gain holds for that one seed"
+            )
+        if measure.unit == "bits per byte":
+            yield f"bytes     {table.bytes}, says the menu"
+
+    def reads(self) -> Iterator[str]:
+        """What it may read besides the system's libraries, in words."""
+        yield "the script's directory but for hidden files and links out of it"
+        for path in self.command.programs:
+            yield str(path)
+        yield from self.command.reads
+
+
+def command_of(table: TrainerTable, directory: Path) -> Command:
+    """What trials are told to run.
+
+    :raises SpecError: where the directory, the script or the program is not there.
+    """
+    refuse_home(directory, "the script's directory")
+    if not directory.is_dir():
+        raise SpecError(f"the script's directory {directory} is not there; correct directory")
+    if table.script is not None and not (directory / table.script).is_file():
+        raise SpecError(
+            f"there is no {table.script} in {directory}; correct the command, or directory"
+        )
+    program = find_program(table.command[0], directory)
+    reads = [(directory / Path(text).expanduser()).absolute() for text in table.reads]
+    for path in reads:
+        refuse_home(path.resolve(), "a path that the menu reads")
+        if not path.exists():
+            raise SpecError(f"{path}, which reads names, is not there; remove it or correct it")
+    return Command(
+        argv=(str(program), *table.command[1:]),
+        directory=str(directory),
+        sent_by=table.values,
+        edited=table.script if table.set_by == "edit" else None,
+        edits=tuple(table.edits.items()),
+        env=tuple(table.env.items()),
+        reads=tuple(map(str, reads)),
+        programs=tuple(map(str, environment_of(program))),
+        score=table.score,
+        curve=table.curve,
+        measure=table.measure,
+        oom=table.oom,
+        preload=table.preload,
+        main=table.main,
+    )
+
+
+def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
+    """
+    :raises SpecError: where the script has no such constant as the menu would have rewritten.
+    """
+    assert menu.trainer is not None
+    try:
+        source = script.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"the script {script} cannot be read as UTF-8 ({error})") from error
+    edited(source, {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)})
+
+
+def _beside(menu: str, directory: str) -> Path:
+    """The directory that a menu's file names."""
+    return (Path(menu).expanduser().absolute().parent / Path(directory).expanduser()).resolve()

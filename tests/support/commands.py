@@ -1,0 +1,60 @@
+"""Specs of trials that run a command, and scripts for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainer.spec import (
+    Budget,
+    Command,
+    CommandConfig,
+    CurveRule,
+    Limits,
+    Measure,
+    ScoreRule,
+    TrialSpec,
+)
+
+SCORE = ScoreRule(pattern=r"val loss ([0-9.]+)")
+CURVE = CurveRule(pattern=r"iter (\d+): loss ([0-9.]+)")
+
+
+def command(**changes: Any) -> Command:
+    """One whose score is in what it prints, with any field changed."""
+    fields: dict[str, Any] = {
+        "argv": (sys.executable, "train.py"),
+        "directory": "/nonexistent",
+        "score": SCORE,
+        "curve": CURVE,
+        "measure": Measure(unit="nats per token"),
+        **changes,
+    }
+    return Command(**fields)
+
+
+def command_spec(
+    *, values: dict[str, Any] | None = None, command: Command, **changes: Any
+) -> TrialSpec:
+    """The spec of a trial of it; fields of its limits go by their names."""
+    limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
+    if "limits" not in changes:
+        changes["limits"] = Limits(**{"wall_s": 30, **limits})
+    fields: dict[str, Any] = {
+        "trial_id": "0001-s1",
+        "config": CommandConfig(values=values or {"lr": 0.1}),
+        "seed": 1,
+        "budget": Budget(amount=20),
+        "horizon_steps": None,
+        "command": command,
+        **changes,
+    }
+    return TrialSpec(**fields)
+
+
+def script(directory: Path, text: str, name: str = "train.py") -> Path:
+    """A script in a directory of its own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(text)
+    return directory

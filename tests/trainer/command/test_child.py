@@ -1,0 +1,277 @@
+"""Commands run as trials: in the sandbox, by the executor, judged by what they print."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support.commands import command, command_spec, script
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.trial_files import finished_trial, read_curve
+from trainer.spec import (
+    CommandOk,
+    Measure,
+    PruneRule,
+    ScoreRule,
+    TrialFailed,
+    TrialSpec,
+)
+
+pytestmark = pytest.mark.skipif(
+    Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
+)
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
+        yield executor
+
+
+class Runs:
+    """Runs scripts as trials of one campaign."""
+
+    def __init__(self, executor: LocalExecutor, tmp_path: Path) -> None:
+        self._executor = executor
+        self._tmp_path = tmp_path
+        self.trial = tmp_path / "campaign" / "trials" / "t000001"
+
+    def spec(self, text: str, *words: str, **changes: Any) -> TrialSpec:
+        directory = script(self._tmp_path / "script", text)
+        of_spec = {n: changes.pop(n) for n in list(changes) if n in _OF_SPEC}
+        argv = (sys.executable, "train.py", *words)
+        told = command(**{"argv": argv, "directory": str(directory), **changes})
+        return command_spec(command=told, **of_spec)
+
+    def __call__(self, text: str, *words: str, **changes: Any) -> CommandOk | TrialFailed:
+        result = self._executor.run(self.spec(text, *words, **changes), self.trial).result
+        assert isinstance(result, CommandOk | TrialFailed)
+        return result
+
+
+_OF_SPEC = {"values", "seed", "budget", "prune", "wall_s", "memory_gib", "threads", "file_bytes"}
+
+
+@pytest.fixture
+def run(executor: LocalExecutor, tmp_path: Path) -> Runs:
+    return Runs(executor, tmp_path)
+
+
+def test_a_score_and_a_curve_are_those_it_prints(run: Runs) -> None:
+    text = """
+import sys
+for step in range(0, 21, 5):
+    print(f"iter {step}: loss {3 - step / 10:.4f}, time 1ms")
+print("step 20: train loss 0.9, val loss", sys.argv[1])
+"""
+    result = run(text, "{lr}", values={"lr": 1.25})
+    assert isinstance(result, CommandOk), result
+    assert (result.score, result.objective, result.steps) == (1.25, 1.25, 20)
+    points = [(point.step, point.loss) for point in read_curve(run.trial)]
+    assert points == [(0, 3.0), (5, 2.5), (10, 2.0), (15, 1.5), (20, 1.0)]
+    assert "time 1ms" in (run.trial / "trainer.log").read_text()
+    finished = finished_trial(run.trial)
+    assert finished is not None
+    assert finished[1] == result
+
+
+def test_a_score_to_grow_is_turned_to_be_minimised(run: Runs) -> None:
+    measure = Measure(unit="accuracy", direction="maximise")
+    result = run("print('val loss 0.75')", measure=measure)
+    assert isinstance(result, CommandOk)
+    assert (result.score, result.objective) == (0.75, -0.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "key", "wanted"),
+    [
+        ("json.dump({'val': {'bpb': 1.5}}, open('r.json', 'w'))", "r.json", "val.bpb", 1.5),
+        ("json.dump({'a.b': 2}, open(f'{out}/r.json', 'w'))", "r.json", "a.b", 2.0),
+        (
+            "[print(json.dumps({'l': x}), file=f) for f in [open('m.jsonl', 'w')] for x in (3, 2)]",
+            *("m.jsonl", "l", 2.0),
+        ),
+    ],
+)
+def test_a_score_may_be_in_a_file(run: Runs, text: str, file: str, key: str, wanted: float) -> None:
+    text = f"import json, sys\nout = sys.argv[1]\n{text}\n"
+    result = run(text, "{out}", score=ScoreRule(file=file, key=key))
+    assert isinstance(result, CommandOk), result
+    assert result.score == wanted
+    assert not (run.trial / "tmp").exists()  # its place goes with it
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        ("import sys; print('why'); sys.exit(3)", "crash", "exit code 3: why"),
+        ("print('val loss 2.0'); raise ValueError('late')", "crash", "ValueError: late"),
+        ("print('nothing of note')", "no_score", "nothing of note"),
+        ("print('val loss 2.0'); print('val loss nan')", "nonfinite", "the score was nan"),
+        ("print('iter 7: loss nan')", "nonfinite", "lost at step 7"),
+        ("raise MemoryError", "oom", "MemoryError"),
+        ("import os; os.kill(os.getpid(), 9)", "killed", "signal 9"),
+        ("import os; os.kill(os.getpid(), 6)", "killed", "signal 6"),
+    ],
+)
+def test_each_way_to_fail_is_a_status_with_the_last_lines(
+    run: Runs, text: str, status: str, says: str
+) -> None:
+    result = run(text)
+    assert isinstance(result, TrialFailed)
+    assert result.status == status
+    assert says in result.message
+
+
+def test_a_score_file_of_an_earlier_run_is_not_this_ones(run: Runs, tmp_path: Path) -> None:
+    script(tmp_path / "script", json.dumps({"val": 1.0}), "r.json")
+    result = run("print('I write nothing')", score=ScoreRule(file="r.json", key="val"))
+    assert isinstance(result, TrialFailed)
+    assert result.status == "no_score"
+
+
+def test_a_score_file_that_is_a_link_is_none(run: Runs, tmp_path: Path) -> None:
+    script(tmp_path / "script", json.dumps({"val": 1.0}), "old.json")
+    result = run(
+        "import os; os.symlink('old.json', 'r.json')", score=ScoreRule(file="r.json", key="val")
+    )
+    assert isinstance(result, TrialFailed)
+
+
+def test_the_wall_clock_ends_it_with_what_it_said_last(run: Runs) -> None:
+    text = "import time\nprint('still warming up')\ntime.sleep(60)"
+    result = run(text, wall_s=1.5)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "timeout"
+    assert "still warming up" in result.message
+
+
+def test_a_hopeless_run_is_ended_by_its_curve(run: Runs) -> None:
+    text = """
+import time
+for step in range(100):
+    print(f"iter {step}: loss 9.0")
+    time.sleep(0.01 if step < 30 else 10)
+"""
+    began = time.monotonic()
+    result = run(text, prune=PruneRule(at_step=20, window=5, max_loss=4.0))
+    assert isinstance(result, TrialFailed)
+    assert result.status == "pruned"
+    assert time.monotonic() - began < 8
+
+
+def test_a_child_that_holds_the_output_open_is_not_waited_for(run: Runs) -> None:
+    text = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+print("val loss 1.0")
+"""
+    began = time.monotonic()
+    result = run(text)
+    assert isinstance(result, CommandOk), result
+    assert time.monotonic() - began < 8
+
+
+def test_a_program_that_is_not_there_is_no_evidence(run: Runs, executor: LocalExecutor) -> None:
+    spec = run.spec("", argv=("/nonexistent/program",))
+    with pytest.raises(MachineryError, match="cannot be started"):
+        executor.run(spec, run.trial)
+    assert finished_trial(run.trial) is None
+
+
+def test_its_directory_is_read_and_its_own_place_written(run: Runs, tmp_path: Path) -> None:
+    place = tmp_path / "script"
+    script(place / "data", "17", "text.txt")
+    script(place, "ANSWER = 3\n", "sibling.py")
+    script(place, "KEY = 1\n", ".env")
+    (place / "out_of_it").symlink_to(tmp_path / "elsewhere")
+    script(tmp_path / "elsewhere", "precious", "file")
+    text = """
+import os
+from pathlib import Path
+import sibling
+print("data", Path("data/text.txt").read_text(), sibling.ANSWER)
+print("names", sorted(os.listdir(".")))
+Path("made").mkdir(); Path("made/x").write_text("x")
+for name in ("data/new", "train.py", PLACE + "/.env", PLACE + "/new", PLACE + "/out_of_it/file"):
+    try:
+        closed = "/.env" in name or "out_of_it" in name
+        Path(name).read_text() if closed else Path(name).write_text("")
+        print("got", name)
+    except OSError as error:
+        print("refused", name)
+print("val loss 1.0")
+""".replace("PLACE", repr(str(place)))
+    result = run(text)
+    log = (run.trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert "data 17 3" in log
+    assert "names ['data', 'sibling.py', 'train.py']" in log
+    assert "got" not in log
+    assert log.count("refused") == 5
+
+
+def test_a_checkout_that_holds_its_own_campaign_shows_it_to_no_trial(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    place = script(tmp_path / "checkout", "import os; print(os.listdir('.')); open('runs')")
+    trial = place / "runs" / "mine" / "trials" / "t000001"
+    script(place / "runs" / "mine", "rows", "trajectory.jsonl")
+    told = command(argv=(sys.executable, "train.py"), directory=str(place))
+    result = executor.run(command_spec(command=told), trial).result
+    assert isinstance(result, TrialFailed)
+    assert "['train.py']" in (trial / "trainer.log").read_text()
+    assert "No such file" in result.message
+
+
+def test_constants_are_rewritten_in_a_copy(run: Runs, tmp_path: Path) -> None:
+    text = "lr = 0.5  # kept\nprint('val loss', lr)\n"
+    result = run(text, values={"lr": 0.25}, edited="train.py")
+    assert isinstance(result, CommandOk), result
+    assert result.score == 0.25
+    assert (tmp_path / "script" / "train.py").read_text() == text
+
+
+def test_the_seed_is_rewritten_beside_the_config_s_constants(run: Runs) -> None:
+    text = "lr = 0.5\nSEED = 1337\nprint('val loss', lr + SEED)\n"
+    told = {"edited": "train.py", "edits": (("SEED", "{seed}"),)}
+    result = run(text, values={"lr": 0.25}, seed=7, **told)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 7.25
+
+
+MAIN = """
+import argparse, os, sys
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float)
+    lr = parser.parse_args().lr
+    print("name", __name__, "modules", "email.mime.text" in sys.modules)
+    if lr == 2:
+        sys.exit("no such rate")
+    print("iter 1: loss 2.0")
+    print(f"val loss {lr}")
+"""
+
+
+def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -> None:
+    result = run(MAIN, "--lr={lr}", values={"lr": 0.5}, main="main", preload=("email.mime.text",))
+    log = (run.trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert result.score == 0.5
+    assert "name train modules True" in log
+    assert [point.loss for point in read_curve(run.trial)] == [2.0]
+
+
+def test_a_function_that_exits_with_words_has_failed(run: Runs) -> None:
+    result = run(MAIN, "--lr={lr}", values={"lr": 2.0}, main="main")
+    assert isinstance(result, TrialFailed)
+    assert (result.status, "no such rate" in result.message) == ("crash", True)

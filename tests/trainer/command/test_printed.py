@@ -1,0 +1,139 @@
+"""Scores, curves and failures in what a command prints."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.commands import command
+from trainer.command.printed import MAX_LINE_BYTES, Lines, Number, Printed, taken
+from trainer.spec import CurveRule, ScoreRule
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
+def test_lines_are_the_same_wherever_they_are_cut(data: bytes, cuts: list[int]) -> None:
+    def read(pieces: list[bytes]) -> list[str]:
+        lines = Lines()
+        return [line for piece in pieces for line in lines.feed(piece)] + list(lines.rest())
+
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = [data[a:b] for a, b in pairwise(places)]
+    assert read(pieces) == read([data])
+
+
+def test_a_progress_bars_lines_end_with_carriage_returns() -> None:
+    assert list(Lines().feed(b"step 1\rstep 2\r\nstep 3\n")) == ["step 1", "step 2", "step 3"]
+
+
+def test_a_line_without_end_is_cut() -> None:
+    lines = Lines()
+    for _ in range(100):
+        assert not list(lines.feed(b"x" * 10_000))
+    assert len(next(lines.feed(b"\n"))) == MAX_LINE_BYTES
+
+
+NANO = r"val loss ([0-9.]+)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "number"),
+    [
+        (NANO, "step 5: train loss 2.1, val loss 2.5", 2.5),
+        (NANO, "val loss 2.5.", 2.5),
+        (NANO, "val loss nan", math.nan),
+        (NANO, "val loss inf", math.inf),
+        (r"loss=(?P<x>\d+\.\d+)", "loss=NaN", math.nan),
+        (r"(?:loss|err)[([]* ([-+\d.e]+)", "err([ 1e-3", 1e-3),
+        (r"(?:loss|err)[([]* ([-+\d.e]+)", "err([ -inf", -math.inf),
+        (r"acc \(([\d.]+)%\)", "acc (91.5%)", 91.5),
+        (r"acc \(([\d.]+)%\)", "acc (nan%)", math.nan),
+        (NANO, "val loss banana", None),
+        (NANO, "train loss 2.5", None),
+    ],
+)
+def test_a_number_is_found_also_where_it_is_lost(
+    pattern: str, line: str, number: float | None
+) -> None:
+    found = Number(pattern).search(line)
+    if number is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found[1] == number or (math.isnan(number) and math.isnan(found[1]))
+
+
+@pytest.mark.parametrize(
+    ("take", "scores", "wanted"),
+    [
+        ("last", [3.0, 2.0, 2.5], 2.5),
+        ("first", [3.0, 2.0, 2.5], 3.0),
+        ("lowest", [3.0, 2.0, 2.5], 2.0),
+        ("highest", [3.0, 2.0, 2.5], 3.0),
+        ("last", [], None),
+        ("last", [2.0, math.nan], math.nan),
+        ("lowest", [2.0, math.nan, 1.0], math.nan),
+        ("lowest", [math.nan, 1.0], math.nan),
+    ],
+)
+def test_which_score_is_taken(take: Any, scores: list[float], wanted: float | None) -> None:
+    found = taken(scores, take)
+    both_lost = wanted is not None and found is not None and math.isnan(wanted)
+    assert math.isnan(found) if both_lost and found is not None else found == wanted
+
+
+def test_a_curve_is_read_with_its_steps_from_nought() -> None:
+    printed = Printed(command())
+    lines = ["iter 0: loss 4.1", "step 0: val loss 4.0", "iter 1: loss 3.9", "iter x: loss 1"]
+    assert [printed.take(line) for line in lines] == [(0, 4.1), None, (1, 3.9), None]
+    assert printed.scores == [4.0]
+
+
+def test_groups_of_a_curve_may_be_named_in_another_order() -> None:
+    rule = CurveRule(pattern=r"(?P<loss>[\d.]+) at step (?P<step>\d+)")
+    assert Printed(command(curve=rule)).take("2.5 at step 7") == (7, 2.5)
+
+
+def test_a_loss_that_is_lost_is_a_point_without_number() -> None:
+    point = Printed(command()).take("iter 5: loss nan")
+    assert point is not None
+    assert point[0] == 5
+    assert math.isnan(point[1])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory",
+        "MemoryError",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
+        "my allocator is sad",
+    ],
+)
+def test_out_of_memory_is_known_by_what_frameworks_print(line: str) -> None:
+    printed = Printed(command(oom=("allocator is sad",)))
+    printed.take("all is well")
+    assert not printed.out_of_memory
+    printed.take(line)
+    assert printed.out_of_memory == line
+
+
+def test_the_last_lines_are_shown_without_what_a_terminal_obeys() -> None:
+    printed = Printed(command())
+    for line in ("first", "", "\x1b[31mred\x1b[0m", "right\u202eleft"):
+        printed.take(line)
+    assert printed.last_lines == "first |  [31mred [0m | right left".replace("|  [", "| [")
+
+
+def test_a_flood_of_scores_is_bounded() -> None:
+    printed = Printed(command(score=ScoreRule(pattern=r"s(\d+)"), curve=None))
+    for number in range(100_500):
+        printed.take(f"s{number}")
+    assert len(printed.scores) <= 100_000
+    assert (printed.scores[0], printed.scores[-1]) == (0, 100_499)

@@ -1,0 +1,267 @@
+"""What a trial's process does where a command trains: start it, read it, leave a result.
+
+It is confined before it starts anything, so the command is too. Like the built-in trainer's it
+writes curve.jsonl and result.json in the trial's directory; the command's own place is among the
+trial's temporary files (:mod:`trainer.command.workspace`) and goes with them.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import TextIO
+
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.files import replace_file
+from autoresearch.layout import CURVE_FILE, RESULT_FILE
+from trainer.command.filling import Filled, filled
+from trainer.command.printed import Lines, Printed, taken
+from trainer.command.score_file import scores_in
+from trainer.command.starting import Forked, Program, Started
+from trainer.command.workspace import work_dir
+from trainer.machine.environment import as_it_is
+from trainer.spec import (
+    MAX_MESSAGE_CHARACTERS,
+    Command,
+    CommandOk,
+    CurvePoint,
+    FailureStatus,
+    Measured,
+    PruneRule,
+    TrialFailed,
+    TrialSpec,
+)
+
+_LOOK_S = 0.05
+"""Between two looks whether a command that prints nothing has ended."""
+_CHUNK_BYTES = 1 << 16
+_LEFT_CHUNKS = 64
+"""Of what is left to read when it has ended: 4 MiB, more than a pipe holds."""
+
+
+def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed:
+    """Run the trial and write its result.json, whatever came of it.
+
+    :raises AutoresearchError: where the command cannot be started or asks for what there is not;
+        then there is no result.
+    """
+    if spec.command is None:
+        raise SpecError("a trial of the built-in trainer was sent to the one for commands")
+    try:
+        result = _Run(spec, spec.command, trial_dir, born).result()
+        replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n", durable=True)
+    except OSError as error:
+        raise MachineryError(
+            f"the trial's directory {trial_dir} cannot be written ({error.strerror}); free some "
+            "space there or choose another directory"
+        ) from error
+    return result
+
+
+class _Run:
+    """One command, from its start to its end."""
+
+    def __init__(self, spec: TrialSpec, command: Command, trial_dir: Path, born: float) -> None:
+        self._spec = spec
+        self._command = command
+        self._trial_dir = trial_dir
+        self._born = born
+        self._work = work_dir(trial_dir)
+        self._printed = Printed(command)
+        self._pruner = _Pruner(spec.prune)
+        self._last_step: int | None = None
+        self._lost: int | None = None
+        """The first step whose loss was not finite."""
+
+    def result(self) -> Measured | TrialFailed:
+        """Run it, and say what came of it."""
+        told = filled(self._spec, self._command, self._work, self._spec.threads or 1)
+        if told.values is not None:
+            (self._work / told.values[0]).write_text(told.values[1], "utf-8")
+        self._edit(told)
+        setup_s = max(0.0, time.monotonic() - self._born)
+        began = time.monotonic()
+        code = self._attended(told, began)
+        train_s = time.monotonic() - began
+        failure = self._failure(code)
+        if failure is not None:
+            return failure
+        score = self._score()
+        if score is None or score - score != 0:
+            return self._without_score(score)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        return CommandOk(
+            score=score,
+            direction=self._command.measure.direction,
+            steps=self._last_step,
+            train_s=train_s,
+            setup_s=setup_s,
+            peak_mem_gib=peak * (1 if sys.platform == "darwin" else 1024) / 2**30,
+        )
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def _edit(self, told: Filled) -> None:
+        """Put a copy of the script in the place of the link to it, its constants rewritten."""
+        name = self._command.edited
+        if name is None:
+            return
+        from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
+
+        source = (Path(self._command.directory) / name).read_text("utf-8")
+        copy = self._work / name
+        if not copy.parent.is_dir() or copy.parent.is_symlink():
+            raise SpecError(
+                f"the script {name} lies in a folder of its directory, so that no copy of it can "
+                "take its place; name that folder as the directory"
+            )
+        copy.unlink(missing_ok=True)
+        copy.write_text(edited(source, {**self._spec.config.said, **told.edits}), "utf-8")
+
+    def _attended(self, told: Filled, began: float) -> int:
+        """Read all that it prints until it has ended; its exit code."""
+        ours, theirs = os.pipe()
+        started = self._start(told, theirs)
+        os.close(theirs)
+        lines = Lines()
+        try:
+            with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+                for data in _until_end(ours, started):
+                    _log(data)
+                    for line in lines.feed(data):
+                        self._take(line, curve, began)
+                    if self._pruner.why:
+                        break
+                for line in lines.rest():
+                    self._take(line, curve, began)
+        finally:
+            os.close(ours)
+            if started.ended() is None:
+                started.end()
+        return started.ended() or 0
+
+    def _start(self, told: Filled, output: int) -> Started:
+        command = self._command
+        env = self._environment(told)
+        if command.main is None:
+            return Program(told.argv, env, self._work, output)
+        script = self._work / told.argv[1]
+        if command.edited is None:  # as a program's, its folder is where it really lies
+            script = script.resolve()
+        return Forked(script, command.main, told.argv[1:], env, self._work, output)
+
+    def _environment(self, told: Filled) -> dict[str, str]:
+        env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **told.env}
+        if self._spec.threads is not None:
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+                env.setdefault(name, str(self._spec.threads))
+        return env
+
+    def _take(self, line: str, curve: TextIO, began: float) -> None:
+        found = self._printed.take(line)
+        if found is None:
+            return
+        step, loss = found
+        if loss - loss != 0:
+            self._lost = step if self._lost is None else self._lost
+            return
+        self._last_step = step
+        self._pruner.take(step, loss)
+        point = CurvePoint(step=step, loss=loss, elapsed_s=time.monotonic() - began)
+        curve.write(point.model_dump_json() + "\n")
+        curve.flush()
+
+    # --- after it -------------------------------------------------------------------------------
+
+    def _failure(self, code: int) -> TrialFailed | None:
+        printed = self._printed
+        if self._pruner.why:
+            return self._failed("pruned", self._pruner.why)
+        if code == 0:
+            return None
+        if printed.out_of_memory:
+            return self._failed("oom", f"out of memory: {printed.out_of_memory}")
+        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+        hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
+        return self._failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
+
+    def _without_score(self, score: float | None) -> TrialFailed:
+        if score is not None:
+            return self._failed("nonfinite", f"the score was {score}", lines=True)
+        if self._lost is not None:
+            return self._failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
+        rule = self._command.score
+        where = f"{rule.file} has no {rule.key}"
+        if rule.pattern is not None:
+            where = f"no line has {rule.pattern!r}"
+        return self._failed("no_score", f"it ended without a score: {where}", lines=True)
+
+    def _failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
+        last = self._printed.last_lines if lines else ""
+        message = f"{why}: {last}" if last else why
+        return TrialFailed(
+            status=status, message=message[:MAX_MESSAGE_CHARACTERS], steps=self._last_step
+        )
+
+    def _score(self) -> float | None:
+        rule = self._command.score
+        found = self._printed.scores if rule.pattern else scores_in(self._work, rule)
+        return taken(found, rule.take)
+
+
+class _Pruner:
+    """Watches a curve for the rule that ends a hopeless trial."""
+
+    def __init__(self, rule: PruneRule | None) -> None:
+        self._rule = rule
+        self._recent: deque[tuple[int, float]] = deque(maxlen=0 if rule is None else 10_000)
+        self._asked = False
+        self.why = ""
+
+    def take(self, step: int, loss: float) -> None:
+        """One more point."""
+        rule = self._rule
+        if rule is None or self._asked:
+            return
+        self._recent.append((step, loss))
+        if step < rule.at_step:
+            return
+        self._asked = True
+        window = range(rule.at_step - rule.window + 1, rule.at_step + 1)
+        seen = [loss for step, loss in self._recent if step in window]
+        if seen and fmean(seen) > rule.max_loss:
+            self.why = (
+                f"the mean training loss about step {rule.at_step} was {fmean(seen):.4g}, above the"
+                f" {rule.max_loss:.4g} at which a config is hopeless against its reference"
+            )
+
+
+def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:
+    """What comes until the command has ended; a process that it left behind may go on writing, and
+    is not waited for."""
+    left = _LEFT_CHUNKS
+    while left:
+        ended = started.ended() is not None  # asked first: what it printed last is there then
+        ready, _, _ = select.select([descriptor], [], [], 0 if ended else _LOOK_S)
+        data = os.read(descriptor, _CHUNK_BYTES) if ready else b""
+        if data:
+            left -= ended
+            yield data
+        elif ended:
+            return
+        elif ready:  # it has closed its output, and is about to end or goes on in silence
+            time.sleep(_LOOK_S / 10)
+
+
+def _log(data: bytes) -> None:
+    """Into trainer.log, which this process prints to."""
+    written = 0
+    while written < len(data):
+        written += os.write(1, data[written:])

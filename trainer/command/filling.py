@@ -1,0 +1,107 @@
+"""What a command is told of one trial: its words, its variables, its file of values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+
+from autoresearch.errors import SpecError
+from autoresearch.values import Scalar
+from trainer.spec import Command, TrialSpec
+
+PREFIX = "AR_"
+"""Of the variables that hold values: ``AR_LR``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A command with everything said."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """Beside what every trial has."""
+    edits: dict[str, Scalar]
+    """What is written over constants of the script, besides the config's own."""
+    values: tuple[str, str] | None = None
+    """Name and text of the file of values, where they are sent in one."""
+
+
+def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled:
+    """The command of one trial.
+
+    :param out: the trial's directory, as the command is to know it.
+    :raises SpecError: where it asks for what the spec does not say.
+    """
+    known: dict[str, Scalar] = {**spec.config.said, **_built_in(spec, out, threads)}
+    values = None
+    if command.sent_by in {"json", "toml"}:
+        name = f"autoresearch-values.{command.sent_by}"
+        values = (name, (_json if command.sent_by == "json" else _toml)(known))
+        known["values"] = str(out / name)
+    env = {name: _filled(text, known) for name, text in command.env}
+    if command.sent_by == "env":
+        sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
+        env = {**sent, **env}
+    edits = {name: _whole(text, known) for name, text in command.edits}
+    words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
+    return Filled(words, env, edits, values)
+
+
+def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
+    told: dict[str, Scalar] = {
+        "out": str(out),
+        "seed": spec.seed,
+        "threads": threads,
+        "device": spec.device,
+    }
+    if spec.budget.unit != "run":
+        amount = spec.budget.amount
+        told[spec.budget.unit] = int(amount) if amount == int(amount) else amount
+    horizon = spec.horizon_steps or spec.steps
+    if horizon is not None:
+        told["horizon"] = horizon
+    return told
+
+
+def _filled(text: str, known: Mapping[str, Scalar]) -> str:
+    parts = []
+    for literal, name, spec, _ in Formatter().parse(text):
+        parts.append(literal)
+        if name is not None:
+            if name not in known:
+                raise SpecError(
+                    f"the command asks for {{{name}}}, which this run has none of; its budget may "
+                    "be in another unit"
+                )
+            parts.append(_worded(known[name], spec) if spec else _text(known[name]))
+    return "".join(parts)
+
+
+def _worded(value: Scalar, words: str) -> str:
+    """The word for true, or the one behind the bar for false."""
+    yes, _, no = words.partition("|")
+    return yes if value is True else no
+
+
+def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
+    """As :func:`_filled`, but what stands alone in its braces keeps its type."""
+    name = text.removeprefix("{").removesuffix("}")
+    return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
+
+
+def _text(value: Scalar) -> str:
+    """As Python writes it, which is what argparse, click and configurators of scripts read."""
+    return str(value)
+
+
+def _json(known: Mapping[str, Scalar]) -> str:
+    return json.dumps(known, indent=1) + "\n"
+
+
+def _toml(known: Mapping[str, Scalar]) -> str:
+    # A JSON string, number or boolean is the same TOML value, but for a character it leaves as is.
+    lines = (f"{name} = {json.dumps(value)}" for name, value in known.items())
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,91 @@
+"""The program a command begins with, and what of its environment it needs to read.
+
+A Python of its own environment (a venv, conda's) is asked where that lies, once for a campaign and
+outside the sandbox: it is the user's own program, named by the user's own menu.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from autoresearch.errors import SpecError
+from trainer.command.workspace import holds_home
+from trainer.machine.environment import allowed_environment
+
+_PATIENCE_S = 60.0
+_QUESTION = (
+    "import json, sys; print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix,"
+    " sys.base_exec_prefix], sys.path]))"
+)
+_OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
+
+
+def find_program(word: str, directory: Path) -> Path:
+    """The program that a command's first word names: by a path from the script's directory, or on
+    the PATH that trials have.
+
+    :raises SpecError: where there is none.
+    """
+    if word == "{python}":
+        return Path(sys.executable)
+    if "/" in word:
+        path = (directory / Path(word).expanduser()).absolute()
+        found = str(path) if shutil.which(path) else None
+    else:
+        found = shutil.which(word, path=allowed_environment()["PATH"])
+    if found is None:
+        raise SpecError(
+            f"there is no program {word!r}, with which [trainer] command begins; give a path, a "
+            "program on PATH, or {python} for the Python that autoresearch runs on"
+        )
+    return Path(found).absolute()
+
+
+def environment_of(program: Path) -> tuple[Path, ...]:
+    """What a trial must read to run it, besides the system's directories and this Python's own.
+
+    :raises SpecError: where a Python does not answer.
+    """
+    if program.parent == Path(sys.executable).parent:
+        return ()
+    python = _python_of(program)
+    if python is None:
+        return (program,)
+    paths = {program, *(path for path in _asked(python) if path.exists())}
+    resolved = {path.resolve() for path in paths}
+    return tuple(sorted(path for path in resolved if not holds_home(path)))
+
+
+def _python_of(program: Path) -> Path | None:
+    """The Python of the environment that it belongs to: itself, or one beside it."""
+    if program.name.startswith("python"):
+        return program
+    beside = program.parent / "python"
+    return beside if beside.is_file() else None
+
+
+def _asked(python: Path) -> Iterator[Path]:
+    try:
+        answer = subprocess.run(
+            [str(python), "-c", _QUESTION],
+            env=allowed_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+        prefixes, path = json.loads(answer.stdout)
+        for prefix in prefixes:
+            yield from (Path(prefix, name) for name in _OF_A_PREFIX)
+        yield from (Path(entry) for entry in path if entry)
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
+        raise SpecError(
+            f"{python} does not say where its packages lie ({type(error).__name__}); give a Python "
+            "that runs"
+        ) from error

@@ -1,0 +1,63 @@
+"""The score in a file that a command wrote: JSON, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from autoresearch.given_file import open_regular
+from trainer.spec import ScoreRule
+
+MAX_FILE_BYTES = 8 << 20
+
+
+def scores_in(out: Path, rule: ScoreRule) -> list[float]:
+    """The numbers under the rule's key, in the file's order; none where there is no such file.
+
+    No link is followed: what it would lead to was not written by this run.
+    """
+    if rule.file is None or rule.key is None:
+        return []
+    try:
+        descriptor = open_regular(out / rule.file, through_links=False)
+    except OSError:
+        return []
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        return []
+    found = (_under(document, rule.key) for document in _documents(data, rule.file))
+    return [number for number in found if number is not None]
+
+
+def _documents(data: bytes, name: str) -> Iterator[object]:
+    texts = data.splitlines() if name.endswith(".jsonl") else [data]
+    for text in texts:
+        if not text.strip():
+            continue
+        try:
+            yield json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _under(document: object, key: str) -> float | None:
+    """The number at a key, whose dots go deeper where it does not stand there as it is."""
+    if isinstance(document, dict) and key in document:
+        return _number(document[key])
+    for part in key.split("."):
+        if not isinstance(document, dict) or part not in document:
+            return None
+        document = document[part]
+    return _number(document)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

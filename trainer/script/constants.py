@@ -1,0 +1,239 @@
+"""The constants of a training script: which assignment is which, found without running anything.
+
+A constant is
+
+- a module-level name that one statement assigns, outside any block, and that nothing in the script
+  assigns again: no loop, no branch, no ``global`` in a function. What is assigned again is state
+  (``step = 0``), and to set it at the start would mean something else than it says;
+- a field of a dataclass, or of a class that only lists values (``class Config: lr = 1e-3``), unless
+  whoever makes one passes that field: then its default is dead.
+
+Its value is a literal, or arithmetic over literals. Of a row of numbers, such as
+``ADAM_BETAS = (0.8, 0.95)``, each is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A
+field whose name stands twice is called by its class, too: ``OptimizerConfig_lr``.
+
+With ``state=True`` names that are assigned again later count with their first assignment: scripts
+that let a command line overwrite their globals at a certain line are read so up to that line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoresearch.values import Scalar
+from trainer.script.literals import NotLiteralError, literal
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One value in a script's text, and where it stands."""
+
+    name: str
+    """What a menu calls it."""
+    value: Scalar
+    node: ast.expr
+    """The expression that says the value; its place in the text is the node's."""
+    owner: str | None = None
+    """The class whose field it is."""
+    target: str = ""
+    """The name that is assigned, without the class and the place in a row."""
+
+    @property
+    def line(self) -> int:
+        """Counted from 1."""
+        return self.node.lineno
+
+
+def constants(
+    tree: ast.Module, *, before_line: int | None = None, state: bool = False
+) -> dict[str, Constant]:
+    """The constants of a script by the names that a menu calls them, in the order of the text.
+
+    :param before_line: only what stands above this line.
+    :param state: also what is assigned again later, with its first assignment.
+    """
+    found = list(_of_module(tree, state=state))
+    found += [
+        one for node in tree.body if isinstance(node, ast.ClassDef) for one in _of_class(node, tree)
+    ]
+    if before_line is not None:
+        found = [one for one in found if one.line < before_line]
+    found.sort(key=lambda one: (one.node.lineno, one.node.col_offset))
+    times = Counter(one.name for one in found)
+    named: dict[str, Constant] = {}
+    for one in found:
+        name = one.name if times[one.name] == 1 or not one.owner else f"{one.owner}_{one.name}"
+        named.setdefault(name, Constant(name, one.value, one.node, one.owner, one.target))
+    return named
+
+
+def assigned_lines(tree: ast.Module, name: str) -> list[int]:
+    """The lines on which the module's name is assigned or bound, in order."""
+    return sorted(line for stored, line in _stores(tree) if stored == name)
+
+
+# --- the module's own ---------------------------------------------------------------------------
+
+
+def _of_module(tree: ast.Module, *, state: bool) -> Iterator[Constant]:
+    times = Counter(name for name, _ in _stores(tree))
+    seen: set[str] = set()
+    for statement in tree.body:
+        for name, value in assignments(statement):
+            if name in seen or name.startswith("_") or (times[name] > 1 and not state):
+                continue
+            seen.add(name)
+            yield from _values(name, value)
+
+
+def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """The names that one statement gives a value of their own each, with the values."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            yield name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+            if len(targets) == len(values) and not any(
+                isinstance(one, ast.Starred) for one in [*targets, *values]
+            ):
+                for target, value in zip(targets, values, strict=True):
+                    if isinstance(target, ast.Name):
+                        yield target.id, value
+
+
+def _values(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Constant]:
+    """The constant that an expression is, or those of a row of numbers.
+
+    An expression over other names is none: to write a number in its place would part the two.
+    """
+    try:
+        value = literal(node)
+    except NotLiteralError:
+        return
+    if isinstance(value, bool | int | float | str):
+        yield Constant(name, value, node, owner, name)
+    elif isinstance(node, ast.Tuple | ast.List) and isinstance(value, tuple):
+        if not value or any(
+            isinstance(one, bool) or not isinstance(one, int | float) for one in value
+        ):
+            return
+        for place, item in enumerate(node.elts):
+            one = value[place]
+            assert isinstance(one, int | float)
+            yield Constant(f"{name}_{place}", one, item, owner, name)
+
+
+class _Stores(ast.NodeVisitor):
+    """Every binding of a module's name, in blocks and by ``global``."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, int]] = []
+        self._function: list[set[str]] = []
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            return
+        if not self._function or node.id in self._function[-1]:
+            self.found.append((node.id, node.lineno))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._bound(node.name, node.lineno)
+        inside = (one for one in ast.walk(node) if isinstance(one, ast.Global))
+        self._function.append({name for one in inside for name in one.names})
+        for statement in node.body:
+            self.visit(statement)
+        self._function.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._bound(node.name, node.lineno)
+        self._function.append(set())
+        for statement in node.body:
+            self.visit(statement)
+        self._function.pop()
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        return
+
+    def _comprehension(self, node: ast.AST) -> None:
+        """Its targets are its own; only ``:=`` in it binds outside."""
+        for one in ast.walk(node):
+            if isinstance(one, ast.NamedExpr):
+                self.visit(one.target)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            self._bound((alias.asname or alias.name).split(".")[0], node.lineno)
+
+    visit_ImportFrom = visit_Import  # noqa: N815
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name:
+            self._bound(node.name, node.lineno)
+        self.generic_visit(node)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        if node.name:
+            self._bound(node.name, node.lineno)
+        self.generic_visit(node)
+
+    def _bound(self, name: str, line: int) -> None:
+        if not self._function or name in self._function[-1]:
+            self.found.append((name, line))
+
+
+def _stores(tree: ast.Module) -> list[tuple[str, int]]:
+    visitor = _Stores()
+    visitor.visit(tree)
+    return visitor.found
+
+
+# --- fields of classes --------------------------------------------------------------------------
+
+
+def _of_class(node: ast.ClassDef, tree: ast.Module) -> Iterator[Constant]:
+    if not (is_dataclass(node) or _only_lists(node)):
+        return
+    passed = {
+        keyword.arg
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == node.name
+        for keyword in call.keywords
+    }
+    for statement in node.body:
+        for name, value in assignments(statement):
+            if name not in passed and not name.startswith("_"):
+                yield from _values(name, field_default(value) or value, owner=node.name)
+
+
+def is_dataclass(node: ast.ClassDef) -> bool:
+    """Whether a class is decorated as a dataclass, by whatever path."""
+    for decorator in node.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if name == "dataclass":
+            return True
+    return False
+
+
+def _only_lists(node: ast.ClassDef) -> bool:
+    """Whether a class without bases holds values and texts about them alone."""
+    plain = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass)
+    return not node.bases and all(isinstance(statement, plain) for statement in node.body)
+
+
+def field_default(value: ast.expr) -> ast.expr | None:
+    """What ``field(default=…)`` gives as the default; None for anything else."""
+    match value:
+        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=keywords):
+            return next((one.value for one in keywords if one.arg == "default"), None)
+    return None

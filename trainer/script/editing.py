@@ -1,0 +1,106 @@
+"""A script's constants set to other values in a copy of its text."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from collections.abc import Mapping
+
+from autoresearch.errors import SpecError
+from autoresearch.values import Scalar
+from autoresearch.words import did_you_mean, json_text
+from trainer.script.constants import Constant, assigned_lines, constants
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+"""A line as Python's parser counts them, which ``str.splitlines`` does not."""
+
+
+def edited(source: str, values: Mapping[str, Scalar]) -> str:
+    """The script with these constants at these values, and not a character of it changed elsewhere.
+
+    :param values: by the names that :func:`trainer.script.constants.constants` gives.
+    :raises SpecError: where the script is no Python, where a name is no constant of it, or where a
+        value cannot be written down.
+    """
+    known = constants(script_tree(source))
+    places = [(_known(source, known, name), value) for name, value in values.items()]
+    text = source
+    # From the end, so that what is replaced moves nothing that is still to be found.
+    places.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset), reverse=True)
+    for constant, value in places:
+        text = _replaced(text, constant.node, _written(constant.name, value))
+    found = constants(script_tree(text))
+    wrong = [name for name, value in values.items() if not _same(found.get(name), value)]
+    if wrong or list(found) != list(known):
+        raise SpecError(
+            f"the script could not be rewritten so that {', '.join(wrong) or 'only that'} changes; "
+            "give the values as arguments instead"
+        )
+    return text
+
+
+def script_tree(source: str) -> ast.Module:
+    """A script's text as Python's parser reads it; nothing is run.
+
+    :raises SpecError: where it is no Python of this interpreter's version.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the script's strings
+            return ast.parse(source)
+    except SyntaxError as error:
+        raise SpecError(
+            f"the script is no Python that can be read: {error.msg} on line {error.lineno}; "
+            "give a script of this Python's version"
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SpecError(f"the script cannot be read: {error}; give a Python script") from error
+
+
+def _known(source: str, known: Mapping[str, Constant], name: str) -> Constant:
+    if name in known:
+        return known[name]
+    lines = assigned_lines(script_tree(source), name)
+    if len(lines) > 1:
+        said = ", ".join(map(str, lines))
+        raise SpecError(
+            f"{name} cannot be set: the script assigns it on lines {said}, and which of them was "
+            "meant cannot be known; give it as an argument, or assign it once"
+        )
+    if lines:
+        raise SpecError(
+            f"{name} cannot be set: on line {lines[0]} the script computes it, or assigns it in a "
+            "block; write it as a constant at the top"
+        )
+    raise SpecError(f"the script has no constant {json_text(name)}{did_you_mean(name, known)}")
+
+
+def _replaced(text: str, node: ast.expr, written: str) -> str:
+    starts = [0]
+    for line in _LINE.findall(text):
+        starts.append(starts[-1] + len(line))
+    begin = starts[node.lineno - 1] + _characters(text, starts, node.lineno, node.col_offset)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    end = starts[node.end_lineno - 1] + _characters(
+        text, starts, node.end_lineno, node.end_col_offset
+    )
+    return text[:begin] + written + text[end:]
+
+
+def _characters(text: str, starts: list[int], line: int, column: int) -> int:
+    """Python's parser counts a line's columns in bytes of UTF-8."""
+    whole = text[starts[line - 1] : starts[line]]
+    return len(whole.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
+
+
+def _written(name: str, value: Scalar) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{name} = {value} cannot be written into a script; give a finite number")
+    return repr(value)
+
+
+def _same(constant: Constant | None, value: Scalar) -> bool:
+    return constant is not None and type(constant.value) is type(value) and constant.value == value

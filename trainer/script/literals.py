@@ -1,0 +1,109 @@
+"""What an expression in a script's text is, where that can be said without running it."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from autoresearch.values import Scalar
+
+Literal: TypeAlias = Scalar | tuple["Literal", ...] | None
+"""A value as it can be written down: a scalar, nothing, or a row of them. A dictionary is read as
+the row of its keys."""
+
+MAX_DEPTH = 40
+MAX_EXPONENT = 64
+MAX_MAGNITUDE = 1e30
+MAX_CHARACTERS = 10_000
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+_CASTS: Mapping[str, type] = {"int": int, "float": float, "tuple": tuple, "list": tuple}
+
+
+class NotLiteralError(ValueError):
+    """An expression whose value is known only by running the script."""
+
+
+def literal(  # noqa: PLR0911 (a kind of expression each)
+    node: ast.expr, names: Mapping[str, Literal] | None = None, depth: int = 0
+) -> Literal:
+    """The value of an expression: literals, ``2**19``, ``5 * 8``, ``-1``, ``int(1e6)``, rows of
+    them, and names among ``names``.
+
+    :raises NotLiteralError: for everything else, and for numbers beyond ±1e30.
+    """
+    if depth > MAX_DEPTH:
+        raise NotLiteralError("it nests too deeply")
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None as value):
+            return _bounded(value)
+        case ast.Name(id=name) if names is not None and name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(literal(operand, names, depth + 1))
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _number(literal(operand, names, depth + 1))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _combined(
+                op,
+                _number(literal(left, names, depth + 1)),
+                _number(literal(right, names, depth + 1)),
+            )
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+            return tuple(literal(item, names, depth + 1) for item in items)
+        case ast.Dict(keys=keys) if None not in keys:
+            return tuple(literal(key, names, depth + 1) for key in keys if key is not None)
+        case ast.Call(func=ast.Name(id=cast), args=[one], keywords=[]) if cast in _CASTS:
+            return _cast(cast, literal(one, names, depth + 1))
+        case ast.Call(func=ast.Attribute(value=inner, attr="keys"), args=[], keywords=[]):
+            return literal(inner, names, depth + 1)
+    raise NotLiteralError("it is computed")
+
+
+def _cast(cast: str, value: Literal) -> Literal:
+    if cast in {"int", "float"}:
+        return _bounded(_CASTS[cast](_number(value)))
+    if not isinstance(value, tuple):
+        raise NotLiteralError("it is computed")
+    return value
+
+
+def _number(value: Literal) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NotLiteralError("it reckons with what is no number")
+    return value
+
+
+def _combined(op: ast.operator, left: int | float, right: int | float) -> Literal:
+    if type(op) not in _OPERATORS:
+        raise NotLiteralError("it is computed")
+    if isinstance(op, ast.Pow | ast.LShift) and abs(right) > MAX_EXPONENT:
+        raise NotLiteralError("its exponent is large")
+    try:
+        return _bounded(_OPERATORS[type(op)](left, right))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise NotLiteralError("it has no value") from error
+
+
+def _bounded(value: Literal) -> Literal:
+    if isinstance(value, complex):
+        raise NotLiteralError("it is a complex number")
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        raise NotLiteralError("it is a long text")
+    if isinstance(value, int | float) and not (
+        math.isfinite(value) and abs(value) <= MAX_MAGNITUDE
+    ):
+        raise NotLiteralError("it is out of bounds")
+    return value
