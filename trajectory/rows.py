@@ -363,7 +363,7 @@ class CalibrationRow(Frozen):
     kind: Literal["calibration"] = "calibration"
     at: str
     run: CalibrationRun
-    config: Config
+    config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``calibration``."""

@@ -42,7 +42,7 @@ class Memory:
     """What is trained on and measured with, where it is known."""
     rules: Rules | None = None
     """What a change is judged by, where it is known."""
-    pending: tuple[Config, ...] = ()
+    pending: tuple[AnyConfig, ...] = ()
     """What is being raced meanwhile, where several are at once: nothing is known of them yet."""
 
 

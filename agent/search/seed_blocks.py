@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Block: TypeAlias = Literal["search", "confirmation", "long runs"]
+Block: TypeAlias = Literal["search", "calibration", "confirmation", "long runs"]
 
 _PER_CAMPAIGN = 1000
 _BLOCKS: dict[Block, range] = {
-    "search": range(800),
+    "search": range(700),
+    "calibration": range(700, 800),
     "confirmation": range(800, 900),
     "long runs": range(900, _PER_CAMPAIGN),
 }

@@ -15,7 +15,7 @@ from agent.search.confirm.plan import FreshTexts
 from agent.workbench.sitting import Sitting
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text
-from trainer.spec import Config, CurvePoint, TrialOk, TrialSpec
+from trainer.spec import AnyConfig, CurvePoint, TrialOk, TrialSpec
 from trajectory.calibrated import Calibrated, Correlation, Way
 from trajectory.calibration import FEWEST, times_to_gain
 from trajectory.rows import CalibrationRow, Role, TrialRecord
@@ -50,7 +50,7 @@ class CalibrationDisplay:
     def note(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
 
-    def config_begins(self, config: Config, number: int, missing: int) -> None:
+    def config_begins(self, config: AnyConfig, number: int, missing: int) -> None:
         self._left, self._said, self._took_s = missing, [], 0.0
         self._head = f"  config {number} of {self._plan.configs}"
 

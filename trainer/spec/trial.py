@@ -171,6 +171,7 @@ class TrialSpec(Frozen):
     def ruler(self) -> tuple[object, ...]:
         """What makes its score another number with the same config, seed and corpus."""
         return self.budget, self.horizon_steps, self.cooldown_steps, self.average, self.looks
+
     command: Command | None = Field(None, exclude_if=lambda command: command is None)
     """What trains the config where it is a command's; left out of JSON where it is not, so that
     specs of the built-in trainer are written as they always were."""

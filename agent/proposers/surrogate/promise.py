@@ -16,7 +16,7 @@ from agent.proposers.base import Memory
 from agent.proposers.surrogate.neighbours import Edit, Neighbourhood
 from agent.proposers.surrogate.space import Floats, Space, Values
 from agent.proposers.surrogate.told import Scores, Told
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 
 EDITS = 400
 """Drawn at first."""
@@ -113,7 +113,7 @@ class Promise:
         return [edits[place] for place in np.argsort(-promise_M, kind="stable")]
 
 
-def _points(memory: Memory, space: Space, configs: Sequence[Config]) -> Floats:
+def _points(memory: Memory, space: Space, configs: Sequence[AnyConfig]) -> Floats:
     values = [memory.menu.knob_values(config) for config in configs]
     return space.points([one for one in values if space.contains(one)])
 

@@ -19,14 +19,14 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from agent.search.campaign import Campaign
-from agent.search.confirm.plan import SEEDS_PER_CAMPAIGN, FreshTexts
+from agent.search.confirm.plan import FreshTexts
+from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError, SpecError
-from trainer.spec import Averaging, Budget, Config, Look, TrialSpec
+from trainer.spec import AnyConfig, Averaging, Budget, Look, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
 
-FIRST_SEED, FIRST_LONG_SEED = 700, 710
-"""Within the thousand seeds of a campaign; a confirmation's begin at 800."""
-MOST_LONG_SEEDS = 90
+FIRST_LONG_SEED, MOST_LONG_SEEDS = 10, 90
+"""Of the calibration's seeds."""
 HORIZONS = (0.3, 1.0, 3.0)
 """Over the long run's steps; the budget's own steps besides."""
 PARTS = (6, 3)
@@ -80,7 +80,7 @@ class CalibrationPlan:
 
     # --- configs ------------------------------------------------------------------------------
 
-    def following(self, known: Sequence[tuple[Config, float]]) -> Config:
+    def following(self, known: Sequence[tuple[AnyConfig, float]]) -> AnyConfig:
         """The config after those known.
 
         :param known: in their order, each with its score by the campaign's own way.
@@ -114,7 +114,7 @@ class CalibrationPlan:
 
     # --- runs ---------------------------------------------------------------------------------
 
-    def runs(self, config: Config) -> Iterator[Planned]:
+    def runs(self, config: AnyConfig) -> Iterator[Planned]:
         """All runs of a config, the campaign's own way first."""
         steps, horizon = self.budget_steps(config), self.horizon(config)
         settings = self.campaign.settings
@@ -144,9 +144,9 @@ class CalibrationPlan:
             yield Planned("longer", short, run)
         for seed in range(self.long_seeds):
             long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
-            yield Planned("long", short + FIRST_LONG_SEED - FIRST_SEED + seed, long)
+            yield Planned("long", short + FIRST_LONG_SEED + seed, long)
 
-    def looks(self, config: Config) -> Iterator[Look]:
+    def looks(self, config: AnyConfig) -> Iterator[Look]:
         """Of the own run: at quarters of it and at its end the weights as they are, then averages
         at its end."""
         steps = self.budget_steps(config)
@@ -154,14 +154,14 @@ class CalibrationPlan:
         yield Look()
         yield from (Look(average=average) for average in self.averages(config))
 
-    def averages(self, config: Config) -> Iterator[Averaging]:
+    def averages(self, config: AnyConfig) -> Iterator[Averaging]:
         """Those tried."""
         steps = self.budget_steps(config)
         for part in PARTS:
             yield Averaging(form="ema", steps=round(steps / part))
             yield Averaging(form="lawa", steps=round(steps / part))
 
-    def horizons(self, config: Config) -> dict[str, int]:
+    def horizons(self, config: AnyConfig) -> dict[str, int]:
         """Other ones than the campaign's, by what they are called: their steps for the baseline.
         Where it cools down, its own without that too."""
         own, baseline = self.horizon(config), self.campaign.menu.baseline
@@ -180,13 +180,13 @@ class CalibrationPlan:
         steps = self.budget_steps(self.campaign.menu.baseline)
         return [times for times in LONGER if 2 * times * steps <= self.long_steps]
 
-    def budget_steps(self, config: Config) -> int:
+    def budget_steps(self, config: AnyConfig) -> int:
         """Of a short run of this config.
 
         :raises CampaignError: where only a clock knows.
         """
         budget = self.campaign.settings.budget
-        steps = budget.steps(config.tokens_per_step)
+        steps = budget.steps(gpt(config).tokens_per_step)
         if steps is None:
             raise CampaignError(
                 f"short runs of {budget} end at no known step, so parts of them cannot be scored; "
@@ -194,20 +194,20 @@ class CalibrationPlan:
             )
         return steps
 
-    def horizon(self, config: Config) -> int:
+    def horizon(self, config: AnyConfig) -> int:
         """Of the campaign's own short run."""
         return self.campaign.settings.horizon_steps or self.budget_steps(config)
 
-    def long_of(self, config: Config) -> int:
+    def long_of(self, config: AnyConfig) -> int:
         """Steps of this config's long run: as many times its budget as the baseline's is."""
         baseline = self.campaign.menu.baseline
         return round(self.long_steps * self.budget_steps(config) / self.budget_steps(baseline))
 
     @property
     def first_seed(self) -> int:
-        return SEEDS_PER_CAMPAIGN * self.campaign.settings.seed + FIRST_SEED
+        return seeds_of(self.campaign.settings.seed, "calibration")[0]
 
-    def spec(self, config: Config, planned: Planned) -> TrialSpec:
+    def spec(self, config: AnyConfig, planned: Planned) -> TrialSpec:
         """The spec of a run, its trial_id empty. None trains on the text that is set aside, and the
         time limit is the short runs', times as many times as it trains and scores more."""
         short, run = self.campaign.trial_spec(config, planned.seed), planned.run

@@ -16,7 +16,7 @@ from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from autoresearch.errors import CampaignError
-from trainer.spec import Config, TrialSpec
+from trainer.spec import AnyConfig, CommandOk, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.calibration import FEWEST
@@ -27,7 +27,7 @@ class CalibrationWatcher(TrialWatcher, Protocol):
     """Whoever shows a calibration to a person."""
 
     def note(self, text: str) -> None: ...
-    def config_begins(self, config: Config, number: int, missing: int) -> None: ...
+    def config_begins(self, config: AnyConfig, number: int, missing: int) -> None: ...
     def run_ended(self, row: CalibrationRow, planned: Planned) -> None: ...
 
 
@@ -68,7 +68,7 @@ class Calibration:
         """The runs in the journal, whatever they were run for, the newest first."""
         return list(self._rows.values())
 
-    def _runs_of(self, config: Config, number: int) -> ConfigRuns:
+    def _runs_of(self, config: AnyConfig, number: int) -> ConfigRuns:
         planned = list(self.plan.runs(config))
         missing = [one for one in planned if self._key(config, one) not in self._rows]
         if missing:
@@ -77,10 +77,11 @@ class Calibration:
             self.stop.check()
             self.scribe.wait_while_paused()
             self._run(config, one)
-        results = {one: self._rows[self._key(config, one)].trial.result for one in planned}
+        ended = {one: self._rows[self._key(config, one)].trial.result for one in planned}
+        results = {one: of for one, of in ended.items() if not isinstance(of, CommandOk)}
         return ConfigRuns(self.plan, config, results)
 
-    def _run(self, config: Config, planned: Planned) -> None:
+    def _run(self, config: AnyConfig, planned: Planned) -> None:
         began = time.monotonic()
         spec = self.plan.spec(config, planned)
         trial = self.runner.run_spec(spec, "calibration")
@@ -114,7 +115,7 @@ class Calibration:
             "finished before the campaign last stopped, under other settings, and was run again",
         )
 
-    def _key(self, config: Config, planned: Planned) -> tuple[str, int, CalibrationRun]:
+    def _key(self, config: AnyConfig, planned: Planned) -> tuple[str, int, CalibrationRun]:
         return config.config_hash, planned.seed, planned.run
 
     def _conclude(self, known: list[ConfigRuns]) -> Calibrated:

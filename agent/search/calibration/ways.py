@@ -9,7 +9,7 @@ from math import ceil
 from statistics import fmean
 
 from agent.search.calibration.plan import PARTS, QUARTERS, CalibrationPlan, Kind, Planned
-from trainer.spec import Config, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, TrialFailed, TrialOk
 from trajectory.calibrated import Calibrated, Correlation
 from trajectory.calibration import (
     FEWEST,
@@ -39,7 +39,7 @@ class ConfigRuns:
     """All runs of one config, each ended with a score or a loss that was not finite."""
 
     plan: CalibrationPlan
-    config: Config
+    config: AnyConfig
     results: Mapping[Planned, TrialOk | TrialFailed]
 
     @property
