@@ -168,7 +168,7 @@ def test_the_best_that_is_climbed_to_is_the_best_there_is() -> None:
     """Of an objective whose optimum lies where a constraint needs two knobs to move at once."""
     world = MadeUpWorld()
     best, config = climb(MENU, lambda some: [world.truth(one) for one in some], ())
-    assert best == world.best == pytest.approx(3.2 - 0.04 - 0.08 - 0.03 - 0.01, abs=2e-3)
+    assert best == pytest.approx(world.best, abs=2e-3)
     assert (config.d_model, config.n_layer, config.tokens_per_step) == (256, 4, 1024)
 
 
