@@ -9,6 +9,7 @@ menu, of covariance ``shared × exp(-distance / reach)``, and the rest is each r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -54,11 +55,12 @@ class NoiseModel:
     def of(self, row: Vector, config_hash: str, seed: int, truth: float) -> float:
         """The noise of this config's run on this seed, always the same."""
         own = Random(f"own:{config_hash}:{seed}").gauss(0, 1)
-        luck = self.shared**0.5 * self._luck(row, seed) + (1 - self.shared) ** 0.5 * own
+        luck = math.sqrt(self.shared) * self._luck(row, seed) + math.sqrt(1 - self.shared) * own
         scale = float(np.interp(truth, self.levels, self.scales))
         if self.dof >= MOST_DOF:
             return scale * luck
-        return scale * float(stdtrit(self.dof, min(max(float(ndtr(luck)), 1e-12), 1 - 1e-12)))
+        share = min(max(float(ndtr(luck)), 1e-12), 1 - 1e-12)
+        return scale * float(stdtrit(self.dof, share))
 
     def _luck(self, row: Vector, seed: int) -> float:
         """The field of a seed at a config: standard normal there."""
@@ -70,7 +72,7 @@ class NoiseModel:
         cosines, sines = self._fields[seed]
         phases = _frequencies(self.columns) @ row / self.reach
         waves = cosines @ np.cos(phases) + sines @ np.sin(phases)
-        return float(waves) / WAVES**0.5
+        return float(waves) / math.sqrt(WAVES)
 
     def __str__(self) -> str:
         ends = f"{self.scales[0]:.4f} at {self.levels[0]:.3f}"
