@@ -50,6 +50,8 @@ class NoiseModel:
     pairs: int
     """Differences of two runs of one config, from which all this is."""
     columns: int
+    worst: float = math.inf
+    """Of the differences, in scales: nothing worse than was seen is drawn."""
     _fields: dict[int, tuple[Vector, Vector]] = field(default_factory=dict, repr=False)
 
     def of(self, row: Vector, config_hash: str, seed: int, truth: float) -> float:
@@ -60,7 +62,7 @@ class NoiseModel:
         if self.dof >= MOST_DOF:
             return scale * luck
         share = min(max(float(ndtr(luck)), 1e-12), 1 - 1e-12)
-        return scale * float(stdtrit(self.dof, share))
+        return scale * min(max(float(stdtrit(self.dof, share)), -self.worst), self.worst)
 
     def _luck(self, row: Vector, seed: int) -> float:
         """The field of a seed at a config: standard normal there."""
@@ -78,7 +80,11 @@ class NoiseModel:
         ends = f"{self.scales[0]:.4f} at {self.levels[0]:.3f}"
         if len(self.levels) > 1:
             ends += f" to {self.scales[-1]:.4f} at {self.levels[-1]:.3f}"
-        tails = "Gaussian tails" if self.dof >= MOST_DOF else f"t of {self.dof:.1f} degrees"
+        tails = (
+            "Gaussian tails"
+            if self.dof >= MOST_DOF
+            else f"t of {self.dof:.1f} degrees, {self.worst:.0f} scales at most"
+        )
         return (
             f"scale {ends}; {tails}; shared on a seed {self.shared:.2f}, falling by 1/e in "
             f"{self.reach:.2f} (from {self.pairs} pairs)"
@@ -127,6 +133,7 @@ def noise_of(
         reach,
         len(keys),
         columns,
+        float(np.max(np.abs(standard)) / stretch),
     )
 
 

@@ -155,6 +155,13 @@ def test_noise_is_as_large_as_it_says_and_the_same_again() -> None:
     assert abs(with_stranger) < 0.25
 
 
+def test_nothing_worse_than_was_seen_is_drawn() -> None:
+    heavy = NoiseModel((0.0,), (0.02,), 2.2, 0.0, 1.0, 0, 20, worst=5.0)
+    drawn = [heavy.of(np.zeros(20), "a", seed, 3.0) for seed in range(2000)]
+    assert max(map(abs, drawn)) == pytest.approx(0.1)
+    assert sum(abs(one) > 0.06 for one in drawn) > 20, "and the tails are there"
+
+
 def test_nothing_replicated_leaves_what_the_surface_does_not_explain() -> None:
     runs = [KnownRun(config, 0, truth(config), 1.0) for config in configs(60)]
     table = RunTable("single", MENU, runs, shares_seeds=False)
