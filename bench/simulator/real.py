@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import median
 
@@ -92,7 +93,7 @@ class RealWorld(SimulatedWorld):
             self._known[key] = (truth, rows[0])
         return self._known[key]
 
-    def _truths(self, configs: list[Config]) -> list[float | None]:
+    def _truths(self, configs: Sequence[Config]) -> list[float | None]:
         return self._of_rows(self._encoder.matrix(configs)) if configs else []
 
     def _of_rows(self, rows: Matrix) -> list[float | None]:

@@ -75,7 +75,8 @@ def forest() -> RealWorld:
     return RealWorld(table_of(PLANTED, 200, fails=True), "forest")
 
 
-@pytest.mark.parametrize("family", ["svr", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["forest", "svr", "mlp"])
 def test_a_surrogate_ranks_what_it_was_not_shown(family: Family) -> None:
     world = RealWorld(table_of(None), family)
     assert world.validation.rank > 0.85
@@ -83,6 +84,15 @@ def test_a_surrogate_ranks_what_it_was_not_shown(family: Family) -> None:
     told = np.array([world.truth(config) for config in unseen])
     real = np.array([truth(config) for config in unseen])
     assert np.corrcoef(told, real)[0, 1] > 0.85
+
+
+def test_a_forest_ranks_what_it_was_not_shown(forest: RealWorld) -> None:
+    """Under the noise that was planted."""
+    assert forest.validation.rank > 0.7
+    unseen = configs(50, seed=1)
+    told = [forest.truth(config) for config in unseen]
+    both = [(a, truth(config)) for a, config in zip(told, unseen, strict=True) if a is not None]
+    assert np.corrcoef(np.array(both).T)[0, 1] > 0.75
 
 
 def test_what_cannot_be_trained_fails_there(forest: RealWorld) -> None:
@@ -145,6 +155,13 @@ def test_noise_is_as_large_as_it_says_and_the_same_again() -> None:
     assert abs(with_stranger) < 0.25
 
 
+def test_nothing_worse_than_was_seen_is_drawn() -> None:
+    heavy = NoiseModel((0.0,), (0.02,), 2.2, 0.0, 1.0, 0, 20, worst=5.0)
+    drawn = [heavy.of(np.zeros(20), "a", seed, 3.0) for seed in range(2000)]
+    assert max(map(abs, drawn)) == pytest.approx(0.1)
+    assert sum(abs(one) > 0.06 for one in drawn) > 20, "and the tails are there"
+
+
 def test_nothing_replicated_leaves_what_the_surface_does_not_explain() -> None:
     runs = [KnownRun(config, 0, truth(config), 1.0) for config in configs(60)]
     table = RunTable("single", MENU, runs, shares_seeds=False)
@@ -168,7 +185,7 @@ def test_the_best_that_is_climbed_to_is_the_best_there_is() -> None:
     """Of an objective whose optimum lies where a constraint needs two knobs to move at once."""
     world = MadeUpWorld()
     best, config = climb(MENU, lambda some: [world.truth(one) for one in some], ())
-    assert best == world.best == pytest.approx(3.2 - 0.04 - 0.08 - 0.03 - 0.01, abs=2e-3)
+    assert best == pytest.approx(world.best, abs=2e-3)
     assert (config.d_model, config.n_layer, config.tokens_per_step) == (256, 4, 1024)
 
 
