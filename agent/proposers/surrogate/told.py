@@ -1,8 +1,8 @@
 """What a surrogate is told of a campaign, and why:
 
 - One number per config, the mean of its runs, with the variance of so many runs.
-- The same seeds do much the same to a config and to its reference, so what they did to the
-  reference is taken off, as far as the two go together.
+- What a seed did to the reference it does in part to its neighbours, and that part is taken off:
+  as much as the campaign's own races show that configs share, at first nothing.
 - Only what is better than the reference needs telling apart finely. A ruinous learning rate is
   ten times as far from it as any gain, so what is much worse is drawn together, by a logarithm.
 - A config that failed has no number: a penalty would need an invented size, and poisons the search
@@ -24,13 +24,11 @@ import numpy as np
 
 from agent.proposers.base import Memory
 from agent.proposers.surrogate.space import Floats, Space, Values
-from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.ranking import Noise
 
 BEST = 100
 LATEST = 100
-SHARED = 0.8
-"""Of what a seed does to the reference it does so much to its neighbours: runs of a parent and its
-child on one seed were found to correlate by 0.69 to 0.98."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,9 @@ class Scores:
         """
         sigma = memory.evidence.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
+        share = shared(memory.evidence.tally)
         effects = {
-            seed: SHARED * (score - reference.mean) for seed, score in reference.scores.items()
+            seed: share * (score - reference.mean) for seed, score in reference.scores.items()
         }
         seen = [(memory.menu.knob_values(entry.config), entry) for entry in told]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
@@ -109,6 +108,15 @@ class Scores:
             variances=(sigma / unit) ** 2 / runs_N / far_N,
             unit=unit,
         )
+
+
+def shared(tally: Tally) -> float:
+    """How far two configs' runs on one seed go together: their correlation, as far as the
+    differences in races are smaller than those of unpaired runs would be."""
+    noise = Noise.of(tally)
+    if noise is None or not noise.sigma:
+        return 0.0
+    return min(max(1 - noise.sigma_d**2 / (2 * noise.sigma**2), 0.0), 1.0)
 
 
 def _without(effects: dict[int, float], entry: ConfigEvidence) -> float:

@@ -120,3 +120,59 @@ def test_a_change_without_effect_ends_after_one_run(
         row = iteration_row(1, CANDIDATE, outcome.trials, decision=outcome.decision)
         evidence.add(row)
         assert evidence.configs[CANDIDATE.config_hash].same_as == REFERENCE.config_hash
+
+
+def raced_seeds(iteration: int) -> list[tuple[Config, int]]:
+    """What a race is run on once so many iterations are behind it, the reference measured on two
+    seeds and the candidate better by too little to be decided early."""
+    evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 0), baseline_row(2, 4.2, 1)])
+    evidence.tally = evidence.tally.model_copy(update={"iterations": iteration})
+    runner = Scored(lambda of, seed: ok(4.17 if of == CANDIDATE else 4.2))
+    outcome = Race(
+        runner=runner,
+        evidence=evidence,
+        noise=Noise(sigma=0.05, dof=4, sigma_d=0.05),
+        rules=RULES,
+        reference=REFERENCE,
+        candidate=CANDIDATE,
+        first_seed=0,
+        prune=None,
+    ).run()
+    return [(REFERENCE if t.role == "reference" else CANDIDATE, t.seed) for t in outcome.trials]
+
+
+def test_each_race_begins_at_the_next_seed_and_all_have_the_same_ones() -> None:
+    most = RULES.max_runs
+    firsts = [raced_seeds(iteration)[0][1] for iteration in range(2 * most)]
+    assert firsts == [*range(most)] * 2
+    for iteration in range(most):
+        raced = raced_seeds(iteration)
+        assert sorted(seed for of, seed in raced if of == CANDIDATE) == [*range(most)]
+        assert sorted(seed for of, seed in raced if of == REFERENCE) == [*range(2, most)]
+
+
+def test_a_lucky_run_of_the_reference_stands_in_the_way_of_few() -> None:
+    """The reference has run on two seeds, one of them by luck 0.5 better than it is. Of candidates
+    that are better by 0.1, every third meets two other seeds first and is kept; if all began at the
+    lucky one none would be."""
+
+    def score(of: Config, seed: int) -> TrialOk:
+        return ok(4.1 if of == CANDIDATE else 3.7 if seed == 0 else 4.2)
+
+    kept = []
+    for iteration in range(6):
+        evidence = Evidence([campaign_row(), baseline_row(1, 3.7, 0), baseline_row(2, 4.2, 1)])
+        evidence.tally = evidence.tally.model_copy(update={"iterations": iteration})
+        outcome = Race(
+            runner=Scored(score),
+            evidence=evidence,
+            noise=Noise(sigma=0.02, dof=40, sigma_d=0.02),
+            rules=RULES,
+            reference=REFERENCE,
+            candidate=CANDIDATE,
+            first_seed=0,
+            prune=None,
+        ).run()
+        kept.append(outcome.decision.action == "keep")
+    assert RULES.max_runs == 3
+    assert kept == [False, True, False] * 2

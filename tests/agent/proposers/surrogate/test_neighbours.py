@@ -52,8 +52,7 @@ def test_steps_are_small() -> None:
 
 @pytest.mark.parametrize("name", list(MENU.knobs))
 def test_any_knob_can_be_varied(name: str) -> None:
-    domain = MENU.domains[name]
-    value = domain.ends[-1]
+    value = MENU.domains[name].ends[-1]
     found = [AROUND.varied(Random(seed), {name: value}) for seed in range(40)]
-    assert any(edit.get(name) not in (None, value) for edit in found) or not domain.ORDERED
+    assert len({tuple(edit.items()) for edit in found}) > 10
     assert any(name not in edit for edit in found)

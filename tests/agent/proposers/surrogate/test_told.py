@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from agent.proposers.surrogate.space import Space
-from agent.proposers.surrogate.told import BEST, LATEST, SHARED, Scores, Told
+from agent.proposers.surrogate.told import BEST, LATEST, Scores, Told, shared
 from tests.support.memories import MENU, fresh_memory, memory_of
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
@@ -44,10 +45,12 @@ def test_a_failure_on_any_seed_is_no_result() -> None:
     assert [one.iter for one in told.failed] == list(range(12, 21))
 
 
-def scores_of(told: list[ConfigEvidence], reference: dict[int, float]) -> Scores:
+def scores_of(
+    told: list[ConfigEvidence], reference: dict[int, float], noise: Tally | None = None
+) -> Scores:
     memory = fresh_memory()
     own = ConfigEvidence(MENU.baseline, MENU.baseline.config_hash, 0, scores=reference)
-    evidence = Evidence.restore(memory.evidence.tally, [own, *told])
+    evidence = Evidence.restore(noise or memory.evidence.tally, [own, *told])
     return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
 
 
@@ -65,10 +68,31 @@ def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
     assert found.targets[-1] < 6
 
 
-def test_what_a_seed_did_to_the_reference_is_taken_off() -> None:
+def tally(within: float, race: float, dof: int = 40) -> Tally:
+    """Of runs with this sd within a config, and this sd of paired differences in races."""
+    return Tally(
+        within_ss=(dof * within**2,), within_dof=dof, races_ss=dof * race**2, races_dof=dof
+    )
+
+
+def test_how_much_configs_share_on_a_seed_is_read_off_the_races() -> None:
+    """Paired differences of independent runs have the root of two of a run's sd, of runs that go
+    together none."""
+    assert shared(Tally()) == 0
+    assert shared(tally(0.05, 0.05 * math.sqrt(2))) == pytest.approx(0)
+    assert shared(tally(0.05, 0.0)) == pytest.approx(40 / 44)
+    assert 0.4 < shared(tally(0.05, 0.05)) < 0.5
+    assert shared(tally(0.05, 0.2)) == 0
+    assert shared(tally(0.05, 0.0, dof=1)) < 0.3
+
+
+def test_what_a_seed_did_to_the_reference_is_taken_off_as_far_as_it_is_shared() -> None:
     reference = {0: 3.7, 1: 3.5}
-    found = scores_of([entry(1, {0: 3.6}), entry(2, {1: 3.6 - 0.2 * SHARED})], reference)
-    assert found.targets[1] == pytest.approx(found.targets[2])
+    told = [entry(1, {0: 3.6}), entry(2, {1: 3.4})]
+    together = scores_of(told, reference, tally(0.05, 0.0, dof=4000))
+    assert together.targets[1] == pytest.approx(together.targets[2], abs=0.01)
+    apart = scores_of(told, reference, tally(0.05, 0.08))
+    assert apart.unit * (apart.targets[1] - apart.targets[2]) == pytest.approx(0.2)
 
 
 def test_four_runs_say_it_with_a_quarter_of_the_variance() -> None:
