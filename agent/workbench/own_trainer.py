@@ -46,11 +46,26 @@ class OwnTrainer:
                 )
         else:
             directory = _beside(settings.menu, table.directory)
+        return cls._in(directory, menu.name, table, campaign)
+
+    @classmethod
+    def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
+        """That of a menu's file, for a campaign that might be begun with it.
+
+        :raises MenuError: where the command cannot be run here.
+        """
+        table = menu.trainer
+        if table is None:
+            return None
+        return cls._in(_beside(source, table.directory), menu.name, table, campaign)
+
+    @classmethod
+    def _in(cls, directory: Path, menu: str, table: TrainerTable, campaign: Path) -> Self:
         try:
             command = command_of(table, directory)
             sha256, files = code_sha256(directory, campaign.resolve())
         except (SpecError, SandboxError) as error:
-            raise MenuError(f"menu {menu.name}: {error}") from error
+            raise MenuError(f"menu {menu}: {error}") from error
         script = ScriptInfo(
             directory=str(directory), sha256=sha256, files=files, command=table.command
         )
