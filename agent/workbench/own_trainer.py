@@ -12,6 +12,7 @@ from agent.menu.trainer_table import TrainerTable, ruler_text
 from agent.search.campaign import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
+from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.workspace import refuse_home
@@ -75,7 +76,7 @@ class OwnTrainer:
         """What a person should know of it before anything runs."""
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
-        yield f"script    {self.script.directory}, {self.script.files:,} files of code"
+        yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network, no keys"
         yield f"score     {ruler_text(table)}"
         if not table.tells_seed:
