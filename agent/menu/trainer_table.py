@@ -59,6 +59,9 @@ class TrainerTable(Frozen):
     values: SentBy = "args"
     set_by: Literal["values", "edit"] = "values"
     """``edit``: constants of the script are rewritten in a copy."""
+    edit: Mapping[str, str] = {}
+    """Of ``set_by = "edit"``: constants of the script that are to hold what stands in braces, such
+    as ``SEED = "{seed}"``; knobs and constants of the menu are rewritten by their own names."""
     reads: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
@@ -82,6 +85,11 @@ class TrainerTable(Frozen):
         if (self.main or self.set_by == "edit") and self.script is None:
             raise ValueError(
                 "main and set_by need a script of Python in the command, such as train.py"
+            )
+        if self.edit and self.set_by != "edit":
+            raise ValueError(
+                'edit is for a script whose constants are rewritten; add set_by = "edit", or '
+                "remove it"
             )
         if self.main and not self._calls_python:
             raise ValueError(
@@ -168,7 +176,7 @@ class TrainerTable(Frozen):
 
     @property
     def _templates(self) -> tuple[str, ...]:
-        return (*self.command, *self.env.values())
+        return (*self.command, *self.env.values(), *self.edit.values())
 
     def _check_score(self) -> None:
         score = self.score

@@ -118,6 +118,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         directory=str(directory),
         sent_by=table.values,
         edited=table.script if table.set_by == "edit" else None,
+        edits=tuple(table.edit.items()),
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
         programs=tuple(map(str, environment_of(program))),

@@ -85,7 +85,7 @@ class _Run:
         told = filled(self._spec, self._command, self._work, self._spec.threads or 1)
         if told.values is not None:
             (self._work / told.values[0]).write_text(told.values[1], "utf-8")
-        self._edit()
+        self._edit(told)
         setup_s = max(0.0, time.monotonic() - self._born)
         began = time.monotonic()
         code = self._attended(told, began)
@@ -108,7 +108,7 @@ class _Run:
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def _edit(self) -> None:
+    def _edit(self, told: Filled) -> None:
         """Put a copy of the script in the place of the link to it, its constants rewritten."""
         name = self._command.edited
         if name is None:
@@ -123,7 +123,7 @@ class _Run:
                 "take its place; name that folder as the directory"
             )
         copy.unlink(missing_ok=True)
-        copy.write_text(edited(source, self._spec.config.said), "utf-8")
+        copy.write_text(edited(source, told.constants), "utf-8")
 
     def _attended(self, told: Filled, began: float) -> int:
         """Read all that it prints until it has ended; its exit code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
 
@@ -25,6 +25,8 @@ class Filled:
     """Beside what every trial has."""
     values: tuple[str, str] | None = None
     """Name and text of the file of values, where they are sent in one."""
+    constants: dict[str, Scalar] = field(default_factory=dict)
+    """Of the script, where they are rewritten."""
 
 
 def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled:
@@ -43,7 +45,10 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
         env = {**sent, **env}
-    return Filled(tuple(_filled(word, known) for word in command.argv), env, values)
+    constants: dict[str, Scalar] = {}
+    if command.edited is not None:
+        constants = {**spec.config.said, **{n: _whole(text, known) for n, text in command.edits}}
+    return Filled(tuple(_filled(word, known) for word in command.argv), env, values, constants)
 
 
 def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
@@ -74,6 +79,12 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
                 )
             parts.append(_text(known[name]))
     return "".join(parts)
+
+
+def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
+    """A value as it is where a placeholder is all of the text, and text otherwise."""
+    name = text[1:-1] if text.startswith("{") and text.endswith("}") else ""
+    return known[name] if name in known else _filled(text, known)
 
 
 def _text(value: Scalar) -> str:

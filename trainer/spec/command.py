@@ -56,6 +56,8 @@ class Command(Frozen):
     """How knobs and constants reach it, besides the placeholders."""
     edited: str | None = None
     """The script whose constants are rewritten in a copy; relative to the directory."""
+    edits: tuple[tuple[str, str], ...] = ()
+    """Constants of that script, and what they are to hold, with placeholders."""
     env: tuple[tuple[str, str], ...] = ()
     """More variables, with placeholders."""
     reads: tuple[str, ...] = ()
