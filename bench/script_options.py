@@ -17,6 +17,7 @@ reader finds and the library does not is *invented*.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,10 @@ from typing import Any
 
 from agent.menu.scripts.draft import draft_of
 from agent.menu.scripts.option import Option
-from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.reading import options_by, read_script, source_of
 from autoresearch.errors import AutoresearchError
 from bench.figure import Figure
+from trainer.script.editing import script_tree
 
 WITNESS = Path(__file__).with_name("script_witness.py")
 TIMEOUT_S = 60
@@ -113,10 +115,11 @@ def compared(script: Path, truth: list[dict[str, Any]]) -> tuple[Counter[str], l
     """What was found of these options, and a line about each that was not, or is wrong."""
     seen: Counter[str] = Counter(scripts=1, options=len(truth))
     try:
-        read = read_script(script, "args")
+        source = source_of(script)
+        found = options_by("args", source, script_tree(source))
     except AutoresearchError as error:
         return seen, [str(error)]
-    options = {option.name: option for option in read.options}
+    options = {option.name: option for option in found}
     said = []
     for one in truth:
         option = options.get(one["name"]) or options.get(one["name"].lower())
@@ -132,8 +135,11 @@ def compared(script: Path, truth: list[dict[str, Any]]) -> tuple[Counter[str], l
     invented = [name for name in options if name not in known]
     seen["invented"] = len(invented)
     said += [f"{name} (line {options[name].line}) is none of the script's" for name in invented]
-    draft = draft_of(read, None)
-    seen.update(drafts=bool(draft.knobs), scored=draft.score is not None, knobs=len(draft.knobs))
+    if any(not option.left for option in found):
+        draft = draft_of(read_script(script, "args"), None)
+        seen.update(
+            drafts=bool(draft.knobs), scored=draft.score is not None, knobs=len(draft.knobs)
+        )
     return seen, said
 
 
@@ -146,9 +152,8 @@ def _problems(option: Option, truth: dict[str, Any]) -> Iterator[str]:
     choices = truth.get("choices")
     if choices and list(option.choices) != choices:
         yield f"its choices are {choices!r:.80}, read as {list(option.choices)!r:.80}"
-    if "flags" in truth and option.words is None:
-        flag = option.argument.split("=")[0].split("{")[0]
-        if flag not in truth["flags"]:
-            yield f"its flags are {truth['flags']!r}, read as {flag!r}"
+    flags = re.findall(r"(?:^|[:|])(-[^=|{}]*)", option.argument)
+    if "flags" in truth and not set(flags) <= set(truth["flags"]):
+        yield f"its flags are {truth['flags']!r}, read as {flags!r}"
     if truth.get("several"):
         yield "it takes several values, read as one"

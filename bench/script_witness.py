@@ -10,6 +10,7 @@ import argparse
 import builtins
 import contextlib
 import dataclasses
+import enum
 import importlib.abc
 import importlib.machinery
 import json
@@ -17,6 +18,7 @@ import os
 import runpy
 import sys
 import types
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -136,6 +138,8 @@ def plain(value: object) -> object:
     """A value as JSON has it; what it has not, as a text in brackets."""
     if isinstance(value, bool | int | float | str) or value is None:
         return value
+    if type(value).__name__ == "Sentinel":  # click's word for none
+        return None
     return (
         [plain(one) for one in value]
         if isinstance(value, list | tuple)
@@ -174,6 +178,17 @@ def cli(kind: Any = None, *_: object, **__: object) -> Any:
     say(found)
 
 
+def choices_of(parameter: Any) -> list[object]:
+    """Of click's parameter, or of typer's own kind of them."""
+    kind = getattr(parameter, "type", None)
+    if kind is not None:
+        return list(getattr(kind, "choices", []))
+    annotation = parameter.type_descriptor.annotation
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [one.value for one in annotation]
+    return list(typing.get_args(annotation)) if "Literal" in repr(annotation) else []
+
+
 def command_main(self: Any, *_: object, **__: object) -> NoReturn:
     """What a click command has when it is called."""
     say(
@@ -182,12 +197,12 @@ def command_main(self: Any, *_: object, **__: object) -> NoReturn:
                 "name": one.name,
                 "flags": [*one.opts, *one.secondary_opts],
                 "default": plain(one.default),
-                "choices": plain(list(getattr(one.type, "choices", []))) or None,
+                "choices": plain(choices_of(one)) or None,
                 "kind": type(one).__name__,
                 "several": one.nargs != 1 or getattr(one, "multiple", False),
             }
             for one in self.params
-            if one.name != "help"
+            if one.name not in {"help", "install_completion", "show_completion"}
         ]
     )
 

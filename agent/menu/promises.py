@@ -95,7 +95,12 @@ def check_command(
     :raises ValueError: one clause that names the key and the mend.
     """
     said: dict[str, str] = {}
-    for what, names in (("a knob", knobs), ("tied", tied), ("a constant", constants)):
+    for what, names in (
+        ("a knob", knobs),
+        ("tied", tied),
+        ("a constant", constants),
+        ("in edits", trainer.edits),
+    ):
         for name in names:
             if name in said:
                 raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
@@ -107,6 +112,10 @@ def check_command(
                 "value by itself; remove its reads"
             )
     trainer.check_names(knobs, [*tied, *constants])
+    truths = [name for name, knob in knobs.items() if knob.kind == "truth"]
+    trainer.check_words(
+        truths + [name for name, value in constants.items() if isinstance(value, bool)]
+    )
     if not trainer.tells(budget.unit):
         raise ValueError(
             f"the budget of {budget} reaches the command nowhere; add {{{budget.unit}}} to it, or "

@@ -6,8 +6,9 @@
     score = { pattern = 'val loss ([0-9.]+)', take = "last" }
     unit = "nats per token"
 
-What stands in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. Nothing here
-passes through a shell.
+What stands in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. Of a truth
+the braces may say both words: ``{bias:--bias|--no-bias}``, or ``{amp:--amp}`` for a switch, and a
+word of the command that comes to nothing is left out. Nothing here passes through a shell.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class TrainerTable(Frozen):
     values: SentBy = "args"
     set_by: Literal["values", "edit"] = "values"
     """``edit``: constants of the script are rewritten in a copy."""
-    edit: Mapping[str, str] = {}
-    """Of ``set_by = "edit"``: constants of the script that are to hold what stands in braces, such
-    as ``SEED = "{seed}"``; knobs and constants of the menu are rewritten by their own names."""
+    edits: Mapping[str, str] = {}
+    """Constants of the script besides knobs and constants of the menu, where it is edited, and what
+    is written there: ``{ SEED = "{seed}" }``."""
     reads: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
@@ -73,6 +74,8 @@ class TrainerTable(Frozen):
     def _goes_together(self) -> Self:
         self._check_score()
         self._check_environment()
+        if self.edits and self.set_by != "edit":
+            raise ValueError('edits are for set_by = "edit"; add it, or remove edits')
         if self.unit == BITS_PER_BYTE and not self.bytes:
             raise ValueError(
                 'unit "bits per byte" is claimed only where the menu says how bytes are counted; '
@@ -85,11 +88,6 @@ class TrainerTable(Frozen):
         if (self.main or self.set_by == "edit") and self.script is None:
             raise ValueError(
                 "main and set_by need a script of Python in the command, such as train.py"
-            )
-        if self.edit and self.set_by != "edit":
-            raise ValueError(
-                'edit is for a script whose constants are rewritten; add set_by = "edit", or '
-                "remove it"
             )
         if self.main and not self._calls_python:
             raise ValueError(
@@ -113,7 +111,7 @@ class TrainerTable(Frozen):
     @property
     def asked(self) -> frozenset[str]:
         """All that stands in braces."""
-        return frozenset(name for text in self._templates for name in _placeholders(text))
+        return frozenset(name for text in self._templates for name, _ in _placeholders(text))
 
     @property
     def tells_length(self) -> bool:
@@ -168,6 +166,21 @@ class TrainerTable(Frozen):
                     "knob"
                 )
 
+    def check_words(self, truths: Iterable[str]) -> None:
+        """Words for true and false are of truths alone.
+
+        :param truths: the knobs and constants that are true or false.
+        :raises ValueError: one clause that names what is wrong and the mend.
+        """
+        truths = list(truths)
+        for text in self._templates:
+            for name, words in _placeholders(text):
+                if words and name not in truths:
+                    raise ValueError(
+                        f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
+                        f"write {{{name}}}"
+                    )
+
     @property
     def _calls_python(self) -> bool:
         first = self.command[0].rsplit("/", 1)[-1]
@@ -176,7 +189,7 @@ class TrainerTable(Frozen):
 
     @property
     def _templates(self) -> tuple[str, ...]:
-        return (*self.command, *self.env.values(), *self.edit.values())
+        return (*self.command, *self.env.values(), *self.edits.values())
 
     def _check_score(self) -> None:
         score = self.score
@@ -226,8 +239,8 @@ def ruler_text(table: TrainerTable) -> str:
     )
 
 
-def _placeholders(text: str) -> Iterator[str]:
-    """The names in braces.
+def _placeholders(text: str) -> Iterator[tuple[str, str]]:
+    """The names in braces, with the words for true and false.
 
     :raises ValueError: where the braces are not names.
     """
@@ -241,9 +254,9 @@ def _placeholders(text: str) -> Iterator[str]:
     for _, name, spec, conversion in parts:
         if name is None:
             continue
-        if not _NAME.fullmatch(name) or spec or conversion:
+        if not _NAME.fullmatch(name) or "{" in (spec or "") or conversion:
             raise ValueError(
                 f"{json_text(text)} has {{{name}}}, which is no plain name; write {{{{ and }}}} "
                 "for braces"
             )
-        yield name
+        yield name, spec or ""

@@ -16,6 +16,7 @@ from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.workspace import refuse_home
+from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
 
 
@@ -64,6 +65,8 @@ class OwnTrainer:
     def _in(cls, directory: Path, menu: str, table: TrainerTable, campaign: Path) -> Self:
         try:
             command = command_of(table, directory)
+            if command.edited is not None:
+                _refuse_unknown(directory / command.edited, menu)
             sha256, files = code_sha256(directory, campaign.resolve())
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu}: {error}") from error
@@ -118,7 +121,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         directory=str(directory),
         sent_by=table.values,
         edited=table.script if table.set_by == "edit" else None,
-        edits=tuple(table.edit.items()),
+        edits=tuple(table.edits.items()),
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
         programs=tuple(map(str, environment_of(program))),
@@ -129,6 +132,18 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         preload=table.preload,
         main=table.main,
     )
+
+
+def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
+    """
+    :raises SpecError: where the script has no such constant as the menu would have rewritten.
+    """
+    assert menu.trainer is not None
+    try:
+        source = script.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"the script {script} cannot be read as UTF-8 ({error})") from error
+    edited(source, {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)})
 
 
 def _beside(menu: str, directory: str) -> Path:

@@ -123,7 +123,7 @@ class _Run:
                 "take its place; name that folder as the directory"
             )
         copy.unlink(missing_ok=True)
-        copy.write_text(edited(source, told.constants), "utf-8")
+        copy.write_text(edited(source, {**self._spec.config.said, **told.edits}), "utf-8")
 
     def _attended(self, told: Filled, began: float) -> int:
         """Read all that it prints until it has ended; its exit code."""

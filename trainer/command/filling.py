@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
@@ -23,10 +23,10 @@ class Filled:
     argv: tuple[str, ...]
     env: dict[str, str]
     """Beside what every trial has."""
+    edits: dict[str, Scalar]
+    """What is written over constants of the script, besides the config's own."""
     values: tuple[str, str] | None = None
     """Name and text of the file of values, where they are sent in one."""
-    constants: dict[str, Scalar] = field(default_factory=dict)
-    """Of the script, where they are rewritten."""
 
 
 def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled:
@@ -45,10 +45,9 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
         env = {**sent, **env}
-    constants: dict[str, Scalar] = {}
-    if command.edited is not None:
-        constants = {**spec.config.said, **{n: _whole(text, known) for n, text in command.edits}}
-    return Filled(tuple(_filled(word, known) for word in command.argv), env, values, constants)
+    edits = {name: _whole(text, known) for name, text in command.edits}
+    words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
+    return Filled(words, env, edits, values)
 
 
 def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
@@ -69,7 +68,7 @@ def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
 
 def _filled(text: str, known: Mapping[str, Scalar]) -> str:
     parts = []
-    for literal, name, _, _ in Formatter().parse(text):
+    for literal, name, spec, _ in Formatter().parse(text):
         parts.append(literal)
         if name is not None:
             if name not in known:
@@ -77,14 +76,20 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
                     f"the command asks for {{{name}}}, which this run has none of; its budget may "
                     "be in another unit"
                 )
-            parts.append(_text(known[name]))
+            parts.append(_worded(known[name], spec) if spec else _text(known[name]))
     return "".join(parts)
 
 
+def _worded(value: Scalar, words: str) -> str:
+    """The word for true, or the one behind the bar for false."""
+    yes, _, no = words.partition("|")
+    return yes if value is True else no
+
+
 def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
-    """A value as it is where a placeholder is all of the text, and text otherwise."""
-    name = text[1:-1] if text.startswith("{") and text.endswith("}") else ""
-    return known[name] if name in known else _filled(text, known)
+    """As :func:`_filled`, but what stands alone in its braces keeps its type."""
+    name = text.removeprefix("{").removesuffix("}")
+    return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
 
 
 def _text(value: Scalar) -> str:

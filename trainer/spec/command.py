@@ -57,7 +57,7 @@ class Command(Frozen):
     edited: str | None = None
     """The script whose constants are rewritten in a copy; relative to the directory."""
     edits: tuple[tuple[str, str], ...] = ()
-    """Constants of that script, and what they are to hold, with placeholders."""
+    """More of its constants, with placeholders."""
     env: tuple[tuple[str, str], ...] = ()
     """More variables, with placeholders."""
     reads: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.new_file import write_new
+from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.reading import read_script
 from autoresearch.errors import MenuError
@@ -22,6 +23,13 @@ def from_script(
     script: Annotated[
         Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains; it is not run.")
     ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- ARGUMENTS]",
+            help="What it is started with by hand: the menu's defaults are these values.",
+        ),
+    ] = None,
     *,
     out: Annotated[
         Path | None,
@@ -46,7 +54,7 @@ def from_script(
     that the script prints become the patterns of score and curve. It is a draft: how long a run is
     and what the score is measured with are constants, the rest is for a person to prune.
     """
-    draft = draft_of(read_script(script, set_by), out)
+    draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
     if out is None and not as_json:
         typer.echo(draft.text, nl=False)
         return

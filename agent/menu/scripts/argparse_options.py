@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
 from agent.menu.scripts.tree import Names, calls, keywords, last_name
 from trainer.script.literals import NotLiteralError
 
@@ -41,7 +41,7 @@ class _Argument:
         option = Option(
             name,
             line,
-            argument=f"{self.flag}={{{name}}}",
+            argument=passed(self.flag, name),
             choices=typed_choices(names.choices(said.get("choices")), kind),
             doc=names.text(said.get("help")),
             required=self._is_required(),
@@ -55,18 +55,15 @@ class _Argument:
 
     def _worded(self, option: Option) -> Option:
         """The option with how a truth is passed."""
-        flag, alone = self.flag, f"{{{option.name}}}"
+        flag = self.flag
         match self.action:
             case "store_true":
-                return replace(option, default=False, words=(flag, ""), argument=alone)
+                return replace(option, default=False, argument=switched(option.name, flag))
             case "store_false":
-                return replace(option, default=True, words=("", flag), argument=alone)
+                return replace(option, default=True, argument=switched(option.name, "", flag))
             case "BooleanOptionalAction":
                 no = f"--no-{flag.removeprefix('--')}"
-                return replace(option, words=(flag, no), argument=alone)
-        # A short flag and its value may stand together, and a long one and its value with a sign.
-        if not flag.startswith("--"):
-            return replace(option, argument=f"{flag}{alone}")
+                return replace(option, argument=switched(option.name, flag, no))
         return option
 
     @property

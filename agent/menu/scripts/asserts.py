@@ -85,7 +85,7 @@ class _Reading:
             }
             if len(known) < len(unknown):
                 return None
-            read = _Replaced(known).visit(read)
+            read = _Attributes().visit(_Replaced(known).visit(read))
         return None
 
 

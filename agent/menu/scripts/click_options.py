@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
 from agent.menu.scripts.tree import Names, dotted, functions, keywords, last_name
 from trainer.script.literals import NotLiteralError
 
@@ -52,16 +52,17 @@ class _Decorator:
             required=not flags or _is_true(said.get("required")),
             left=self._why_left(bool(flags)),
         )
-        alone = f"{{{option.name}}}"
-        option = replace(option, argument=f"{flag}={alone}")
+        option = replace(option, argument=passed(flag, option.name))
         try:
             default = typed(names.scalar(said.get("default")), kind)
         except NotLiteralError as error:
             return replace(option, left=option.left or f"its default cannot be read: {error}")
         if no:
-            return replace(option, default=default, words=(flag, no.strip()), argument=alone)
+            return replace(
+                option, default=default, argument=switched(option.name, flag, no.strip())
+            )
         if _is_true(said.get("is_flag")):
-            return replace(option, default=bool(default), words=(flag, ""), argument=alone)
+            return replace(option, default=bool(default), argument=switched(option.name, flag))
         return replace(option, default=default)
 
     def _type(self) -> tuple[str, tuple[bool | int | float | str, ...], float | None, float | None]:

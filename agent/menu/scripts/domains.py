@@ -41,7 +41,7 @@ def domain_of(option: Option) -> Domain | str:
         return _choices(option)
     match default:
         case bool():
-            return Choices(choices=option.words or (True, False))
+            return Choices(choices=(True, False))
         case str():
             return _of_text(option, default)
         case int():
@@ -51,20 +51,16 @@ def domain_of(option: Option) -> Domain | str:
     return domain if isinstance(domain, str) else _within(domain, option, default)
 
 
-def default_of(option: Option) -> Scalar | None:
-    """The default as a knob with that domain has it: the word, where a truth is passed by words."""
-    if option.words is not None and isinstance(option.default, bool):
-        return option.words[0 if option.default else 1]
-    return option.default
-
-
 def _choices(option: Option) -> Domain | str:
     choices = tuple(dict.fromkeys(option.choices))
     if option.default not in choices:
         return "its default is none of its choices"
     if len({type(one) for one in choices}) > 1 or not 2 <= len(choices) <= MAX_CHOICES:
         return "its choices are no list of two or more of one type"
-    return Ladder(choices=choices) if type(choices[0]) in {int, float} else Choices(choices=choices)
+    numbers = tuple(
+        one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
+    )
+    return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
 
 
 def _of_text(option: Option, default: str) -> Domain | str:
@@ -93,7 +89,7 @@ def _near_one(default: float) -> RealRange:
 
 _REAL_RULES = (
     _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
-    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 0.9)),
+    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
     _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
     _Rule(_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
     _Rule(_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),

@@ -14,13 +14,14 @@ from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
 from agent.menu.scripts.reading import Script
-from agent.menu.scripts.roles import words_of
+from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
 
 MOST_DOC = 160
 USUAL_STEPS = 60
+USUAL_HORIZON = 1000
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,34 @@ class Draft:
             told.append("no line that prints a score was found: say under score how it is printed")
         elif self.score.is_training:
             told.append(
-                "no line that prints a validation score was found: the score is the training loss"
+                "no line that prints a validation score was found, and one of training is taken"
             )
+        if any("{steps}" in one.template for one in self.given):
+            told += [
+                f"{one.knob.name} is {one.knob.default}, a trial has {self.steps} steps: lower it"
+                for one in self.knobs
+                if isinstance(one.knob.default, int)
+                and one.knob.default > self.steps
+                and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
+            ]
         if not any("{seed}" in one.template for one in self.given):
             told.append(
                 "the script takes no seed: every run of a config may be the same, and then nothing "
                 "is known of its noise"
             )
         return told
+
+    @property
+    def steps(self) -> int:
+        """How long a trial is, where the script is told it in steps."""
+        return self._by_hand("{steps}") or USUAL_STEPS
+
+    def _by_hand(self, template: str) -> int | None:
+        """What a person gives by hand where the machinery will."""
+        for one in self.given:
+            if given_by(one.option) == template and one.option.name in self.script.by_hand:
+                return one.option.default if isinstance(one.option.default, int) else None
+        return None
 
     @cached_property
     def text(self) -> str:
@@ -119,9 +140,14 @@ class Draft:
             f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
             "# that are no question, narrow the others, and mind the words TO DO.",
             *(f"# TO DO: {one}" for one in self.to_do),
-            f"name = {_toml((self.script.path.stem or 'script')[:64])}",
+            f"name = {_toml(self._name())}",
             f"doc = {_toml(f'the options of {plain(name)}')}",
         ]
+
+    def _name(self) -> str:
+        path = self.script.path.resolve()
+        parts = [path.parent.name] if path.stem in {"main", "train"} else []
+        return plain("-".join([*parts, path.stem]))[:64].strip() or "script"
 
     def _trainer(self) -> list[str]:
         score, curve = self.score, self.curve
@@ -133,6 +159,7 @@ class Draft:
             '    "python",',
             f"    {_toml(self.script.path.name)},",
         ]
+        lines += [f"    {_toml(_braced(word))}," for word in self.script.words]
         lines += [f"    {_toml(word)},{note}" for word, note in self._words()]
         lines += ["]", f"directory = {_toml(self.directory)}"]
         if env := dict(self._variables()):
@@ -140,6 +167,8 @@ class Draft:
             lines.append(f"env = {{ {said} }}")
         if self.script.means == "edit":
             lines.append('set_by = "edit"')
+            said = ", ".join(f"{one.option.name} = {_toml(one.template)}" for one in self.given)
+            lines += [f"edits = {{ {said} }}"] if said else []
         line = f"  # line {score.line}" if score else ""
         lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
         lines.append(f"unit = {_toml(unit)}")
@@ -178,7 +207,10 @@ class Draft:
         seconds = any("{seconds}" in one.template for one in self.given)
         yield "[campaign]"
         if steps:
-            yield f'budget = "{USUAL_STEPS} steps"  # what {{steps}} stands for'
+            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for'
+            horizon = self._by_hand("{horizon}") or max(USUAL_HORIZON, self.steps)
+            if any("{horizon}" in one.template for one in self.given):
+                yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
         elif seconds:
             yield 'budget = "300 seconds"  # what {seconds} stands for'
         else:
@@ -244,6 +276,11 @@ def _doc(option: Option) -> str:
 
 def _constraint_lines(one: Constraint) -> list[str]:
     return ["[[constraints]]", f"expr = {_toml(one.expr)}", f"doc = {_toml(one.doc)}"]
+
+
+def _braced(word: str) -> str:
+    """A word as it is: its braces are none of the menu's."""
+    return word.replace("{", "{{").replace("}", "}}")
 
 
 def _short(value: Scalar) -> str:

@@ -18,16 +18,14 @@ class Option:
     """Where the script says it, from 1."""
     default: Scalar | None = None
     argument: str = ""
-    """How the command passes it, such as ``--lr={lr}``; empty where it is passed otherwise."""
+    """How the command passes it, such as ``--lr={lr}``, or ``{amp:--amp}`` for a switch; empty
+    where it is passed otherwise."""
     variable: str = ""
     """The environment's variable that passes it."""
     choices: tuple[Scalar, ...] = ()
     """The values that the script takes, as far as it says or shows."""
     low: float | None = None
     high: float | None = None
-    words: tuple[str, str] | None = None
-    """Of a truth: what ``{name}`` stands for in the argument where it is true, and where it is
-    false; None where the value itself does. An empty word is an argument that is left out."""
     doc: str = ""
     required: bool = False
     left: str = ""
@@ -38,6 +36,16 @@ def identifier(text: str) -> str:
     """``--learning-rate`` as ``learning_rate``."""
     name = re.sub(r"\W", "_", text.lstrip("-"), flags=re.ASCII)
     return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def passed(flag: str, name: str) -> str:
+    """How a flag takes a value in one word: ``--lr={lr}``, ``-l{lr}``."""
+    return f"{flag}={{{name}}}" if flag.startswith("--") else f"{flag}{{{name}}}"
+
+
+def switched(name: str, yes: str, no: str = "") -> str:
+    """How a truth is passed by a word: ``{bias:--bias|--no-bias}``, ``{amp:--amp}``."""
+    return f"{{{name}:{yes}|{no}}}" if no else f"{{{name}:{yes}}}"
 
 
 def typed(value: Scalar | None, kind: str) -> Scalar | None:

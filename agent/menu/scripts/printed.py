@@ -2,8 +2,8 @@
 
 A script's f-strings, ``"…".format(…)``, ``"…" % …`` and ``print("…", x)`` are read as texts with
 holes. The score is the hole whose label speaks of a validation figure; without one, the hole that a
-variable of such a name fills; without one, the training loss. The curve is a line with a step and a
-loss in it.
+variable of such a name fills; without one, the loss or another figure of training. The curve is a
+line with a step and a loss in it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Printed:
     """``val loss``"""
     more_is_better: bool = False
     is_training: bool = False
-    """Whether it is the training loss, for want of a validation score."""
+    """Whether it is a figure of training, for want of a validation score."""
 
 
 def score_printed(tree: ast.Module) -> Printed | None:
@@ -109,10 +109,8 @@ def _score(label: str, hole: Hole, line: int) -> tuple[tuple[int, ...], Printed]
     if match := re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " ")):
         words = f"{match[0].lower()} {_name(figure[0])}"
         return (1, _kind_of(match[0]), rank), Printed(_regex(label[begin:]), line, words, more)
-    if figure[1].lower() == "loss":
-        words = _name(label[begin:])
-        return (2, 0, rank), Printed(_regex(label[begin:]), line, words, is_training=True)
-    return None
+    words = _name(label[begin:])
+    return (2, 0, rank), Printed(_regex(label[begin:]), line, words, more, is_training=True)
 
 
 def _place_of(figure: str) -> int:

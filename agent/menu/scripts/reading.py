@@ -17,12 +17,14 @@ from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.given_file import read_given
-from autoresearch.words import did_you_mean
-from trainer.script.constants import constants
+from autoresearch.words import counted, did_you_mean
+from trainer.script.constants import assignments, constants
 from trainer.script.editing import script_tree
 
 Means: TypeAlias = Literal["args", "env", "edit"]
 """How values reach a script: on its command line, by its environment, or written into a copy."""
+
+_MEANS: tuple[Means, ...] = get_args(Means)
 
 MAX_BYTES = 4 << 20
 
@@ -36,6 +38,10 @@ class Script:
     means: Means
     options: tuple[Option, ...]
     """In the order of the text, each name once."""
+    words: tuple[str, ...] = ()
+    """What the command says besides its options."""
+    by_hand: frozenset[str] = frozenset()
+    """The options whose default is not the script's, but what a person starts it with."""
 
 
 def read_script(path: Path, means: str | None = None) -> Script:
@@ -45,25 +51,31 @@ def read_script(path: Path, means: str | None = None) -> Script:
         options for.
     :raises MenuError: where it cannot be read, or has no option for the means.
     """
-    if means is not None and means not in get_args(Means):
-        raise MenuError(
-            f"values cannot be set by {means!r:.40}{did_you_mean(means, get_args(Means))}"
-        )
+    if means is not None and means not in _MEANS:
+        raise MenuError(f"values cannot be set by {means!r:.40}{did_you_mean(means, _MEANS)}")
     source = source_of(path)
     try:
         tree = script_tree(source)
     except SpecError as error:
         raise MenuError(f"{path}: {error}") from error
-    for one in get_args(Means) if means is None else (means,):
-        options = _each_once(_options(one, source, tree))
+    left: list[Option] = []
+    for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
+        options = options_by(one, source, tree)
         if any(not option.left for option in options):
             return Script(path, tree, one, _seen_beside(options, tree))
-    raise MenuError(
-        f"{path} has nothing that could be set"
-        + (f" by {means}" if means else "")
-        + ": no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
-        "environment and no constants were found in it; write the menu's knobs by hand"
+        left += options
+    raise MenuError(_nothing(path, means, left))
+
+
+def _nothing(path: Path, means: str | None, left: list[Option]) -> str:
+    found = (
+        f"of its {counted(len(left), 'option')} none can be ({left[0].name}: {left[0].left})"
+        if left
+        else "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
+        "environment and no constants were found in it"
     )
+    by = f" by {means}" if means else ""
+    return f"{path} has nothing that could be set{by}: {found}; write the menu's knobs by hand"
 
 
 def source_of(path: Path) -> str:
@@ -81,6 +93,12 @@ def source_of(path: Path) -> str:
         raise MenuError(
             f"{path} cannot be read: {error.strerror or error}; give the path of a Python script"
         ) from error
+
+
+def options_by(means: Means, source: str, tree: ast.Module) -> list[Option]:
+    """The options that one of the means could set, those left for a person among them, each name
+    once, in the order of the text."""
+    return _each_once(_options(means, source, tree))
 
 
 def _options(means: Means, source: str, tree: ast.Module) -> Iterator[Option]:
@@ -102,15 +120,23 @@ def _options(means: Means, source: str, tree: ast.Module) -> Iterator[Option]:
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
     """The globals above the line on which the script runs a file that overwrites them from the
     command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
-    line = next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
+    line = configurator_line(tree)
     if line is None:
         return
     said = comments(source)
+    for name, value in (pair for one in tree.body for pair in assignments(one)):
+        if value.lineno < line and isinstance(value, ast.IfExp | ast.BinOp | ast.JoinedStr):
+            yield Option(name, value.lineno, left="its default is computed")
     for one in constants(tree, before_line=line, state=True).values():
         if one.owner is None and one.name == one.target:
             argument = f"--{one.name}={{{one.name}}}"
             doc = said.get(one.line, "")
             yield Option(one.name, one.line, one.value, argument, doc=doc)
+
+
+def configurator_line(tree: ast.Module) -> int | None:
+    """The line on which the script runs the file that overwrites its globals; None in others."""
+    return next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
 
 
 def _is_configurator(call: ast.Call) -> bool:
@@ -122,7 +148,8 @@ def _is_configurator(call: ast.Call) -> bool:
 def _each_once(options: Iterable[Option]) -> list[Option]:
     found: dict[str, Option] = {}
     for option in options:
-        found.setdefault(option.name, option)
+        if option.name not in found or found[option.name].left:
+            found[option.name] = option
     return sorted(found.values(), key=lambda option: option.line)
 
 

@@ -88,7 +88,7 @@ def given_by(option: Option) -> str:
     """What stands in the option's place where the machinery gives it, such as ``{seed}`` or
     ``{out}``; empty where it does not."""
     default = option.default
-    if option.left or option.words:
+    if option.left:
         return ""
     is_number = isinstance(default, int | float)
     if isinstance(default, bool | float):

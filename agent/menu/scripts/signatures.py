@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agent.menu.scripts.option import Option, typed, typed_choices
+from agent.menu.scripts.option import Option, passed, switched, typed, typed_choices
 from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
 from autoresearch.values import Scalar
 from trainer.script.constants import assignments, field_default, is_dataclass
@@ -142,7 +142,7 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     option = Option(
         parameter.name,
         parameter.line,
-        argument=f"{flag}={{{parameter.name}}}",
+        argument=passed(flag, parameter.name),
         choices=typed_choices(_literal_choices(annotation, names), kind),
         low=_number(said.get("min"), names),
         high=_number(said.get("max"), names),
@@ -155,7 +155,7 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     except NotLiteralError as error:
         return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
-        return replace(option, default=value, words=(flag, no), argument=f"{{{parameter.name}}}")
+        return replace(option, default=value, argument=switched(parameter.name, flag, no))
     return replace(option, default=value)
 
 
@@ -204,7 +204,8 @@ def _literal_choices(annotation: ast.expr | None, names: Names) -> tuple[Scalar,
 def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
     """The long flag, and the one for false."""
     texts = [names.text(one) for one in info.args] if info is not None else []
-    own = next((text for text in texts if text.startswith("--")), usual)
+    flags = sorted((text for text in texts if text.startswith("-")), key=len)
+    own = flags[-1] if flags else usual
     flag, _, no = own.partition("/")
     return flag, no or f"--no-{flag.removeprefix('--')}"
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from agent.menu.knob import Knob
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option
-from agent.menu.scripts.reading import Means, Script
+from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, role_of, says, words_of
+from agent.menu.trainer_table import BUILT_IN
 from autoresearch.values import Scalar
-
-BUILT_IN = frozenset("out seed threads device steps seconds tokens horizon values python".split())
-"""Names that a command's braces keep for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,28 @@ def sorted_options(script: Script) -> list[Place]:
     """Every option of the script in its place, in the order of the text."""
     taken = {option.name for option in script.options}
     steps = _told_steps(script.options)
-    return [_place(_named(option, taken), script.means, steps) for option in script.options]
+    places: list[Place] = []
+    for option in script.options:
+        template = "" if option.left else _template(option, steps)
+        if template:
+            places.append(Given(option, template))
+        else:
+            place = _place(_named(option, taken))
+            places.append(_kept(place) if option.name in script.by_hand else place)
+    return places
+
+
+def _kept(place: Place) -> Place:
+    """What a person sets by hand is passed on, whatever it is for."""
+    option = place.option
+    if isinstance(place, Left) and not place.why and option.default is not None:
+        return Held(option, option.default, "as it is started by hand")
+    return place
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:
     """The option under a name that no brace keeps for itself."""
-    if option.name not in BUILT_IN or not (option.argument or option.variable):
+    if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
         return option
     name = f"{option.name}_"
     while name in taken:
@@ -80,26 +94,22 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
     )
 
 
-def _place(option: Option, means: Means, steps: str) -> Place:
-    if option.left:
-        return Left(option, option.left)
-    if template := _template(option, means, steps):
-        return Given(option, template)
+def _place(option: Option) -> Place:
     if why := _why_left(option):
         return Left(option, why)
-    role, value = role_of(option), _as_passed(option)
+    role, value = role_of(option), option.default
     if value is None or role == "aside":
         return Left(option, "")
     return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
 
 
 def _why_left(option: Option) -> str:
+    if option.left:
+        return option.left
     if not (option.name.isidentifier() and option.name.isascii()):
         return "its name cannot stand in a command"
     if option.required:
         return "the script asks for it and has no default"
-    if option.words and "" in option.words:
-        return f"a switch; add {option.words[0] or option.words[1]} to the command to have it"
     if option.name in BUILT_IN:
         return f"{{{option.name}}} stands for something else"
     return ""
@@ -114,17 +124,8 @@ def _turned(option: Option, value: Scalar) -> Turned | Left:
     return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
 
 
-def _as_passed(option: Option) -> Scalar | None:
-    """The default as the command is told it: the word, where a truth is passed by words."""
-    if option.words is not None and isinstance(option.default, bool):
-        return option.words[0 if option.default else 1]
-    return option.default
-
-
-def _template(option: Option, means: Means, steps: str) -> str:
+def _template(option: Option, steps: str) -> str:
     """What the machinery gives in the option's place; empty where it does not."""
-    if means == "edit":
-        return ""
     given = given_by(option)
     if given == "{steps}":
         return given if option.name == steps else ""

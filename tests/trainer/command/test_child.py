@@ -241,6 +241,14 @@ def test_constants_are_rewritten_in_a_copy(run: Runs, tmp_path: Path) -> None:
     assert (tmp_path / "script" / "train.py").read_text() == text
 
 
+def test_the_seed_is_rewritten_beside_the_config_s_constants(run: Runs) -> None:
+    text = "lr = 0.5\nSEED = 1337\nprint('val loss', lr + SEED)\n"
+    told = {"edited": "train.py", "edits": (("SEED", "{seed}"),)}
+    result = run(text, values={"lr": 0.25}, seed=7, **told)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 7.25
+
+
 MAIN = """
 import argparse, os, sys
 def main():

@@ -36,6 +36,28 @@ def test_values_stand_where_their_names_stand_in_braces() -> None:
     )
 
 
+def test_a_truth_is_a_word_or_none() -> None:
+    """A switch that is off is no word at all, and not an empty one."""
+    words = (
+        "/bin/x",
+        "{bias:--bias|--no-bias}",
+        "{bias:--amp}",
+        "{bias:|--off}",
+        "",
+        "-b={bias:y|n}",
+    )
+    assert told(spec_of(argv=words)).argv[1:] == ("--bias", "--amp", "", "-b=y")
+    off = command_spec(values={**VALUES, "bias": False}, command=command(argv=words))
+    assert told(off).argv[1:] == ("--no-bias", "--off", "", "-b=n")
+
+
+def test_what_is_edited_besides_keeps_its_type() -> None:
+    edits = (("SEED", "{seed}"), ("DIR", "{out}/x"), ("NAME", "run-{seed}"))
+    assert told(spec_of(edits=edits, edited="train.py", seed=7)).edits == {
+        "SEED": 7, "DIR": f"{OUT}/x", "NAME": "run-7",
+    }  # fmt: skip
+
+
 def test_it_is_told_of_its_trial() -> None:
     words = ("/bin/x", "{out}", "{seed}", "{threads}", "{device}", "{steps}", "{horizon}")
     spec = spec_of(argv=words, seed=7, budget=Budget(amount=60), horizon_steps=1000)

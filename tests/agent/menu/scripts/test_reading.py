@@ -62,9 +62,9 @@ def test_argparse(tmp_path: Path) -> None:
     assert of("learning_rate") == (1.0, "--lr={learning_rate}")
     assert type(found["learning_rate"].default) is float
     assert found["width"].choices == (64, 128)
-    assert (of("amp"), found["amp"].words) == ((False, "{amp}"), ("--amp", ""))
-    assert (of("bias"), found["bias"].words) == ((True, "{bias}"), ("", "--no-bias"))
-    assert found["fused"].words == ("--fused", "--no-fused")
+    assert of("amp") == (False, "{amp:--amp}")
+    assert of("bias") == (True, "{bias:|--no-bias}")
+    assert of("fused") == (True, "{fused:--fused|--no-fused}")
     assert of("w") == (0.5, "-w{w}")
     assert of("depth") == (6, "--depth={depth}")
     left = {name: option.left for name, option in found.items() if option.left}
@@ -100,8 +100,8 @@ def test_click(tmp_path: Path) -> None:
     depth = found["n_layer"]
     assert (depth.default, depth.low, depth.high, depth.argument) == (4, 1, 12, "--depth={n_layer}")
     assert found["opt"].choices == ("adam", "sgd")
-    assert found["bias"].words == ("--bias", "--no-bias")
-    assert found["amp"].words == ("--amp", "")
+    assert found["bias"].argument == "{bias:--bias|--no-bias}"
+    assert found["amp"].argument == "{amp:--amp}"
     assert {name for name, option in found.items() if option.left} == {"tag", "data"}
 
 
@@ -143,7 +143,7 @@ def test_typer(tmp_path: Path) -> None:
         "blocks",
     )
     assert (found["width"].default, found["width"].doc) == (64, "of the stream")
-    assert found["bias"].words == ("--bias", "--no-bias")
+    assert found["bias"].argument == "{bias:--bias|--no-bias}"
     assert found["norm"].choices == ("rms", "layer")
     assert (found["opt"].default, found["opt"].choices) == ("SGD", ("adam", "SGD"))
     assert found["clip"].default is None
@@ -154,18 +154,18 @@ def test_typer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "argument", "truth"),
     [
-        ("tyro.cli(Args)", "--learning-rate={learning_rate}", ("--norm", "--no-norm")),
+        ("tyro.cli(Args)", "--learning-rate={learning_rate}", "{norm:--norm|--no-norm}"),
         (
             "HfArgumentParser(Args).parse_args_into_dataclasses()",
             "--learning_rate={learning_rate}",
-            None,
+            "--norm={norm}",
         ),
-        ("HfArgumentParser((Args,))", "--learning_rate={learning_rate}", None),
-        ("pyrallis.parse(config_class=Args)", "--learning_rate={learning_rate}", None),
+        ("HfArgumentParser((Args,))", "--learning_rate={learning_rate}", "--norm={norm}"),
+        ("pyrallis.parse(config_class=Args)", "--learning_rate={learning_rate}", "--norm={norm}"),
     ],
 )
 def test_a_dataclass_on_the_command_line(
-    tmp_path: Path, call: str, argument: str, truth: tuple[str, str] | None
+    tmp_path: Path, call: str, argument: str, truth: str
 ) -> None:
     found = options(
         tmp_path,
@@ -183,7 +183,7 @@ args = {call}
     )
     assert found["learning_rate"].argument == argument
     assert found["learning_rate"].doc == "the learning rate"
-    assert found["norm"].words == truth
+    assert found["norm"].argument == truth
     assert (found["depth"].default, found["depth"].doc) == (4, "blocks")
 
 
@@ -204,6 +204,7 @@ iter_num = 0
 
 def test_globals_that_a_configurator_overwrites(tmp_path: Path) -> None:
     found = options(tmp_path, CONFIGURATOR)
+    assert found.pop("dtype").left == "its default is computed"
     assert {name: option.argument for name, option in found.items()} == {
         name: f"--{name}={{{name}}}" for name in ("batch_size", "device", "bias", "lr", "wd")
     }

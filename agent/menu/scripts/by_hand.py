@@ -1,0 +1,111 @@
+"""The arguments that a person starts a script with by hand, as the defaults of its draft.
+
+``--lr=1e-3``, ``--lr 1e-3``, ``--amp`` and ``LR=1e-3`` are understood. A file of Python among them,
+where the script runs one over its globals as nanoGPT does, gives the values that it assigns. What
+is none of the script's options stays in the command as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from agent.menu.scripts.option import Option, identifier, passed
+from agent.menu.scripts.reading import Script, configurator_line, source_of
+from agent.menu.scripts.roles import given_by
+from autoresearch.errors import MenuError
+from autoresearch.values import Scalar
+from autoresearch.words import json_text
+from trainer.script.constants import constants
+from trainer.script.editing import script_tree
+
+
+def with_arguments(script: Script, words: Sequence[str]) -> Script:
+    """The script with the defaults that these arguments give.
+
+    :raises MenuError: where a value is not of its option's type.
+    """
+    options = {option.name: option for option in script.options}
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.partition("=")
+        option = options.get(_named(options, name)) if word.startswith("-") or equals else None
+        if option is not None and (equals or _is_switch(option)):
+            options[option.name] = _set(option, text if equals else _switched(option, name))
+        elif option is not None and rest:
+            options[option.name] = _set(option, rest.pop(0))
+        else:
+            options |= dict(_of_file(script, word, options))
+            kept.append(word)
+    changed = tuple(options.values())
+    given = {option.name for option in changed if option not in script.options}
+    return replace(script, options=changed, words=tuple(kept), by_hand=frozenset(given))
+
+
+def _named(options: dict[str, Option], flag: str) -> str:
+    """The name of the option that a flag or a variable stands for."""
+    own = (name for name, option in options.items() if flag in _flags(option))
+    name = next(own, "")
+    return name or (identifier(flag) if identifier(flag) in options else "")
+
+
+def _flags(option: Option) -> list[str]:
+    if option.argument.startswith("{"):
+        return [*_words(option)]
+    return [option.argument.split("=")[0].split("{")[0]]
+
+
+def _words(option: Option) -> tuple[str, str]:
+    """Of a switch, what is passed for true and for false."""
+    yes, _, no = option.argument.partition(":")[2].removesuffix("}").partition("|")
+    return yes, no
+
+
+def _is_switch(option: Option) -> bool:
+    return option.argument.startswith("{") and ":" in option.argument
+
+
+def _switched(option: Option, flag: str) -> str:
+    return "True" if flag == _words(option)[0] else "False"
+
+
+def _set(option: Option, text: str) -> Option:
+    value = _read(option, text)
+    unknown = option.left.startswith("its default") or option.required
+    return replace(
+        option,
+        default=value,
+        required=False,
+        left="" if unknown and option.argument else option.left,
+    )
+
+
+def _read(option: Option, text: str) -> Scalar:
+    kind = type(option.default)
+    try:
+        if kind is bool:
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        if kind in {int, float}:
+            number = float(text)
+            return int(number) if kind is int and number == int(number) else number
+    except (KeyError, ValueError, OverflowError) as error:
+        raise MenuError(
+            f"{option.name} is {json_text(option.default)} in the script, and {json_text(text)} is "
+            "not of that kind; correct the argument"
+        ) from error
+    return text
+
+
+def _of_file(script: Script, word: str, options: dict[str, Option]) -> Iterator[tuple[str, Option]]:
+    """What a file of overrides gives, where the word is one."""
+    path = script.path.parent / word
+    if not word.endswith(".py") or not path.is_file() or configurator_line(script.tree) is None:
+        return
+    for name, constant in constants(script_tree(source_of(path)), state=True).items():
+        if name in options and options[name].argument:
+            yield name, replace(options[name], default=constant.value)
+        elif given_by(Option(name, constant.line, constant.value)) == "{seed}":
+            # What the file defines, the command line may overwrite.
+            yield name, Option(name, constant.line, constant.value, passed(f"--{name}", name))

@@ -1,0 +1,145 @@
+"""How far an option may be turned, and what it is for."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.menu.scripts.domains import domain_of
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.roles import given_by, role_of, words_of
+from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.ranges import RealRange, WholeRange
+from autoresearch.values import Scalar
+
+
+def option(name: str, default: Scalar | None, **more: object) -> Option:
+    return Option(name, 1, default, f"--{name}={{{name}}}", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "domain"),
+    [
+        ("learning_rate", 6e-4, RealRange(low=6e-5, high=6e-3, scale="log")),
+        ("EMBEDDING_LR", 0.6, RealRange(low=0.06, high=6.0, scale="log")),
+        ("FINAL_LR_FRAC", 0.0, RealRange(low=0.0, high=1.0)),
+        ("weight_decay", 0.1, RealRange(low=0.0, high=0.5)),
+        ("weight_decay", 1e-4, RealRange(low=1e-5, high=1e-3, scale="log")),
+        ("dropout", 0.2, RealRange(low=0.0, high=0.5)),
+        ("beta1", 0.9, RealRange(low=0.5, high=0.99)),
+        ("adam_beta2", 0.999, RealRange(low=0.99, high=0.9999)),
+        ("momentum", 0.9, RealRange(low=0.5, high=0.99)),
+        ("grad_clip", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
+        ("grad_clip", 0.0, RealRange(low=0.0, high=5.0)),
+        ("adam_eps", 1e-8, RealRange(low=1e-10, high=1e-6, scale="log")),
+        ("warmup_iters", 100, WholeRange(low=0, high=200)),
+        ("n_layer", 12, WholeRange(low=6, high=24)),
+        ("depth", 1, WholeRange(low=1, high=4)),
+        ("n_head", 12, Ladder(type="int", choices=(3, 6, 12, 24, 48))),
+        ("n_embd", 768, Ladder(type="int", choices=(192, 384, 768, 1536, 3072))),
+        ("batch_size", 100, Ladder(type="int", choices=(25, 50, 100, 200, 400))),
+        ("batch_size", 1, Ladder(type="int", choices=(1, 2, 4))),
+        ("TOTAL_BATCH_SIZE", 2**19, Ladder(type="int", choices=tuple(2**n for n in range(17, 22)))),
+        ("WINDOW_PATTERN", "SSSL", Choices(choices=("SSSL", "SSL", "SL", "L"))),
+        ("bias", False, Choices(choices=(True, False))),
+    ],
+)
+def test_a_domain_by_name_and_default(name: str, default: Scalar, domain: object) -> None:
+    found = domain_of(option(name, default))
+    assert found == domain
+    assert not isinstance(found, str)
+    assert found.problem() is None
+    assert found.contains(default)
+
+
+@pytest.mark.parametrize("default", [1, 2, 3, 5, 7, 8, 12, 13, 100, 2**20, 10**6])
+@pytest.mark.parametrize("name", ["batch_size", "n_layer", "n_head", "d_model", "topk", "warmup"])
+def test_every_whole_number_has_a_domain_that_holds_it(name: str, default: int) -> None:
+    found = domain_of(option(name, default))
+    assert not isinstance(found, str)
+    assert found.problem() is None
+    assert found.contains(default)
+
+
+@pytest.mark.parametrize("default", [1e-12, 1e-5, 0.01, 0.3, 0.5, 0.999, 1.0, 1.5, 20.0, 1e9])
+@pytest.mark.parametrize(
+    "name", ["lr", "wd", "dropout", "beta", "warmup", "clip", "eps", "ratio", "x"]
+)
+def test_every_positive_number_has_a_domain_that_holds_it(name: str, default: float) -> None:
+    found = domain_of(option(name, default))
+    assert not isinstance(found, str)
+    assert found.problem() is None
+    assert found.contains(default)
+
+
+@pytest.mark.parametrize(
+    ("name", "default"), [("x", 0), ("x", -1), ("x", -0.5), ("s", "a"), ("n", None)]
+)
+def test_what_has_none_says_why(name: str, default: Scalar | None) -> None:
+    assert isinstance(domain_of(option(name, default)), str)
+
+
+def test_the_script_s_own_bounds_and_choices_hold() -> None:
+    assert domain_of(option("depth", 6, low=4, high=8)) == WholeRange(low=4, high=8)
+    assert domain_of(option("lr", 0.5, high=1.0)) == RealRange(low=0.05, high=1.0, scale="log")
+    assert domain_of(option("opt", "sgd", choices=("adam", "sgd"))) == Choices(
+        choices=("adam", "sgd")
+    )
+    assert domain_of(option("width", 64, choices=(64, 96))) == Ladder(choices=(64, 96))
+    assert isinstance(domain_of(option("opt", "lion", choices=("adam", "sgd"))), str)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("learning_rate", "knob"),
+        ("warmup_steps", "knob"),
+        ("max_grad_norm", "knob"),
+        ("gradient_accumulation_steps", "knob"),
+        ("epochs", "length"),
+        ("total_timesteps", "length"),
+        ("lr_decay_iters", "length"),
+        ("block_size", "ruler"),
+        ("vocab_size", "ruler"),
+        ("test_batch_size", "ruler"),
+        ("eval_iters", "ruler"),
+        ("dataset", "ruler"),
+        ("compile", "machine"),
+        ("wandb_log", "aside"),
+        ("H100_BF16_PEAK_FLOPS", "aside"),
+        ("log_interval", "aside"),
+        ("num_workers", "aside"),
+    ],
+)
+def test_a_role_by_name(name: str, role: str) -> None:
+    assert role_of(option(name, 1)) == role
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "given"),
+    [
+        ("seed", 1337, "{seed}"),
+        ("out_dir", "out", "{out}"),
+        ("output-dir", None, "{out}"),
+        ("save", "model.pt", "{out}/model.pt"),
+        ("save", "some/model.pt", "{out}/model.pt"),
+        ("device", "cuda", "{device}"),
+        ("max_iters", 600000, "{steps}"),
+        ("lr_decay_iters", 600000, "{horizon}"),
+        ("num_threads", 4, "{threads}"),
+        ("time_budget", 300, "{seconds}"),
+        ("save_interval", 100, ""),
+        ("checkpoint", "", ""),
+        ("seed", "x", ""),
+        ("use_seed", True, ""),
+        ("lr", 0.1, ""),
+        ("data_dir", "data", ""),
+    ],
+)
+def test_what_the_machinery_gives(name: str, default: Scalar | None, given: str) -> None:
+    assert given_by(option(name, default)) == given
+
+
+def test_words_of_a_name() -> None:
+    assert {words_of(n) for n in ("totalBatchSize", "TOTAL_BATCH_SIZE", "total-batch-size")} == {
+        "total batch size"
+    }

@@ -1,0 +1,236 @@
+"""A menu drafted from a script: it loads, says what the script says, and reaches the script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.night.menu import app
+from agent.menu.files import ProxyMenu, load_menu
+from autoresearch.errors import AutoresearchError, MenuError
+
+ARGUMENTS = """
+import argparse
+from model import Net
+from settings import SEQ
+
+p = argparse.ArgumentParser()
+p.add_argument("--lr", type=float, default=1e-3)
+p.add_argument("--min-lr", type=float, default=1e-4)
+p.add_argument("--width", type=int, default=64, help="of the stream {wide}")
+p.add_argument("--n-head", type=int, default=4)
+p.add_argument("--batch-size", type=int, default=32)
+p.add_argument("--tied", action="store_true")
+p.add_argument("--epochs", type=int, default=10)
+p.add_argument("--block-size", type=int, default=128)
+p.add_argument("--out", default="out")
+p.add_argument("--seed", type=int, default=1)
+p.add_argument("--values", type=float, default=0.5)
+p.add_argument("--wandb", action="store_true")
+p.add_argument("--data", required=True)
+args = p.parse_args()
+tokens = args.batch_size * SEQ
+assert tokens % 64 == 0
+assert args.width % 100 == 0
+for step in range(3):
+    print(f"iter {step}: loss {step}")
+print(f"val loss {0.5}")
+"""
+MODEL = """
+class Net:
+    def __init__(self, config):
+        assert config.width % config.n_head == 0
+"""
+
+CONSTANTS = """\
+SEED = 1337
+STEPS = 500  # of the optimizer
+LR = 0.04    # of matrices
+BETAS = (0.8, 0.95)
+PATTERN = "SSSL"
+step = 0
+step += 1
+print(f"step {step} loss {LR}")
+print(f"val_bpb: {LR * STEPS + SEED:.6f}")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "settings.py").write_text("SEQ = 2\n", encoding="utf-8")
+    path = tmp_path / "train.py"
+    path.write_text(ARGUMENTS, encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["from-script", *map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exception is None, result.output
+    return result.stdout
+
+
+def refused(kind: type[AutoresearchError], *arguments: object) -> str:
+    result = CliRunner().invoke(app, ["from-script", *map(str, arguments)])
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def drafted(script: Path, *arguments: object) -> tuple[ProxyMenu, dict[str, Any]]:
+    """The menu, as the loop would load it, and what the command reports."""
+    menu = script.parent / "menu.toml"
+    report = json.loads(run(script, "-o", menu, "--force", "--json", *arguments))
+    return load_menu(str(menu)), report
+
+
+def test_options_become_knobs_constants_and_what_is_given(script: Path) -> None:
+    menu, report = drafted(script)
+    assert list(menu.knobs) == ["lr", "min_lr", "width", "n_head", "batch_size", "tied", "values_"]
+    assert menu.constants == {"epochs": 10, "block_size": 128}
+    assert report["given"] == {"out": "{out}", "seed": "{seed}"}
+    assert menu.trainer is not None
+    assert menu.trainer.command == (
+        "python",
+        "train.py",
+        "--lr={lr}",
+        "--min-lr={min_lr}",
+        "--width={width}",
+        "--n-head={n_head}",
+        "--batch-size={batch_size}",
+        "{tied:--tied}",
+        "--epochs={epochs}",
+        "--block-size={block_size}",
+        "--out={out}",
+        "--seed={seed}",
+        "--values={values_}",
+    )
+    assert menu.knobs["width"].doc == "of the stream {wide}"
+    assert str(menu.campaign.budget) == "1 run"
+    assert (menu.trainer.unit, menu.trainer.directory) == ("val loss", ".")
+    assert menu.trainer.curve is not None
+    assert report["to_do"] == [
+        "data (line 19): the script asks for it and has no default; add it to the command"
+    ]
+
+
+def test_the_script_s_assertions_are_constraints(script: Path) -> None:
+    """What does not hold at the defaults, as of width here, is not one."""
+    menu, _ = drafted(script)
+    assert {one.expr for one in menu.constraints} == {
+        "batch_size * 2 % 64 == 0",
+        "width % n_head == 0",
+        "min_lr <= lr",
+    }
+
+
+def test_what_it_is_started_with_by_hand_is_the_default(script: Path) -> None:
+    words = (
+        "--lr=0.01",
+        "--width",
+        "96",
+        "--tied",
+        "--data=text",
+        "--wandb",
+        "other",
+        "--new=1{a}",
+    )
+    menu, report = drafted(script, "--", *words)
+    assert menu.defaults | {"lr": 0.01, "width": 96, "tied": True} == menu.defaults
+    assert menu.constants["data"] == "text"
+    assert menu.constants["wandb"] is True
+    assert menu.trainer is not None
+    assert menu.trainer.command[2:4] == ("other", "--new=1{{a}}")
+    assert report["to_do"] == []
+    assert "not of that kind" in refused(MenuError, script, "--", "--lr=fast")
+
+
+def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "max_iters = 600000\neval_interval = 2000\nn_layer = 12\nbias = False\ndataset = 'web'\n"
+        "lr_decay_iters = 600000\nwarmup_iters = 2000\n"
+        "exec(open('configurator.py').read())\nmax_iters //= 2\nprint(f'val loss {n_layer}')\n",
+        encoding="utf-8",
+    )
+    small = "n_layer = 6\ndataset = 'chars'\nunknown = 1\nseed = 1337\n"
+    (tmp_path / "small.py").write_text(small, "utf-8")
+    menu, report = drafted(script, "--", "small.py", "--max_iters=100")
+    assert menu.defaults["n_layer"] == 6
+    assert menu.constants == {"dataset": "chars"}
+    assert menu.trainer is not None
+    assert menu.trainer.command[2:5] == (
+        "small.py", "--max_iters={steps}", "--eval_interval={steps}",
+    )  # fmt: skip
+    assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
+    assert menu.trainer.tells_seed
+    assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["to_do"])
+
+
+def test_constants_are_edited(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CONSTANTS, encoding="utf-8")
+    menu, report = drafted(script)
+    assert report["set_by"] == "edit"
+    assert list(menu.knobs) == ["LR", "BETAS_0", "BETAS_1", "PATTERN"]
+    assert menu.trainer is not None
+    assert menu.trainer.set_by == "edit"
+    assert menu.trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
+    assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
+
+
+def test_the_environment_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os\nlr = float(os.environ.get('LR', '0.1'))\nseed = os.environ.get('SEED', 1)\n"
+        "print(f'val loss {lr}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert menu.trainer is not None
+    assert menu.trainer.env == {"LR": "{LR}", "SEED": "{seed}"}
+
+
+def test_a_script_that_prints_no_score_is_drafted_with_a_word_about_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("LR = 0.1\n", encoding="utf-8")
+    menu, report = drafted(script)
+    assert "no line that prints a score" in report["to_do"][0]
+    assert menu.trainer is not None
+    assert "TO DO" in (menu.trainer.score.pattern or "")
+
+
+def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
+    """What a script says lands in a TOML file and on a terminal."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        'LR = 0.1  # ]\u202e\x1b[31m """\n'
+        "STYLE = 'a\\nb\"]'\n"
+        "MODE = 'x'  # (x, y)\n"
+        "print(f'val \\'loss\\' \" {LR}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert menu.knobs["LR"].doc.isprintable()
+    assert all(line.isprintable() for line in menu.toml.splitlines())
+
+
+def test_another_file_is_not_overwritten_unless_told_to(script: Path) -> None:
+    path = script.parent / "menu.toml"
+    path.write_text("mine", encoding="utf-8")
+    assert "--force" in refused(MenuError, script, "-o", path)
+    assert path.read_text("utf-8") == "mine"
+    said = run(script, "-o", path, "--force")
+    assert "7 knobs" in said
+    assert "to do: data" in said
+    assert run(script) == path.read_text("utf-8").replace(
+        'directory = "."', f'directory = "{script.parent}"'
+    )
+
+
+def test_a_script_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    assert "cannot be read" in refused(MenuError, tmp_path / "no.py", "-o", tmp_path / "m.toml")
+    assert not (tmp_path / "m.toml").exists()

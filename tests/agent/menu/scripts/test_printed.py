@@ -1,0 +1,109 @@
+"""The lines a script prints, as patterns that find the number in what it really prints."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.menu.scripts.printed import curve_printed, score_printed
+
+
+def printed(source: str) -> str:
+    """What the line prints where every value is 7, 8, 9 … in order."""
+    out = io.StringIO()
+    names: dict[str, Any] = {
+        "epoch": 7, "step": 7, "n": 1000, "loss": 0.125, "val_loss": 2.5, "ppl": 12.2, "acc": 0.75,
+        "losses": {"train": 1.25, "val": 2.5}, "math": SimpleNamespace(exp=lambda x: x * 2),
+    }  # fmt: skip
+    with contextlib.redirect_stdout(out):
+        exec(source, names)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("line", "score"),
+    [
+        (
+            """print(f"step {step}: train loss {losses['train']:.4f}, "
+                   f"val loss {losses['val']:.4f}")""",
+            2.5,
+        ),
+        ("""print(f"val_bpb:          {val_loss:.6f}")""", 2.5),
+        (
+            """print('| end of epoch {:3d} | time: {:5.2f}s | valid loss {:5.2f} | '
+                   'valid ppl {:8.2f}'.format(epoch, loss, val_loss, ppl))""",
+            2.5,
+        ),
+        (
+            """print('\\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.0f}%)\\n'.format(
+                   val_loss, epoch, n, acc))""",
+            2.5,
+        ),
+        ("""print("epoch %d, val loss %.3f (100%%)" % (epoch, val_loss))""", 2.5),
+        ("""print("test loss:", val_loss)""", 2.5),
+        ("""print("val loss " + str(val_loss))""", 2.5),
+        ("""print(f"epoch {epoch} | loss: {val_loss:.3f}")""", 2.5),
+        ("""print(f"valid acc {acc:.1%} at {step}")""", 75.0),
+        ("""line = f"val loss {val_loss}"\nprint(line)""", 2.5),
+    ],
+)
+def test_the_score_is_found_in_what_is_printed(line: str, score: float) -> None:
+    found = score_printed(ast.parse(line))
+    assert found is not None
+    matches = [
+        match for text in printed(line).splitlines() if (match := re.search(found.pattern, text))
+    ]
+    assert [float(match[1]) for match in matches] == [score]
+    assert not found.is_training
+
+
+@pytest.mark.parametrize(
+    ("line", "point"),
+    [
+        ("""print(f"iter {step}: loss {loss:.4f}, time {n:.2f}ms")""", (7, 0.125)),
+        (
+            """print(f"\\rstep {step:05d} ({acc:.1f}%) | loss: {loss:.6f} | lrm", end="")""",
+            (7, 0.125),
+        ),
+        (
+            """print('Train Epoch: {} [{}/{} ({:.0f}%)]\\tLoss: {:.6f}'.format(
+                   epoch, n, n, acc, loss))""",
+            (7, 0.125),
+        ),
+    ],
+)
+def test_the_curve_is_found_in_what_is_printed(line: str, point: tuple[int, float]) -> None:
+    found = curve_printed(ast.parse(line))
+    assert found is not None
+    match = re.search(found.pattern, printed(line))
+    assert match is not None
+    assert (int(match[1]), float(match[2])) == point
+
+
+def test_validation_comes_before_test_and_both_before_training() -> None:
+    lines = [
+        'print(f"loss {loss}")',
+        'print(f"test loss {loss}")',
+        'print(f"val ppl {ppl}, val loss {val_loss}")',
+    ]
+    labels = [score_printed(ast.parse("\n".join(lines[:n]))) for n in (1, 2, 3)]
+    assert [one and (one.label, one.is_training) for one in labels] == [
+        ("loss", True), ("test loss", False), ("val loss", False),
+    ]  # fmt: skip
+
+
+def test_more_is_better_of_some_figures() -> None:
+    assert score_printed(ast.parse('print(f"val accuracy {a}")')).more_is_better  # type: ignore[union-attr]
+    assert not score_printed(ast.parse('print(f"val loss {a}")')).more_is_better  # type: ignore[union-attr]
+
+
+def test_a_script_that_says_no_score() -> None:
+    tree = ast.parse('print("hello", name)\nvalue = f"{x} of {y}"\nprint(f"took {t} s, value {v}")')
+    assert score_printed(tree) is None
+    assert curve_printed(tree) is None
