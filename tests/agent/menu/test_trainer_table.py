@@ -121,7 +121,7 @@ unit = "nats per token"
         ('unit = "', 'preload = ["torch"]\nunit = "', "preload is for"),
         ('unit = "', 'values = "json"\nunit = "', "add {values}"),
         ('unit = "', 'wishes = 1\nunit = "', "unknown key"),
-        ("{lr}", "{lr:.3f}", "no plain name"),
+        ("{lr}", "{lr:.3f}", "has words for true and false"),
         ("{lr}", "{lr", "brace"),
     ],
 )
