@@ -188,9 +188,14 @@ def _why_discarded(seen: Comparison, rules: Rules) -> str:
     return "too small a gain for the rest of the race to prove"
 
 
-def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> Decision:
+def no_effect(
+    score: float, seed: int, rules: Rules, *, reference_hash: str, printed: bool = False
+) -> Decision:
     """The decision on a candidate that trained like its reference to the last bit: what it changes
-    does nothing under this config, and more runs would only say so again."""
+    does nothing under this config, and more runs would only say so again.
+
+    :param printed: as far as a command prints it, to the last digit.
+    """
     return Decision(
         action="discard",
         reference_hash=reference_hash,
@@ -200,7 +205,8 @@ def no_effect(score: float, seed: int, rules: Rules, *, reference_hash: str) -> 
         pairs=1,
         rules=rules,
         no_effect=True,
-        explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last bit",
+        explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last "
+        f"{'digit printed' if printed else 'bit'}",
     )
 
 

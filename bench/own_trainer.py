@@ -135,7 +135,7 @@ def _timed(trials: Path, place: Path, **changes: object) -> list[dict[str, float
     with LocalExecutor(entry=COMMAND_ENTRY) as executor:
         for number in range(STARTS + 1):  # the first loads what is to be preloaded
             began = time.monotonic()
-            trial = trials / f"t{number:06d}"
+            trial = trials / "trials" / f"t{number:06d}"
             result = executor.run(command_spec(command=told, wall_s=120), trial).result
             ended = time.monotonic()
             assert isinstance(result, CommandOk), result

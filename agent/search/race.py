@@ -9,11 +9,24 @@ from typing import Protocol
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.pruning import prune_rule
 from autoresearch.errors import CampaignError
-from trainer.spec import BPB, AnyConfig, Budget, CurvePoint, Measure, PruneRule, TrialFailed
+from trainer.spec import (
+    BPB,
+    AnyConfig,
+    Budget,
+    Config,
+    CurvePoint,
+    Measure,
+    PruneRule,
+    TrialFailed,
+)
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Role, TrialRecord
 from trajectory.rules import Rules
+
+FEWEST_PRINTED = 5
+"""Points of a command's curve, printed to a few digits, that must be another's to call it the same.
+"""
 
 
 class Runner(Protocol):
@@ -104,7 +117,10 @@ class Race:
                 return self._failed(seed)
             first, same = not candidate_scores, score == reference_scores[seed]
             if first and same and self._trained_alike(reference_trials[seed]):
-                return no_effect(score, seed, self.rules, reference_hash=reference_hash)
+                printed = not isinstance(self.candidate, Config)
+                return no_effect(
+                    score, seed, self.rules, reference_hash=reference_hash, printed=printed
+                )
             candidate_scores[seed] = score
             assessment = assess(
                 candidate_scores,
@@ -140,7 +156,8 @@ class Race:
         """
         theirs = [(p.step, p.tokens, p.loss) for p in self.runner.curve(reference_trial)]
         ours = [(p.step, p.tokens, p.loss) for p in self.runner.curve(self._trials[-1].trial_id)]
-        return bool(ours) and ours == theirs
+        fewest = 1 if isinstance(self.candidate, Config) else FEWEST_PRINTED
+        return len(ours) >= fewest and ours == theirs
 
     def _failed(self, seed: int) -> Decision:
         result = self._trials[-1].result

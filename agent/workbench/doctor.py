@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.settings.environment import Environment, data_dir
-from autoresearch.errors import MachineryError
+from autoresearch.errors import AutoresearchError, MachineryError
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
@@ -35,10 +35,11 @@ class Check:
     """What there is, and what to do about it where that is not good."""
 
 
-def examine(environment: Environment, directory: Path) -> Iterator[Check]:
+def examine(environment: Environment, directory: Path, menu: str | None = None) -> Iterator[Check]:
     """Every check in turn, as each is done.
 
     :param directory: where campaigns will be kept.
+    :param menu: of a campaign that is to be begun, whose command is looked at where it has one.
     """
     for look in (_python, _torch, _device):
         yield look()
@@ -46,6 +47,31 @@ def examine(environment: Environment, directory: Path) -> Iterator[Check]:
     for look in (_sandbox, _journal_disk(directory), _corpus):
         yield look()
     yield endpoint(environment)
+    if menu is not None:
+        yield own_trainer(menu, directory)
+
+
+def own_trainer(source: str, directory: Path) -> Check:
+    """Whether a menu's command can be run here, and what it may read."""
+    from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
+    from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415
+
+    try:
+        menu = load_menu(source)
+        own = OwnTrainer.at(source, menu, directory / menu.name)
+    except AutoresearchError as error:
+        return Check("trainer", "bad", f"{error}")
+    if own is None:
+        return Check("trainer", "good", f"menu {menu.name} is of the built-in trainer")
+    command, reads = " ".join(own.table.command), ", ".join(own.reads())
+    state: Literal["good", "note"] = "good" if own.table.tells_seed else "note"
+    seed = "" if own.table.tells_seed else "; it is not told {seed}, so no noise will be seen"
+    return Check(
+        "trainer",
+        state,
+        f"{command} in {own.script.directory}; reads {reads}; writes its own directory; no "
+        f"network, no keys{seed}",
+    )
 
 
 def _python() -> Check:

@@ -12,6 +12,7 @@ from agent.menu.trainer_table import TrainerTable, ruler_text
 from agent.search.campaign import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
+from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.workspace import refuse_home
@@ -47,13 +48,28 @@ class OwnTrainer:
                 )
         else:
             directory = _beside(settings.menu, table.directory)
+        return cls._in(directory, menu.name, table, campaign)
+
+    @classmethod
+    def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
+        """That of a menu's file, for a campaign that might be begun with it.
+
+        :raises MenuError: where the command cannot be run here.
+        """
+        table = menu.trainer
+        if table is None:
+            return None
+        return cls._in(_beside(source, table.directory), menu.name, table, campaign)
+
+    @classmethod
+    def _in(cls, directory: Path, menu: str, table: TrainerTable, campaign: Path) -> Self:
         try:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
             sha256, files = code_sha256(directory, campaign.resolve())
         except (SpecError, SandboxError) as error:
-            raise MenuError(f"menu {menu.name}: {error}") from error
+            raise MenuError(f"menu {menu}: {error}") from error
         script = ScriptInfo(
             directory=str(directory), sha256=sha256, files=files, command=table.command
         )
@@ -63,7 +79,7 @@ class OwnTrainer:
         """What a person should know of it before anything runs."""
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
-        yield f"script    {self.script.directory}, {self.script.files:,} files of code"
+        yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network, no keys"
         yield f"score     {ruler_text(table)}"
         if not table.tells_seed:

@@ -75,6 +75,10 @@ def strike(trial_dir: Path) -> None:
 # --- secrets and files ---------------------------------------------------------------------------
 
 
+def tell_variables(trial_dir: Path) -> dict[str, Any]:
+    return {"now": dict(os.environ), "cwd": str(Path.cwd())}
+
+
 def tell_environment(trial_dir: Path) -> dict[str, Any]:
     of_exec = Path("/proc/self/environ").read_bytes().decode()
     return {"now": dict(os.environ), "of_exec": of_exec, "cwd": str(Path.cwd())}
@@ -227,6 +231,23 @@ def tell_capabilities(trial_dir: Path) -> dict[str, str]:
     return dict(
         line.split(":\t") for line in lines if line.startswith(("Cap", "NoNew", "Seccomp:"))
     )
+
+
+def ask_for_capabilities(trial_dir: Path) -> dict[str, str]:
+    """The same by system calls, for a process that may not read what /proc says of it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, data) == 0
+    effective, permitted, inheritable = (data[k] | data[k + 3] << 32 for k in range(3))
+    ambient = sum(libc.prctl(47, 1, number, 0, 0) << number for number in range(40))
+    return {
+        "NoNewPrivs": str(libc.prctl(39, 0, 0, 0, 0)),
+        "Seccomp": str(libc.prctl(21, 0, 0, 0, 0)),
+        "CapEff": f"{effective:016x}",
+        "CapPrm": f"{permitted:016x}",
+        "CapInh": f"{inheritable:016x}",
+        "CapAmb": f"{ambient:016x}",
+    }
 
 
 # --- limits --------------------------------------------------------------------------------------

@@ -19,15 +19,20 @@ _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", 
 
 def doctor(
     runs: Annotated[Path, typer.Option(help="Where campaigns will be kept.")] = Path("runs"),
+    menu: Annotated[
+        str | None,
+        typer.Option("--menu", help="A menu whose [trainer] is to be looked at, too."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint.
+    """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with
+    --menu its command, and what that may read.
 
     Exits with 1 if any is bad.
     """
     console = Console()
     checks: list[Check] = []
-    for check in examine(read_environment(), runs):
+    for check in examine(read_environment(), runs, menu):
         checks.append(check)
         if not as_json:
             mark, style = _MARK[check.state]

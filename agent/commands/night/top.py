@@ -231,6 +231,8 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> st
     text = f"{measure.name}, {measure.better}"
     if menu is not None and menu.trainer is not None:
         text = f"the score is {ruler_text(menu.trainer)}"
+        if not menu.trainer.tells_seed:
+            text += "; it is told no seed, so that n runs are one, and no interval knows of chance"
     text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"

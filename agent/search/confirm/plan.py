@@ -120,8 +120,15 @@ class FreshTexts:
     def _of_command(cls, campaign: Campaign, given: Sequence[str]) -> Self:
         """None: the command scores its own text.
 
-        :raises CampaignError: where another was asked for.
+        :raises CampaignError: where another was asked for, or where no run could be a fresh one.
         """
+        trainer = campaign.menu.trainer
+        if trainer is not None and not trainer.tells_seed:
+            raise CampaignError(
+                f"the command of {campaign.directory} is not told {{seed}}, so that a fresh run of "
+                "a config would be the old one again, and nothing can be confirmed by it; begin a "
+                "campaign whose command has {seed}"
+            )
         if given:
             raise CampaignError(
                 f"the command of {campaign.directory} scores its own text, and {given[0]} cannot "

@@ -233,10 +233,11 @@ def test_a_checkout_that_holds_its_own_campaign_shows_it_to_no_trial(
 
 
 def test_constants_are_rewritten_in_a_copy(run: Runs, tmp_path: Path) -> None:
-    text = "lr = 0.5  # kept\nprint('val loss', lr)\n"
-    result = run(text, values={"lr": 0.25}, edited="train.py")
+    text = "lr = 0.5  # kept\nSEED = 1337\nprint('val loss', lr + SEED)\n"
+    edits = (("SEED", "{seed}"),)
+    result = run(text, values={"lr": 0.25}, seed=7, edited="train.py", edits=edits)
     assert isinstance(result, CommandOk), result
-    assert result.score == 0.25
+    assert result.score == 7.25
     assert (tmp_path / "script" / "train.py").read_text() == text
 
 

@@ -34,6 +34,12 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   cgroup is delegated the kernel counts all of this without looking, and nothing of it goes past
   its limit (:mod:`trainer.isolation.kernel.cgroup`, tests/trainer/isolation/
   test_delegated_cgroup.py).
+* **Commands.** A trial that runs a menu's command is confined before it starts it, so all of the
+  above holds for that, too, and is attacked through it. It reads its script's directory entry by
+  entry (:mod:`trainer.command.workspace`: no hidden file, no link out of it, not the entry that
+  holds the campaign), its interpreter's environment and the paths that the menu declares; names of
+  files can be listed below the script's directory, whatever they are. Of a corpus it reads nothing.
+  What /proc says of the processes that it starts is closed to these themselves.
 * **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
   even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
 
@@ -73,7 +79,8 @@ Not covered:
   campaign's own. A trial that ran hostile code could leave some there; later trials of that
   campaign would run it, each inside this same sandbox, without keys, network, or a way to the
   journal. What they could do is what any trial can: lie about a score, now not their own. Trials
-  run no code but this package's, and a config is data, so nobody is handed that door. It is there
+  of the built-in trainer run no code but this package's, a config is data, and a command is given
+  no such cache, so nobody is handed that door. It is there
   with ``compile``, and on CUDA for the torch backend's kernels; deleting the directory costs time
   alone.
 * Without a cgroup, descendants that fled the session when the fork server itself is killed by
