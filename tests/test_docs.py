@@ -63,7 +63,7 @@ WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
     for words in shown_commands(page):
         command = COMMANDS
-        rest = list(words)
+        rest = words[: words.index("--")] if "--" in words else list(words)
         while rest and hasattr(command, "commands") and rest[0] in command.commands:
             command = command.get_command(typer.Context(command), rest.pop(0))
         alone = getattr(command, "invoke_without_command", True)

@@ -26,8 +26,8 @@ def from_script(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[-- ARGUMENTS]",
-            help="What it is started with by hand: the menu's defaults are these values.",
+            metavar="ARGUMENT",
+            help="Behind --: what it is started with by hand; the menu's defaults are these.",
         ),
     ] = None,
     *,
