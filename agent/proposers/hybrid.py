@@ -25,7 +25,7 @@ from dataclasses import replace
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
 from trajectory.track_record import MODEL, TrackRecord
 
-SHARE = 0.1
+SHARE = 0.05
 WARMUP = 10
 MODEL_TURNS, SAMPLER_TURNS = 10, 30
 """How many of the latest turns of each are compared."""

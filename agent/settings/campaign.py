@@ -104,7 +104,7 @@ class _Means(Frozen):
     """What a proposal of the language model, and a trial, may take."""
 
     llm_share: float = Field(
-        0.1, ge=0, le=1, description="Of iterations the model may override; it can earn more."
+        0.05, ge=0, le=1, description="Of iterations the model may override; it can earn more."
     )
     llm_warmup: NonNegativeInt = Field(10, description="Iterations before the model's first.")
     prompt_tokens: int = Field(6000, ge=1000, description="What a prompt may hold.")
