@@ -45,7 +45,7 @@ from bench import (
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.models import nights as models_nights
-from bench.models import prompt_size
+from bench.models import prompt_size, turns
 from bench.searches import quality as searches_quality
 from bench.simulator import figures as nights
 
@@ -92,7 +92,7 @@ def main(
         "stalls": stall_power.run,
         "verify": verify_power.run,
         "published": lambda: published_grids.run(published),
-        "models": lambda: [*prompt_size.run(), *models_nights.run()],
+        "models": lambda: [*turns.run(), *prompt_size.run(), *models_nights.run()],
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:

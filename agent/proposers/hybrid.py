@@ -5,15 +5,15 @@ every attempt, and the model has had a turn that earned it nothing. (How little 
 costs is the endpoint's matter: see ``Patience.probation_s``.)
 
 Whose turn it is, is a bandit's question, of two arms whose worth changes as the night goes on. A
-keep is what an arm is paid. Keeps are rare, one in ten at best, so a bandit that must first lose
-with an arm to know it (Thompson's, say) gives a useless model a fifth of the night. Here the model
-is *lent* a small share of the turns, whatever became of them, and *earns* more: as long as it was
-kept more often in its latest turns than the sampler was in its own, every turn is the model's. So
-what a useless one can cost is bounded by what it is lent, in the manner of conservative bandits (Wu
-et al. 2016, arXiv 1602.04282), one keep earns about as many turns as the sampler needs for one, and
-what was earned is used up within :data:`MODEL_TURNS` turns without another (only latest turns
-count, as in sliding-window bandits: Garivier and Moulines 2011, arXiv 0805.3415). The figures are
-in docs/models.md.
+keep is what an arm is paid, and keeps are rare: one turn in ten to thirty. So a bandit that must
+first lose with an arm to know it is dear (simulated, Thompson's sampling gives a model that is
+never kept 27 to 48 of 90 turns). Here the model is *lent* a small share of the turns, whatever
+became of them, and *earns* more: as long as it was kept more often in its latest turns than the
+sampler was in its own, every turn is the model's. So a useless one has no more turns than it is
+lent, in the manner of conservative bandits (Wu et al. 2016, arXiv 1602.04282); one keep earns about
+as many turns as the sampler needs for one; and what was earned is used up within
+:data:`MODEL_TURNS` turns without another, for only latest turns count, as in sliding-window bandits
+(Garivier and Moulines 2011, arXiv 0805.3415). The figures are in docs/models.md.
 """
 
 from __future__ import annotations

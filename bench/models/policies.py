@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from agent.proposers.base import Memory
 from agent.proposers.draws import rng_for
 from agent.proposers.hybrid import MODEL_TURNS, SAMPLER_TURNS, HybridProposer
@@ -34,16 +36,19 @@ class Thompson(HybridProposer):
         """See :meth:`HybridProposer.llm_turn`."""
         if memory.iter <= self._warmup:
             return False
-        rng = rng_for("hybrid", memory)
+        records = (memory.evidence.track_record(one) for one in (MODEL, kind))
+        return thompson(rng_for("hybrid", memory), *records)
 
-        def drawn(record: TrackRecord, turns: int) -> float:
-            latest = record.latest[-turns:]
-            kept = latest.count(KEPT)
-            return rng.betavariate(1 + kept, 9 + len(latest) - kept)
 
-        model = memory.evidence.track_record(MODEL)
-        sampler = memory.evidence.track_record(kind)
-        return drawn(model, MODEL_TURNS) > drawn(sampler, SAMPLER_TURNS)
+def thompson(rng: Random, model: TrackRecord, sampler: TrackRecord) -> bool:
+    """Whether the model's rate of keeps, drawn from what may be believed of it, is the higher."""
+
+    def drawn(record: TrackRecord, turns: int) -> float:
+        latest = record.latest[-turns:]
+        kept = latest.count(KEPT)
+        return rng.betavariate(1 + kept, 9 + len(latest) - kept)
+
+    return drawn(model, MODEL_TURNS) > drawn(sampler, SAMPLER_TURNS)
 
 
 POLICIES: dict[str, type[HybridProposer]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -13,6 +14,7 @@ from bench.models.nights import ALONE, Arm, Cost, Nights, one_night
 from bench.models.policies import AlwaysAsked
 from bench.models.prompt_size import AFTER, memories
 from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
+from bench.models.turns import product, turns
 from bench.simulator.made_up import MadeUpWorld
 from tests.support.memories import RAILS, fresh_memory, raw, remember
 
@@ -66,6 +68,12 @@ def test_replies_that_were_recorded_are_said_again() -> None:
     assert Recorded(RAILS, [good]).propose(fresh_memory()).raw == good
     with pytest.raises(ProposerError):
         Recorded(RAILS, [bad]).propose(fresh_memory())
+
+
+def test_a_model_that_is_never_kept_has_what_it_is_lent_and_a_good_one_most() -> None:
+    lent = [turns((0.0, 0.1), product, seed) for seed in range(20)]
+    assert lent == [5] * 20, "one in twenty of ninety"
+    assert fmean(turns((0.3, 0.1), product, seed) for seed in range(50)) > 40
 
 
 def test_what_replies_take_is_time_that_the_search_does_not_have() -> None:
