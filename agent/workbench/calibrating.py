@@ -110,10 +110,8 @@ def _announcement(work: Calibration) -> Iterator[str]:
     pace = [one.run.steps / one.trial.wall_s for one in done if one.trial.wall_s]
     if pace:
         left = max(0, plan.configs - len(done) / len(runs)) * steps / fmean(pace)
-        yield (
-            f"          {counted(len(done), 'run')} of such in the journal; by their pace about "
-            f"{duration_text(left)} are left"
-        )
+        pace_text = f"; by their pace about {duration_text(left)} are left" if left else ""
+        yield f"          {counted(len(done), 'run')} of such in the journal{pace_text}"
 
 
 # --- told ---------------------------------------------------------------------------------------
