@@ -1,8 +1,8 @@
 """One command measures everything: ``python -m bench`` (or ``make bench``).
 
 ``--nanogpt DIR`` points to a checkout of karpathy/nanoGPT to race against, ``--published DIR`` to
-one of published runs to forecast; ``--write`` appends the table, with date and machine, to
-bench/RESULTS.md.
+one of published runs to forecast or to search among; ``--write`` appends the table, with date and
+machine, to bench/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from bench import (
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.searches import quality as searches_quality
+from bench.simulator import figures as nights
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -62,6 +63,7 @@ def main(
         "corpus": corpus_speed.run,
         "history": history_scale.run,
         "search": searches_quality.run,
+        "nights": lambda: nights.run(published),
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
         "confirm": confirm_honesty.run,
         "rules": judge_rules.run,

@@ -71,6 +71,7 @@ def searches(
 
 @app.command()
 def rules(
+    rule: Annotated[list[str] | None, typer.Option(help="By name; may repeat.")] = None,
     name: Names = None,
     search: Annotated[str, typer.Option(help="Who proposes.")] = "uniform",
     nights: Annotated[int, typer.Option(min=2)] = 40,
@@ -88,11 +89,11 @@ def rules(
                 one,
                 found,
                 (search, SEARCHES[search]),
-                Plan(nights, 10 * runs, rule, runs),
+                Plan(nights, 10 * runs, RULES[who], runs),
                 store,
                 _told(who),
             )
-            for who, rule in RULES.items()
+            for who in rule or RULES
         }
         console.print(rules_table(one, spent, runs))
 

@@ -13,7 +13,7 @@ from trainer.spec import Config
 Truths = Callable[[Sequence[Config]], Sequence[float | None]]
 """The scores without noise of several configs; None for one that cannot be trained."""
 
-RANDOM_STARTS = 8
+RANDOM_STARTS = 4
 PLACES = 13
 """Values tried of a knob, evenly on its scale."""
 EDITS = 120

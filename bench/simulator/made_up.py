@@ -7,11 +7,9 @@ differ by less than the noise of one run, and too bold recipes diverge. No trial
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from random import Random
 
 from agent.menu.files import load_menu
-from bench.simulator.climb import climb
 from bench.simulator.world import Run, SimulatedWorld
 from trainer.spec import Config
 
@@ -26,11 +24,10 @@ class MadeUpWorld(SimulatedWorld):
         self.name = "made-up"
         self.menu = load_menu("cpu-tiny")
 
-    @cached_property
+    @property
     def best(self) -> float:
-        """Climbed to from the baseline and from random configs."""
-        found, _ = climb(self.menu, lambda configs: [self.truth(one) for one in configs], ())
-        return found
+        """Every term at its least, which the constraints allow at d_model 256."""
+        return 3.2 - 0.04 - 0.08 - 0.03 - 0.01
 
     def truth(self, config: Config) -> float | None:
         """The objective; None where training diverges."""

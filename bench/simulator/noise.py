@@ -9,6 +9,7 @@ menu, of covariance ``shared × exp(-distance / reach)``, and the rest is each r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -49,16 +50,19 @@ class NoiseModel:
     pairs: int
     """Differences of two runs of one config, from which all this is."""
     columns: int
+    worst: float = math.inf
+    """Of the differences, in scales: nothing worse than was seen is drawn."""
     _fields: dict[int, tuple[Vector, Vector]] = field(default_factory=dict, repr=False)
 
     def of(self, row: Vector, config_hash: str, seed: int, truth: float) -> float:
         """The noise of this config's run on this seed, always the same."""
         own = Random(f"own:{config_hash}:{seed}").gauss(0, 1)
-        luck = self.shared**0.5 * self._luck(row, seed) + (1 - self.shared) ** 0.5 * own
+        luck = math.sqrt(self.shared) * self._luck(row, seed) + math.sqrt(1 - self.shared) * own
         scale = float(np.interp(truth, self.levels, self.scales))
         if self.dof >= MOST_DOF:
             return scale * luck
-        return scale * float(stdtrit(self.dof, min(max(float(ndtr(luck)), 1e-12), 1 - 1e-12)))
+        share = min(max(float(ndtr(luck)), 1e-12), 1 - 1e-12)
+        return scale * min(max(float(stdtrit(self.dof, share)), -self.worst), self.worst)
 
     def _luck(self, row: Vector, seed: int) -> float:
         """The field of a seed at a config: standard normal there."""
@@ -70,13 +74,17 @@ class NoiseModel:
         cosines, sines = self._fields[seed]
         phases = _frequencies(self.columns) @ row / self.reach
         waves = cosines @ np.cos(phases) + sines @ np.sin(phases)
-        return float(waves) / WAVES**0.5
+        return float(waves) / math.sqrt(WAVES)
 
     def __str__(self) -> str:
         ends = f"{self.scales[0]:.4f} at {self.levels[0]:.3f}"
         if len(self.levels) > 1:
             ends += f" to {self.scales[-1]:.4f} at {self.levels[-1]:.3f}"
-        tails = "Gaussian tails" if self.dof >= MOST_DOF else f"t of {self.dof:.1f} degrees"
+        tails = (
+            "Gaussian tails"
+            if self.dof >= MOST_DOF
+            else f"t of {self.dof:.1f} degrees, {self.worst:.0f} scales at most"
+        )
         return (
             f"scale {ends}; {tails}; shared on a seed {self.shared:.2f}, falling by 1/e in "
             f"{self.reach:.2f} (from {self.pairs} pairs)"
@@ -125,12 +133,14 @@ def noise_of(
         reach,
         len(keys),
         columns,
+        float(np.max(np.abs(standard)) / stretch),
     )
 
 
 def _differences(table: RunTable, truths: Mapping[str, float]) -> tuple[list[str], Vector]:
-    """Of a config's first run and each of its others, over the root of two: as large as one run's
-    noise. Each in the order of the seeds, so that equal seeds stand against each other."""
+    """Of each config's first two runs in the order of the seeds, over the root of two: as large as
+    one run's noise. Where seeds are shared, without what all configs have of it: that one seed is
+    luckier than another for everybody changes no comparison."""
     keys, found = [], []
     for key, by_seed in table.scores.items():
         scores = [score for seed in sorted(by_seed) for score in by_seed[seed]]
@@ -138,7 +148,10 @@ def _differences(table: RunTable, truths: Mapping[str, float]) -> tuple[list[str
             continue
         keys.append(key)
         found.append((scores[1] - scores[0]) / 2**0.5)
-    return keys, np.array(found)
+    differences = np.array(found)
+    if table.shares_seeds and found:
+        differences -= np.median(differences)
+    return keys, differences
 
 
 def _scales(at: Vector, differences: Vector) -> tuple[list[float], list[float]]:

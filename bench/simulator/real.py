@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import median
 
@@ -23,7 +24,7 @@ from bench.simulator.traces import TraceModel
 from bench.simulator.world import Run, SimulatedWorld
 from trainer.spec import Config
 
-STARTS = 8
+STARTS = 5
 """Of the table's best configs, from which the best of the menu is climbed to."""
 _REMEMBERED = 100_000
 
@@ -92,7 +93,7 @@ class RealWorld(SimulatedWorld):
             self._known[key] = (truth, rows[0])
         return self._known[key]
 
-    def _truths(self, configs: list[Config]) -> list[float | None]:
+    def _truths(self, configs: Sequence[Config]) -> list[float | None]:
         return self._of_rows(self._encoder.matrix(configs)) if configs else []
 
     def _of_rows(self, rows: Matrix) -> list[float | None]:

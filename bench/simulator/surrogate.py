@@ -1,8 +1,9 @@
 """What stands for training: regressions of the score, and of whether there is one, on the knobs.
 
 Families, so that no search is judged by the quirks of one: extremely randomised trees (Geurts et
-al. 2006), flat between their cuts; a small ensemble of tanh networks, smooth everywhere; and, for a
-grid of few knobs, a Gaussian process.
+al. 2006), flat between their cuts; a small ensemble of networks where there are thousands of
+configs, and support vectors (Gaussian kernel) where there are hundreds, both without steps; and,
+for a grid of few knobs, a Gaussian process.
 Scores are learned as ``log(score - floor)``, which spreads the good ones, among which a search
 ends, and keeps every prediction above the floor.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -20,12 +21,14 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neural_network import MLPRegressor
+from sklearn.svm import SVR
 
 from bench.simulator.encoding import Matrix
 
 Vector: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-Family: TypeAlias = Literal["forest", "mlp", "gp"]
+Family: TypeAlias = Literal["forest", "mlp", "svr", "gp"]
 
 TREES = 200
 NETWORKS = 4
@@ -42,19 +45,19 @@ class Forest:
     """Extremely randomised trees, asked one by one: quick for a single row, too."""
 
     def __init__(self, rows: Matrix, targets: Matrix | Vector, trees: int = TREES) -> None:
-        fitted = ExtraTreesRegressor(trees, min_samples_leaf=2, random_state=0)
+        fitted = ExtraTreesRegressor(trees, random_state=0)
         self._trees = [tree.tree_ for tree in fitted.fit(rows, targets).estimators_]
 
     def predict(self, rows: Matrix) -> Vector:
         """Of one target a number a row; of several, a row of them."""
         narrow = np.ascontiguousarray(rows, dtype=np.float32)
         answers = [tree.predict(narrow) for tree in self._trees]
-        mean: Vector = np.mean(answers, axis=0)
-        return mean[:, 0] if mean.ndim > 1 and mean.shape[1] == 1 else mean
+        mean: Vector = np.mean(answers, axis=0).reshape(len(rows), -1)
+        return mean[:, 0] if mean.shape[1] == 1 else mean
 
 
 class Networks:
-    """The mean of some tanh networks of two hidden layers."""
+    """The mean of some networks of two hidden layers."""
 
     def __init__(self, rows: Matrix, targets: Vector) -> None:
         self._mean, self._sd = float(targets.mean()), float(targets.std()) or 1.0
@@ -63,20 +66,41 @@ class Networks:
         for seed in range(NETWORKS):
             network = MLPRegressor(
                 hidden_layer_sizes=(48, 48),
-                activation="tanh",
-                alpha=0.03,
-                max_iter=300,
-                tol=1e-5,
-                random_state=seed,
+                alpha=0.1,
                 learning_rate_init=3e-3,
                 batch_size=64,
-            ).fit(2 * rows - 1, scaled)
+                max_iter=200,
+                random_state=seed,
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # that many rounds do
+                network.fit(2 * rows - 1, scaled)
             self._layers.append(list(zip(network.coefs_, network.intercepts_, strict=True)))
 
     def predict(self, rows: Matrix) -> Vector:
         """A number a row."""
         mean: Vector = np.mean([_forward(2 * rows - 1, layers) for layers in self._layers], axis=0)
         return self._mean + self._sd * mean
+
+
+class Vectors:
+    """Support vectors with a Gaussian kernel, whose width and slack are those that rank best what
+    they were not shown."""
+
+    GRID: ClassVar = {"C": [3.0, 10.0, 30.0, 100.0], "gamma": [0.03, 0.1, 0.2, 0.4]}
+
+    def __init__(self, rows: Matrix, targets: Vector) -> None:
+        self._mean, self._sd = float(targets.mean()), float(targets.std()) or 1.0
+        tried = GridSearchCV(
+            SVR(epsilon=0.05), self.GRID, cv=KFold(FOLDS, shuffle=True, random_state=0)
+        )
+        tried.fit(2 * rows - 1, (targets - self._mean) / self._sd)
+        self._fitted = tried.best_estimator_
+
+    def predict(self, rows: Matrix) -> Vector:
+        """A number a row."""
+        answer: Vector = self._mean + self._sd * self._fitted.predict(2 * rows - 1)
+        return answer
 
 
 class Process:
@@ -98,7 +122,7 @@ class Process:
 def _forward(rows: Matrix, layers: list[tuple[Matrix, Vector]]) -> Vector:
     *hidden, (out, bias) = layers
     for weights, shift in hidden:
-        rows = np.tanh(rows @ weights + shift)
+        rows = np.maximum(rows @ weights + shift, 0)
     answer: Vector = (rows @ out + bias)[:, 0]
     return answer
 
@@ -106,6 +130,7 @@ def _forward(rows: Matrix, layers: list[tuple[Matrix, Vector]]) -> Vector:
 FAMILIES: dict[Family, Callable[[Matrix, Vector], Model]] = {
     "forest": Forest,
     "mlp": Networks,
+    "svr": Vectors,
     "gp": Process,
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import log
 from statistics import fmean
 from typing import Protocol
@@ -81,7 +80,7 @@ class SimulatedWorld(ABC):
     menu: ProxyMenu
     failure_s: float = 1.0
 
-    @cached_property
+    @property
     @abstractmethod
     def best(self) -> float:
         """See :class:`World`."""

@@ -80,7 +80,7 @@ def _step_law(sources: Sources) -> list[World]:
 WORLDS: dict[str, Callable[[Sources], list[World]]] = {
     "made-up": _made_up,
     "cpu-tiny:forest": _cpu_tiny("forest"),
-    "cpu-tiny:mlp": _cpu_tiny("mlp"),
+    "cpu-tiny:svr": _cpu_tiny("svr"),
     "five-minutes:forest": _five_minutes("forest"),
     "five-minutes:mlp": _five_minutes("mlp"),
     "step-law": _step_law,

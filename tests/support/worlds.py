@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from random import Random
 
 from agent.menu.files import load_menu
@@ -23,7 +22,7 @@ class RateWorld(SimulatedWorld):
         self._sigma = sigma
         self._curves = curves
 
-    @cached_property
+    @property
     def best(self) -> float:
         return 3.0
 

@@ -43,7 +43,14 @@ def configs(count: int, seed: int = 0) -> list[Config]:
 
 
 def truth(config: Config) -> float:
-    return 3.0 + 0.5 * abs(math.log10(config.lr / 5e-3)) + 0.1 * (config.beta1 - 0.7)
+    """Smooth, of a few knobs, as training is."""
+    return (
+        3.0
+        + 0.3 * math.log10(config.lr / 5e-3) ** 2
+        + 0.1 * (config.n_layer - 2) / 4
+        + 0.2 * (config.positions == "learned")
+        + 0.1 * (config.beta2 - 0.8)
+    )
 
 
 def table_of(noise: NoiseModel | None, count: int = 300, *, fails: bool = False) -> RunTable:
@@ -60,29 +67,42 @@ def table_of(noise: NoiseModel | None, count: int = 300, *, fails: bool = False)
     return RunTable("planted", MENU, runs, shares_seeds=True)
 
 
-@pytest.mark.parametrize("family", ["forest", "mlp"])
+PLANTED = NoiseModel((3.1, 3.9), (0.01, 0.05), 4.0, 0.8, 1.0, 0, 20)
+
+
+@pytest.fixture(scope="module")
+def forest() -> RealWorld:
+    return RealWorld(table_of(PLANTED, 200, fails=True), "forest")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["forest", "svr", "mlp"])
 def test_a_surrogate_ranks_what_it_was_not_shown(family: Family) -> None:
     world = RealWorld(table_of(None), family)
-    assert world.validation.rank > 0.9
+    assert world.validation.rank > 0.85
     unseen = configs(50, seed=1)
     told = np.array([world.truth(config) for config in unseen])
     real = np.array([truth(config) for config in unseen])
-    assert np.corrcoef(told, real)[0, 1] > 0.9
-    assert world.best <= min(told)
+    assert np.corrcoef(told, real)[0, 1] > 0.85
 
 
-def test_what_cannot_be_trained_fails_there() -> None:
-    world = RealWorld(table_of(None, fails=True), "forest")
+def test_a_forest_ranks_what_it_was_not_shown(forest: RealWorld) -> None:
+    """Under the noise that was planted."""
+    assert forest.validation.rank > 0.7
+    unseen = configs(50, seed=1)
+    told = [forest.truth(config) for config in unseen]
+    both = [(a, truth(config)) for a, config in zip(told, unseen, strict=True) if a is not None]
+    assert np.corrcoef(np.array(both).T)[0, 1] > 0.75
+
+
+def test_what_cannot_be_trained_fails_there(forest: RealWorld) -> None:
     unseen = configs(60, seed=1)
-    right = [(world.truth(config) is None) == (config.n_layer == 6) for config in unseen]
-    assert sum(right) > 54
-    failing = next(config for config in unseen if world.truth(config) is None)
-    result, points = world.outcome(trial_spec(config=failing))
+    right = [(forest.truth(config) is None) == (config.n_layer == 6) for config in unseen]
+    assert sum(right) > 50
+    failing = next(config for config in unseen if forest.truth(config) is None)
+    result, points = forest.outcome(trial_spec(config=failing))
     assert isinstance(result, TrialFailed)
     assert points == ()
-
-
-PLANTED = NoiseModel((3.1, 3.9), (0.01, 0.05), 4.0, 0.8, 1.0, 0, 20)
 
 
 def test_planted_noise_is_found_again() -> None:
@@ -92,8 +112,8 @@ def test_planted_noise_is_found_again() -> None:
     truths = {key: truth(config) for key, config in table.configs.items()}
     found = noise_of(table, rows, truths, np.zeros(1))
     assert found.pairs == 600
-    ends = np.interp([3.15, 3.8], found.levels, found.scales)
-    assert ends == pytest.approx(np.interp([3.15, 3.8], (3.1, 3.9), (0.01, 0.05)), rel=0.35)
+    ends = np.interp([3.4, 3.7], found.levels, found.scales)
+    assert ends == pytest.approx(np.interp([3.4, 3.7], (3.1, 3.9), (0.01, 0.05)), rel=0.35)
     assert 2.5 < found.dof < 12
 
 
@@ -135,6 +155,13 @@ def test_noise_is_as_large_as_it_says_and_the_same_again() -> None:
     assert abs(with_stranger) < 0.25
 
 
+def test_nothing_worse_than_was_seen_is_drawn() -> None:
+    heavy = NoiseModel((0.0,), (0.02,), 2.2, 0.0, 1.0, 0, 20, worst=5.0)
+    drawn = [heavy.of(np.zeros(20), "a", seed, 3.0) for seed in range(2000)]
+    assert max(map(abs, drawn)) == pytest.approx(0.1)
+    assert sum(abs(one) > 0.06 for one in drawn) > 20, "and the tails are there"
+
+
 def test_nothing_replicated_leaves_what_the_surface_does_not_explain() -> None:
     runs = [KnownRun(config, 0, truth(config), 1.0) for config in configs(60)]
     table = RunTable("single", MENU, runs, shares_seeds=False)
@@ -144,22 +171,22 @@ def test_nothing_replicated_leaves_what_the_surface_does_not_explain() -> None:
     assert found.shared == 0
 
 
-def test_a_run_has_a_curve_and_seconds_like_those_of_the_table() -> None:
-    world = RealWorld(table_of(PLANTED), "forest")
-    result, points = world.outcome(trial_spec(config=MENU.baseline))
+def test_a_run_has_a_curve_and_seconds_like_those_of_the_table(forest: RealWorld) -> None:
+    result, points = forest.outcome(trial_spec(config=MENU.baseline))
     assert isinstance(result, TrialOk)
     assert len(points) == 60
     assert points[0].loss > points[-1].loss
     assert result.train_s == pytest.approx(2.0, rel=0.01)
-    assert world.outcome(trial_spec(config=MENU.baseline)) == (result, points)
+    assert forest.outcome(trial_spec(config=MENU.baseline)) == (result, points)
 
 
+@pytest.mark.slow
 def test_the_best_that_is_climbed_to_is_the_best_there_is() -> None:
     """Of an objective whose optimum lies where a constraint needs two knobs to move at once."""
-    best, config = climb(MENU, lambda some: [truth(one) for one in some], ())
-    assert best == pytest.approx(3.0, abs=0.03)
-    assert config.beta1 < 0.72
-    assert MadeUpWorld().best < 2.9
+    world = MadeUpWorld()
+    best, config = climb(MENU, lambda some: [world.truth(one) for one in some], ())
+    assert best == pytest.approx(world.best, abs=2e-3)
+    assert (config.d_model, config.n_layer, config.tokens_per_step) == (256, 4, 1024)
 
 
 def test_the_published_recipe_is_read_with_its_failures(tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""The command that compares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from bench.simulator.__main__ import app
+
+
+def test_searches_are_told_beside_each_other_and_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "nights.jsonl"
+    asked = ["searches", "--world", "made-up", "--search", "random", "--nights", "2"]
+    asked += ["--iterations", "3", "--nights-file", str(kept)]
+    first, again = (CliRunner().invoke(app, asked) for _ in range(2))
+    assert first.exit_code == again.exit_code == 0, first.output
+    assert "less uniform's at 3" in first.output
+    assert len(kept.read_bytes().splitlines()) == 4
+    assert "night 1000" in first.output
+    assert "night 1000" not in again.output, "it was kept"
+    assert first.output.splitlines()[-1] == again.output.splitlines()[-1]
+
+
+def test_rules_are_told_at_equal_runs(tmp_path: Path) -> None:
+    asked = ["rules", "--rule", "as shipped", "--rule", "z 2.0", "--nights", "2", "--runs", "20"]
+    asked += ["--nights-file", str(tmp_path / "nights.jsonl")]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    assert "as shipped" in result.output
+    assert "z 2.0" in result.output
