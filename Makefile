@@ -38,7 +38,7 @@ tests: $(VENV)/.installed-dev $(VENV)/.system
 QUICK := tests/test_architecture.py tests/autoresearch tests/agent/test_judge.py tests/agent/menu \
   tests/agent/search tests/agent/proposers tests/trajectory/test_*.py tests/trajectory/statistics \
   tests/trajectory/formats
-QUICK_LEFT_OUT := command|doctor|endpoint|postgres|extreme|history|longruns|prior_scores
+QUICK_LEFT_OUT := command|doctor|endpoint|postgres|extreme|history|longruns|prior_trials
 
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \

@@ -78,8 +78,7 @@ class Race:
     reference: AnyConfig
     candidate: AnyConfig
     first_seed: int
-    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign, though
-    each race begins at the next of them."""
+    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
     prune: Budget | None
     """The trials' budget, where a hopeless candidate is to be stopped within it."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
@@ -104,7 +103,7 @@ class Race:
         candidate_scores: dict[int, float] = {}
         prune = self._prune_rule(known.trial_ids.values())
         standing = Undecided(reference_hash, self.rules)
-        for seed in self._seeds():
+        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
             if seed in known.failed_seeds:
                 continue
             if seed not in reference_scores:
@@ -136,19 +135,6 @@ class Race:
                 return assessment
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
-
-    def _seeds(self) -> list[int]:
-        """In the order they are raced on.
-
-        If all races began at one seed, the reference's luck there would be every candidate's: after
-        a lucky run nothing would be kept any more. Beginning elsewhere each time also measures the
-        reference more often than any candidate, as whatever all are compared with should be (Chen,
-        Lin, Yücesan and Chick 2000).
-        """
-        first, most = self.first_seed, self.rules.max_runs
-        turn = self.evidence.iterations % most
-        spare = range(first + most, first + 2 * most)
-        return [*range(first + turn, first + most), *range(first, first + turn), *spare]
 
     def _prune_rule(self, reference_trials: Iterable[str]) -> PruneRule | None:
         if self.prune is None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, ValidationError
 
@@ -17,8 +17,6 @@ from autoresearch.words import json_text
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-_LAST = 1 - 2**-53
-"""The largest share below 1."""
 MAX_CHOICES = 256
 """A domain lists at most so many values: each is checked, shown to a model and drawn in a report.
 """
@@ -48,9 +46,6 @@ class Domain(Frozen, ABC):
     """
 
     model_config = ConfigDict(strict=True)
-
-    ORDERED: ClassVar[bool]
-    """Whether its values have an order, so that some are nearer to one than others."""
 
     # --- as a menu's table ----------------------------------------------------------------------
 
@@ -113,29 +108,8 @@ class Domain(Frozen, ABC):
         """The value at a share of the domain, from 0 up to but not including 1, on its scale."""
 
     @abstractmethod
-    def share(self, value: Scalar) -> float:
-        """The share of the domain, from 0 to 1 on its scale, that one of its values lies at:
-        :meth:`at` of it is the value again, but for rounding."""
-
-    @abstractmethod
     def draw(self, rng: Random) -> Scalar:
         """A value drawn uniformly from the domain, on its scale."""
-
-    def near(self, value: Scalar, reach: float, rng: Random) -> Scalar:
-        """A value drawn about another, perhaps that one again; from all where there is no order.
-
-        :param reach: the standard deviation, as a share of the domain on its scale; where the
-            domain counts its values, one of them at least. What falls outside is mirrored in.
-        """
-        if not self.ORDERED:
-            return self.draw(rng)
-        share = (self.share(value) + rng.gauss(0, max(reach, self.grain))) % 2
-        return self.at(min(share if share < 1 else 2 - share, _LAST))
-
-    @property
-    @abstractmethod
-    def grain(self) -> float:
-        """The share of the domain that one value takes up; 0 where they are not counted."""
 
     def rounded(self, value: Scalar) -> Scalar:
         """A drawn value as it is proposed: short enough to read, and still in the domain."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.values import Scalar
@@ -19,8 +19,6 @@ _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 class Choices(Domain):
     """Values without an order: words, truths, or what another tool mixed."""
-
-    ORDERED: ClassVar[bool] = False
 
     type: Literal["int", "choice"] = "choice"
     """The word for it in the menu: a list of whole numbers may be called ``int``."""
@@ -70,20 +68,8 @@ class Choices(Domain):
     def contains(self, value: object) -> bool:
         return any(type(value) is type(one) and value == one for one in self.choices)
 
-    @property
-    def _ladder(self) -> tuple[Scalar, ...]:
-        """The values in the order that they are reckoned in."""
-        return self.choices
-
     def at(self, share: float) -> Scalar:
-        return self._ladder[min(int(share * len(self.choices)), len(self.choices) - 1)]
-
-    def share(self, value: Scalar) -> float:
-        return (self._ladder.index(value) + 0.5) * self.grain
-
-    @property
-    def grain(self) -> float:
-        return 1 / len(self.choices)
+        return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
 
     def draw(self, rng: Random) -> Scalar:
         return rng.choice(self.choices)
@@ -107,8 +93,6 @@ class Ladder(Choices):
     A search sets the place among them in ascending order: batch sizes 2, 4, 8 are neighbours, and a
     density over unordered categories would not know it.
     """
-
-    ORDERED: ClassVar[bool] = True
 
     choices: tuple[int | float, ...]
 

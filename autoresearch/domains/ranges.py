@@ -38,7 +38,6 @@ class Range(Domain):
     NOUN: ClassVar[str]
     TYPES: ClassVar[tuple[type, ...]]
     """The types, taken literally, whose values it may contain."""
-    ORDERED: ClassVar[bool] = True
 
     low: float
     high: float
@@ -99,21 +98,6 @@ class Range(Domain):
             case _:
                 assert_never(self.scale)
         return min(max(value, self.low), self.high)
-
-    def share(self, value: Scalar) -> float:
-        number = float(value)
-        match self.scale:
-            case "linear":
-                span, above = self.high - self.low, number - self.low
-            case "log":
-                span, above = math.log(self.high / self.low), math.log(number / self.low)
-            case _:
-                assert_never(self.scale)
-        return min(max(above / span, 0.0), 1.0) if span else 0.0
-
-    @property
-    def grain(self) -> float:
-        return 0.0
 
     def _inner_edges(self) -> list[float]:
         """Where BINS bins of equal width on the scale meet."""
@@ -181,15 +165,6 @@ class WholeRange(Range):
         if self.scale == "log":
             return round(self._between(share))
         return self._values[min(int(share * len(self._values)), len(self._values) - 1)]
-
-    def share(self, value: Scalar) -> float:
-        if self.scale == "log":
-            return super().share(value)
-        return (self._values.index(int(value)) + 0.5) * self.grain
-
-    @property
-    def grain(self) -> float:
-        return 0.0 if self.scale == "log" else 1 / len(self._values)
 
     def draw(self, rng: Random) -> Scalar:
         if self.scale == "log":

@@ -1,4 +1,4 @@
-"""The sampler against chance and against TPE, in the made-up world; and how long an ask takes.
+"""The sampler against chance and a Gaussian process, in the made-up world; how long an ask takes.
 
 Other worlds, searches and numbers of nights: ``python -m bench.simulator searches``.
 """
@@ -15,14 +15,14 @@ from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from bench.searches import ask_time
-from bench.searches.tpe import TpeProposer
+from bench.searches.variants import SurrogateProposer
 from bench.simulator.comparison import NightStore, Plan, regrets, spend
 from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.searches import SEARCHES
 from trainer.spec import Budget
 
 NIGHTS, ITERATIONS = 12, 100
-COMPARED = ("uniform", "TPE", "sampler")
+COMPARED = ("uniform", "sampler", "process")
 
 
 def run() -> list[Figure]:
@@ -30,7 +30,7 @@ def run() -> list[Figure]:
     rails = Rails(load_menu("cpu-tiny"), budget=Budget(), max_changes=3)
     proposers: dict[str, Proposer] = {
         "uniform": RandomProposer(rails),
-        "TPE": TpeProposer(rails),
+        "process": SurrogateProposer(rails),
         "sampler": SamplerProposer(rails),
     }
     return [*_nights(), *ask_time.figures(proposers)]

@@ -1,8 +1,9 @@
-"""The product's sampler with one thing done otherwise at a time."""
+"""A search by a surrogate among neighbours, and the same with one thing done otherwise."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,53 +15,63 @@ from numpy.typing import NDArray
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, exhausted, first_allowed, rng_for, uniform_draws
-from agent.proposers.sampler import SamplerProposer
-from agent.proposers.surrogate.gaussian_process import GaussianProcess
-from agent.proposers.surrogate.neighbours import Edit, Neighbourhood
-from agent.proposers.surrogate.promise import EDITS, Fit, Promise, expected_improvement
-from agent.proposers.surrogate.space import Floats
-from agent.proposers.surrogate.told import Told
 from agent.proposers.uniform import RandomProposer
+from bench.searches.surrogate.gaussian_process import GaussianProcess
+from bench.searches.surrogate.neighbours import Edit
+from bench.searches.surrogate.promise import Fit, Promise
+from bench.searches.surrogate.space import Floats
+from bench.searches.surrogate.told import Told
 from trajectory.proposals import ProposerRecord
 
-Way: TypeAlias = Callable[[Neighbourhood, Random], Edit]
 Acquisition: TypeAlias = Callable[[Random, Floats, Floats, float], Floats]
 """Of means, standard deviations and the bar: what each is worth."""
 STARTUP = 8
+"""Measured configs before a surrogate is asked; until then the draws are uniform."""
+EDITS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A search of the same form as the product's sampler."""
+class SurrogateProposer:
+    """The most promising of several hundred edits of the reference: by expected improvement on it,
+    times the chance that the edit trains at all."""
 
     rails: Rails
     fit: Fit = GaussianProcess.fit
-    ways: tuple[Way, ...] = (Neighbourhood.by_chance, Neighbourhood.by_steps)
+    by_steps: bool = True
+    """Whether some edits are small steps; else all are drawn by chance."""
     towards_elites: bool = True
     varied: bool = True
+    """Whether the best of the edits are varied further."""
     worth: Acquisition = lambda _, mean_M, sd_M, bar: expected_improvement(mean_M, sd_M, bar)
     startup: int = STARTUP
+    knobs: int | None = None
+    """So many knobs are drawn by chance at each iteration, and only those are turned."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        rng = rng_for("variant", memory)
+        began = time.monotonic()
+        rng = rng_for("surrogate", memory)
         told = Told.of(memory.evidence)
         draw = None
         if len(told.measured) >= self.startup:
-            draws = (Draw(edit, "a variant") for edit in self._edits(rng, memory, told))
+            draws = (Draw(edit, "most promising") for edit in self._edits(rng, memory, told))
             draw = first_allowed(self.rails, memory, draws, 200)
         if draw is None:
             draw = first_allowed(self.rails, memory, uniform_draws(rng, memory, "chance"), 400)
         if draw is None:
             raise exhausted(memory, 600)
-        return Offer(draw.raw, ProposerRecord(kind="sampler"))
+        record = ProposerRecord(kind="surrogate", latency_s=time.monotonic() - began)
+        return Offer(draw.raw, record)
 
     def _edits(self, rng: Random, memory: Memory, told: Told) -> list[Edit]:
-        promise = Promise.of(memory, told, (), self.fit)
-        around, turns = promise.neighbourhood, list(self.ways)
-        if self.towards_elites and promise.elites:
-            turns.append(lambda around, rng: around.towards(rng, rng.choice(promise.elites)))
-        drawn = [turns[number % len(turns)](around, rng) for number in range(EDITS)]
+        promise = Promise.of(memory, told, self.fit)
+        around = promise.neighbourhood
+        if self.knobs is not None:
+            around = around.among(rng.sample(around.names, min(self.knobs, len(around.names))))
+        if self.by_steps:
+            drawn = around.drawn(rng, promise.elites if self.towards_elites else (), EDITS)
+        else:
+            drawn = [around.by_chance(rng) for _ in range(EDITS)]
         best = self._ranked(rng, promise, drawn)
         if not self.varied:
             return best
@@ -69,6 +80,8 @@ class Variant:
 
     def _ranked(self, rng: Random, promise: Promise, edits: Sequence[Edit]) -> list[Edit]:
         some = [edit for edit in edits if edit]
+        if not some:
+            return []
         points_MP = promise.space.edited(promise.neighbourhood.now, some)
         worth_M = self.worth(rng, *promise.scores.predict(points_MP), promise.bar)
         if promise.failing is not None:
@@ -78,7 +91,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """The product's sampler, and chance on every ``every``-th iteration, as SMAC has it on every
+    """A process, and chance on every ``every``-th iteration, as SMAC has it on every
     second (Hutter, Hoos and Leyton-Brown 2011)."""
 
     rails: Rails
@@ -86,8 +99,18 @@ class Interleaved:
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        kind = SamplerProposer if memory.iter % self.every else RandomProposer
+        kind = SurrogateProposer if memory.iter % self.every else RandomProposer
         return kind(self.rails).propose(memory)
+
+
+def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+    """By how much a normal variable falls below the bar, in the mean (Mockus, Tiesis and Zilinskas
+    1978)."""
+    z_M = (bar - mean_M) / sd_M
+    below_M = 0.5 * np.array([math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
+    density_M = np.exp(-0.5 * z_M**2) / math.sqrt(2 * math.pi)
+    improvement_M: Floats = (bar - mean_M) * below_M + sd_M * density_M
+    return improvement_M
 
 
 def thompson(rng: Random, mean_M: Floats, sd_M: Floats, bar: float) -> Floats:

@@ -13,11 +13,17 @@ from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.draws import Draw, against_reference, exhausted, first_allowed, rng_for
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
-from bench.searches import variants
 from bench.searches.forest import Forest
 from bench.searches.in_flight import InFlight
-from bench.searches.tpe import TpeProposer
-from bench.searches.variants import Interleaved, Variant
+from bench.searches.variants import (
+    Interleaved,
+    SurrogateProposer,
+    chance_to_improve,
+    fixed_noise,
+    mean_alone,
+    one_length,
+    thompson,
+)
 from trajectory.proposals import ProposerRecord
 
 
@@ -73,16 +79,23 @@ SEARCHES: dict[str, Search] = {
     "sampler, no pruning": Search(SamplerProposer, {"prune": False}),
     "sampler, 5 knobs": Search(SamplerProposer, {"max_changes": 5}),
     "sampler, whole menu": Search(SamplerProposer, whole_menu=True),
-    "TPE": Search(TpeProposer),
-    "forest": Search(lambda rails: SamplerProposer(rails, Forest.fit)),
-    "half chance": Search(lambda rails: Interleaved(rails, 2)),
-    "third chance": Search(lambda rails: Interleaved(rails, 3)),
-    "no elites": Search(lambda rails: Variant(rails, towards_elites=False, varied=False)),
-    "Thompson": Search(lambda rails: Variant(rails, worth=variants.thompson)),
-    "chance to improve": Search(lambda rails: Variant(rails, worth=variants.chance_to_improve)),
-    "mean alone": Search(lambda rails: Variant(rails, worth=variants.mean_alone)),
-    "noise not learned": Search(lambda rails: Variant(rails, fit=variants.fixed_noise)),
-    "one length": Search(lambda rails: Variant(rails, fit=variants.one_length)),
+    "process": Search(SurrogateProposer),
+    "process, 3 knobs by chance": Search(lambda rails: SurrogateProposer(rails, knobs=3)),
+    "process, 5 knobs by chance": Search(lambda rails: SurrogateProposer(rails, knobs=5)),
+    "process, a third chance": Search(lambda rails: Interleaved(rails, 3)),
+    "process, no steps nor elites": Search(
+        lambda rails: SurrogateProposer(rails, by_steps=False, varied=False)
+    ),
+    "process, no elites": Search(lambda rails: SurrogateProposer(rails, towards_elites=False)),
+    "process, Thompson": Search(lambda rails: SurrogateProposer(rails, worth=thompson)),
+    "process, chance to improve": Search(
+        lambda rails: SurrogateProposer(rails, worth=chance_to_improve)
+    ),
+    "process, mean alone": Search(lambda rails: SurrogateProposer(rails, worth=mean_alone)),
+    "process, noise not learned": Search(lambda rails: SurrogateProposer(rails, fixed_noise)),
+    "process, one length": Search(lambda rails: SurrogateProposer(rails, one_length)),
+    "forest": Search(lambda rails: SurrogateProposer(rails, Forest.fit)),
+    "process, 16 in flight": Search(lambda rails: InFlight(SurrogateProposer(rails), 16)),
     "4 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 4)),
     "16 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 16)),
     "16 in flight, untold": Search(lambda rails: InFlight(SamplerProposer(rails), 16, told=False)),

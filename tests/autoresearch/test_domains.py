@@ -153,25 +153,6 @@ def test_a_menu_that_holds_it_reads_it_again(domain: Domain) -> None:
 
 
 @given(DOMAINS, RNGS)
-def test_a_values_share_leads_back_to_it(domain: Domain, rng: Random) -> None:
-    value = domain.draw(rng)
-    share = domain.share(value)
-    assert 0 <= share <= 1
-    back = domain.at(min(share, 1 - 2**-53))
-    if isinstance(domain, RealRange | WholeRange):
-        span = domain.high - domain.low
-        assert float(back) == pytest.approx(float(value), rel=1e-9, abs=1e-6 * span)
-    else:
-        assert back == value
-
-
-@given(DOMAINS, RNGS, st.floats(0, 2))
-def test_what_lies_near_is_contained(domain: Domain, rng: Random, reach: float) -> None:
-    for value in (domain.draw(rng), *domain.ends):
-        assert domain.contains(domain.near(value, reach, rng))
-
-
-@given(DOMAINS, RNGS)
 def test_every_value_survives_the_way_to_the_optimizer_and_back(
     domain: Domain, rng: Random
 ) -> None:
@@ -307,20 +288,6 @@ def test_numeric_choices_are_places_to_the_optimizer_and_others_are_not() -> Non
     assert sizes.distribution() == CategoricalDistribution((8, 2, 4))
     words = Choices(choices=("gelu", "swiglu"))
     assert words.search_distribution() == CategoricalDistribution(("gelu", "swiglu"))
-
-
-def test_near_is_near_and_moves_by_a_value_at_least_where_they_are_counted() -> None:
-    rng = Random(0)
-    lr = RealRange(low=1e-4, high=1e-2, scale="log")
-    found = sorted(float(lr.near(1e-3, 0.05, rng)) for _ in range(1001))
-    assert found[500] == pytest.approx(1e-3, rel=0.05)
-    assert found[841] == pytest.approx(1e-3 * 10 ** (2 * 0.05), rel=0.05)  # one sd
-    ladder = Ladder(type="int", choices=(32, 4, 16, 8))
-    moves = [ladder.near(8, 0.0, rng) for _ in range(1000)]
-    assert moves.count(8) < 500
-    assert moves.count(4) + moves.count(16) > 450
-    words = Choices(choices=("a", "b", "c"))
-    assert {words.near("a", 0.0, rng) for _ in range(100)} == {"a", "b", "c"}
 
 
 def test_values_fall_into_the_bins_of_their_scale() -> None:

@@ -13,20 +13,21 @@ from agent.proposers.sampler import SamplerProposer
 from bench.searches import variants
 from bench.searches.forest import Forest
 from bench.searches.in_flight import InFlight
-from bench.searches.tpe import TpeProposer
-from bench.searches.variants import Variant
+from bench.searches.variants import Interleaved, SurrogateProposer
 from tests.support.memories import RAILS, memory_of
 
 MAKERS: dict[str, Callable[[Rails], Proposer]] = {
-    "tpe": TpeProposer,
-    "forest": lambda rails: SamplerProposer(rails, Forest.fit),
+    "process": SurrogateProposer,
+    "forest": lambda rails: SurrogateProposer(rails, Forest.fit),
     "in flight": lambda rails: InFlight(SamplerProposer(rails), 4),
-    "thompson": lambda rails: Variant(rails, worth=variants.thompson),
-    "chance to improve": lambda rails: Variant(rails, worth=variants.chance_to_improve),
-    "mean alone": lambda rails: Variant(rails, worth=variants.mean_alone),
-    "fixed noise": lambda rails: Variant(rails, fit=variants.fixed_noise),
-    "one length": lambda rails: Variant(rails, fit=variants.one_length),
-    "no elites": lambda rails: Variant(rails, towards_elites=False, varied=False),
+    "third chance": lambda rails: Interleaved(rails, 3),
+    "thompson": lambda rails: SurrogateProposer(rails, worth=variants.thompson),
+    "chance to improve": lambda rails: SurrogateProposer(rails, worth=variants.chance_to_improve),
+    "mean alone": lambda rails: SurrogateProposer(rails, worth=variants.mean_alone),
+    "fixed noise": lambda rails: SurrogateProposer(rails, fit=variants.fixed_noise),
+    "one length": lambda rails: SurrogateProposer(rails, fit=variants.one_length),
+    "three knobs": lambda rails: SurrogateProposer(rails, knobs=3),
+    "no steps": lambda rails: SurrogateProposer(rails, by_steps=False, varied=False),
 }
 
 

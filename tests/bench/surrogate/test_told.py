@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.proposers.surrogate.space import Space
-from agent.proposers.surrogate.told import BEST, LATEST, Scores, Told, shared
+from bench.searches.surrogate.space import Space
+from bench.searches.surrogate.told import BEST, LATEST, Scores, Told, shared
 from tests.support.memories import MENU, fresh_memory, memory_of
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Choices
 from autoresearch.values import Scalar
+from bench.searches.surrogate.scales import is_ordered, share
 
 Floats: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Mapping[str, Scalar]
@@ -35,7 +35,7 @@ class Space:
 
     @classmethod
     def of(cls, domains: Mapping[str, Domain]) -> Self:
-        widths = [1 if one.ORDERED else len(one.ends) for one in domains.values()]
+        widths = [1 if is_ordered(one) else len(one.ends) for one in domains.values()]
         firsts = np.cumsum([0, *widths])[:-1].tolist()
         knob_P = np.repeat(np.arange(len(widths)), widths)
         return cls(domains, dict(zip(domains, firsts, strict=True)), knob_P)
@@ -62,9 +62,8 @@ class Space:
 
     def _place(self, row: Floats, name: str, value: Scalar) -> None:
         domain, first = self.domains[name], self.first[name]
-        if not isinstance(domain, Choices) or domain.ORDERED:
-            row[first] = domain.share(value)
+        if is_ordered(domain):
+            row[first] = share(domain, value)
             return
-        width = len(domain.choices)
-        row[first : first + width] = 0
-        row[first + domain.choices.index(value)] = math.sqrt(0.5)
+        row[first : first + len(domain.ends)] = 0
+        row[first + domain.ends.index(value)] = math.sqrt(0.5)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from agent.proposers.surrogate.space import Space
+from autoresearch.values import Scalar
+from bench.searches.surrogate.space import Space
 from tests.support.memories import MENU
 
 SPACE = Space.of(MENU.domains)
-BASELINE = MENU.defaults
+BASELINE: Mapping[str, Scalar] = MENU.defaults
 
 
-def apart(name: str, one: object, other: object) -> float:
-    points_NP = SPACE.points([BASELINE | {name: one}, BASELINE | {name: other}])  # type: ignore[dict-item]
+def apart(name: str, one: Scalar, other: Scalar) -> float:
+    points_NP = SPACE.points([{**BASELINE, name: one}, {**BASELINE, name: other}])
     return float(np.linalg.norm(points_NP[0] - points_NP[1]))
 
 
@@ -39,13 +41,13 @@ def test_each_knob_has_coordinates_of_its_own() -> None:
 
 
 def test_an_edited_config_lies_where_the_whole_one_does() -> None:
-    edit = {"lr": 4e-3, "norm": "rmsnorm", "batch_size": 16}
-    whole = SPACE.points([BASELINE | edit])
+    edit: dict[str, Scalar] = {"lr": 4e-3, "norm": "rmsnorm", "batch_size": 16}
+    whole = SPACE.points([{**BASELINE, **edit}])
     assert np.array_equal(SPACE.edited(BASELINE, [edit]), whole)
     assert not np.array_equal(SPACE.edited(BASELINE, [{}]), whole)
 
 
 def test_what_is_outside_the_menu_is_outside_the_space() -> None:
     assert SPACE.contains(BASELINE)
-    assert not SPACE.contains(BASELINE | {"lr": 1.0})
-    assert not SPACE.contains(BASELINE | {"lr": math.nan})
+    assert not SPACE.contains({**BASELINE, "lr": 1.0})
+    assert not SPACE.contains({**BASELINE, "lr": math.nan})

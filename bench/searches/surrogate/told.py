@@ -23,7 +23,7 @@ from typing import Self
 import numpy as np
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.space import Floats, Space, Values
+from bench.searches.surrogate.space import Floats, Space, Values
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.ranking import Noise
 
@@ -78,12 +78,7 @@ class Scores:
         memory: Memory,
         space: Space,
         told: Sequence[ConfigEvidence],
-        priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
-        """
-        :param priors: configs of earlier campaigns and what they would score here, as uncertain as
-            a single run.
-        """
         sigma = memory.evidence.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
         share = shared(memory.evidence.tally)
@@ -92,11 +87,9 @@ class Scores:
         }
         seen = [(memory.menu.knob_values(entry.config), entry) for entry in told]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
-        score_N = np.array(
-            [_without(effects, entry) for _, entry in inside] + [score for _, score in priors]
-        )
-        runs_N = np.array([entry.n for _, entry in inside] + [1] * len(priors), dtype=np.float64)
-        all_values = (*(values for values, _ in inside), *(values for values, _ in priors))
+        score_N = np.array([_without(effects, entry) for _, entry in inside])
+        runs_N = np.array([entry.n for _, entry in inside], dtype=np.float64)
+        all_values = tuple(values for values, _ in inside)
         above_N = score_N - reference.mean
         unit = max(float(np.median(np.abs(above_N))), 2 * sigma, 1e-9)
         target_N = above_N / unit

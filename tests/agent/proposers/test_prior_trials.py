@@ -11,7 +11,7 @@ import pytest
 from agent.proposers.base import Memory, Offer
 from agent.proposers.informed import InformedProposer
 from agent.proposers.llm.prompt import Prompter
-from agent.proposers.prior_scores import MOST, PRIOR_WORTH, prior_scores
+from agent.proposers.prior_trials import PRIOR_WORTH, prior_trials
 from agent.proposers.priors import Finding, Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
@@ -58,7 +58,7 @@ def test_scores_are_put_on_this_campaigns_scale() -> None:
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
     sigma = memory.evidence.sigma
     assert sigma is not None
-    told = {score for _, score in prior_scores(memory, 0)}
+    told = {trial.value for trial in prior_trials(memory, 0)}
     assert told == {baseline.mean + config.gain * sigma for config in PRIOR.configs}
 
 
@@ -67,17 +67,10 @@ def test_a_prior_fades_as_this_campaign_measures() -> None:
     counts = []
     for measured in (0, PRIOR_WORTH, 9 * PRIOR_WORTH):
         turns = [replace(memory, iter=number) for number in range(1, 101)]
-        counts.append(fmean(len(prior_scores(turn, measured)) for turn in turns))
+        counts.append(fmean(len(prior_trials(turn, measured)) for turn in turns))
     assert counts[0] == len(PRIOR.configs)
     assert counts[1] == pytest.approx(len(PRIOR.configs) / 2, rel=0.1)
     assert counts[2] == pytest.approx(len(PRIOR.configs) / 10, rel=0.2)
-
-
-def test_of_very_many_as_many_are_told_as_can_be_and_from_all_of_them() -> None:
-    many = replace(PRIOR, configs=PRIOR.configs * 10)
-    told = prior_scores(replace(memory_of(0), priors=(many, many)), 0)
-    assert MOST // 2 < len(told) <= MOST
-    assert {score for _, score in told} > {score for _, score in told[: len(told) // 4]}
 
 
 def test_some_knobs_only_are_enough() -> None:

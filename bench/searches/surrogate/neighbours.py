@@ -8,14 +8,15 @@ what makes a search go, whatever model chooses among the edits (docs/search.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Self
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.space import Values
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
+from bench.searches.surrogate.scales import near
+from bench.searches.surrogate.space import Values
 
 Edit = dict[str, Scalar]
 
@@ -39,6 +40,10 @@ class Neighbourhood:
         domains = memory.menu.domains
         now = memory.menu.knob_values(memory.reference)
         return cls(domains, now, tuple(domains), min(memory.max_changes, len(domains)))
+
+    def among(self, names: Sequence[str]) -> Self:
+        """What a proposal may make of it by turning some of these knobs alone."""
+        return replace(self, names=tuple(names), most=min(self.most, len(names)))
 
     def drawn(self, rng: Random, elites: Sequence[Values], count: int) -> list[Edit]:
         """So many draws, a third by chance, a third by small steps and a third towards the elites,
@@ -68,7 +73,7 @@ class Neighbourhood:
     def towards(self, rng: Random, elite: Values) -> Edit:
         """Some of the knobs in which another config differs, set as they are there, and perhaps a
         small step besides."""
-        there = self._changed(elite)
+        there = self._changed({name: elite[name] for name in self.names})
         if not there:
             return {}
         names = rng.sample(list(there), rng.randint(1, min(self.most, len(there))))
@@ -99,4 +104,4 @@ class Neighbourhood:
 
     def _near(self, rng: Random, name: str, value: Scalar) -> Scalar:
         domain = self.domains[name]
-        return domain.normal(domain.rounded(domain.near(value, rng.choice(REACHES), rng)))
+        return domain.normal(domain.rounded(near(domain, value, rng.choice(REACHES), rng)))

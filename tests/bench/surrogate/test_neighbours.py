@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from agent.proposers.surrogate.neighbours import Neighbourhood
+from bench.searches.surrogate.neighbours import Neighbourhood
+from bench.searches.surrogate.scales import share
 from tests.support.memories import MENU, fresh_memory
 
 MEMORY = fresh_memory()
@@ -45,7 +46,7 @@ def test_towards_an_elite_takes_its_values() -> None:
 def test_steps_are_small() -> None:
     rng, domain = Random(2), MENU.domains["lr"]
     moves = [AROUND.by_steps(rng).get("lr") for _ in range(600)]
-    shares = [abs(domain.share(move) - domain.share(1e-3)) for move in moves if move is not None]
+    shares = [abs(share(domain, move) - share(domain, 1e-3)) for move in moves if move is not None]
     assert len(shares) > 30
     assert sorted(shares)[len(shares) // 2] < 0.1
 
