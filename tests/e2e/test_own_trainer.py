@@ -37,7 +37,7 @@ for step in range(args.steps + 1):
         slope = sum(-y * p[k] / (1 + math.exp(y * (w[0] * p[0] + w[1] * p[1])))
                     for p in train for y in [p[2]]) / len(train)
         w[k] -= args.lr * (slope + args.l2 * w[k])
-    if w[0] != w[0] or abs(w[0]) > 1e6:
+    if w[0] != w[0] or abs(w[0]) > 300:
         raise FloatingPointError("the weights \\x1b[31mblew up\\x1b[0m <script>alert(1)</script>")
 right = sum((w[0] * a + w[1] * b > 0) == (y > 0) for a, b, y in held_out) / len(held_out)
 print(f"step {args.steps}: train loss {loss(train):.4f}, val loss {loss(held_out):.4f}")
