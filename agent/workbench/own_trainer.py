@@ -48,7 +48,7 @@ class OwnTrainer:
                 )
         else:
             directory = _beside(settings.menu, table.directory)
-        return cls._in(directory, menu.name, table, campaign)
+        return cls._in(directory, menu, table, campaign)
 
     @classmethod
     def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
@@ -59,17 +59,17 @@ class OwnTrainer:
         table = menu.trainer
         if table is None:
             return None
-        return cls._in(_beside(source, table.directory), menu.name, table, campaign)
+        return cls._in(_beside(source, table.directory), menu, table, campaign)
 
     @classmethod
-    def _in(cls, directory: Path, menu: str, table: TrainerTable, campaign: Path) -> Self:
+    def _in(cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path) -> Self:
         try:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
             sha256, files = code_sha256(directory, campaign.resolve())
         except (SpecError, SandboxError) as error:
-            raise MenuError(f"menu {menu}: {error}") from error
+            raise MenuError(f"menu {menu.name}: {error}") from error
         script = ScriptInfo(
             directory=str(directory), sha256=sha256, files=files, command=table.command
         )

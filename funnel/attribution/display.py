@@ -6,15 +6,16 @@ from rich.console import Console
 from rich.text import Text
 
 from autoresearch.words import duration_text
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialSpec
 from trajectory.rows import AttributionRow, Role, TrialRecord
 
 
 class AttributionDisplay:
     """Tells a person how it goes; an :class:`funnel.attribution.runs.AttributionWatcher`."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, measure: Measure = BPB) -> None:
         self._console = console
+        self._measure = measure
 
     def note(self, text: str) -> None:
         self._print(Text(text, style="yellow"))
@@ -33,7 +34,10 @@ class AttributionDisplay:
         said = (
             Text(f"  {result.status}: {result.message}", style="red")
             if isinstance(result, TrialFailed)
-            else Text(f"  {row.trial.val_bpb:.4f} bpb  [{duration_text(row.trial.wall_s)}]")
+            else Text(
+                f"  {self._measure.text(result.objective)} {self._measure.short}  "
+                f"[{duration_text(row.trial.wall_s)}]"
+            )
         )
         self._print(said)
 

@@ -11,6 +11,7 @@ from autoresearch.words import duration_text, scalar_text
 from funnel.attribution.plan import AttributionPlan
 from funnel.attribution.runs import Attribution, AttributionSpec, plan_worths
 from funnel.attribution.worth import Estimate, Worths
+from trainer.spec import BPB, Measure
 from trajectory.rows import AttributionRow
 
 
@@ -105,7 +106,7 @@ def announcement(work: Attribution, spec: AttributionSpec) -> Iterator[str]:
     )
 
 
-def lines(result: AttributionResult) -> Iterator[str]:
+def lines(result: AttributionResult, measure: Measure = BPB) -> Iterator[str]:
     """The table, and what it may be read as."""
     yield f"gain      {estimate_text(result.gain)} against the baseline"
     width = max(len(_change_text(change)) for change in result.changes)
@@ -114,7 +115,7 @@ def lines(result: AttributionResult) -> Iterator[str]:
         yield f"          {_change_text(change):<{width}}  {said}"
     yield f"remainder {estimate_text(result.remainder)}: interactions, and what was not measured"
     yield (
-        f"          bits per byte after {result.steps} steps, 95 % intervals over "
+        f"          {measure.unit} after {result.steps} steps, 95 % intervals over "
         f"{len(result.seeds)} seeds that chose nothing; above zero helps"
     )
 

@@ -27,6 +27,10 @@ for name, kind in (("lr", float), ("l2", float), ("seed", int), ("steps", int)):
     parser.add_argument(f"--{name}", type=kind)
 args = parser.parse_args()
 train, held_out = points(args.seed)
+def exp(x):
+    if not x < 300:
+        raise FloatingPointError("the weights \\x1b[31mblew up\\x1b[0m <script>alert(1)</script>")
+    return math.exp(x)
 w = [0.0, 0.0]
 def loss(data):
     return sum(math.log1p(math.exp(-y * (w[0] * a + w[1] * b))) for a, b, y in data) / len(data)
@@ -34,11 +38,9 @@ for step in range(args.steps + 1):
     if step % 4 == 0:
         print(f"iter {step}: loss {loss(train):.4f}, time 0ms")
     for k in (0, 1):
-        slope = sum(-y * p[k] / (1 + math.exp(y * (w[0] * p[0] + w[1] * p[1])))
+        slope = sum(-y * p[k] / (1 + exp(y * (w[0] * p[0] + w[1] * p[1])))
                     for p in train for y in [p[2]]) / len(train)
         w[k] -= args.lr * (slope + args.l2 * w[k])
-    if w[0] != w[0] or abs(w[0]) > 1e6:
-        raise FloatingPointError("the weights \\x1b[31mblew up\\x1b[0m <script>alert(1)</script>")
 right = sum((w[0] * a + w[1] * b > 0) == (y > 0) for a, b, y in held_out) / len(held_out)
 print(f"step {args.steps}: train loss {loss(train):.4f}, val loss {loss(held_out):.4f}")
 print(f"val accuracy {right:.4f}")

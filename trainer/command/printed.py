@@ -101,7 +101,7 @@ class Printed:
 
     def take(self, line: str) -> tuple[int, float] | None:
         """Take in a line; the point of the curve that it is, if it is one."""
-        if line.strip():
+        if line.strip(" ^~"):  # nor what only underlines the line before, in a traceback
             self._last.append(line[:SHOWN_CHARACTERS])
         if not self.out_of_memory and self._oom.search(line):
             self.out_of_memory = line[:SHOWN_CHARACTERS]

@@ -71,7 +71,7 @@ def attribute(
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         plan = _plan(sitting.campaign, asked, config)
         spec = AttributionSpec(LongRunSpec(sitting.campaign, plan.steps), plan.winner)
-        display = AttributionDisplay(sitting.console)
+        display = AttributionDisplay(sitting.console, sitting.campaign.menu.measure)
         work = Attribution(
             campaign=sitting.campaign,
             plan=plan,
@@ -86,7 +86,7 @@ def attribute(
         if as_json:
             typer.echo(result.model_dump_json())
             return
-        for line in lines(result):
+        for line in lines(result, sitting.campaign.menu.measure):
             sitting.console.print(line, soft_wrap=True, highlight=False)
 
 

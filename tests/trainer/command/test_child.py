@@ -276,3 +276,64 @@ def test_a_function_that_exits_with_words_has_failed(run: Runs) -> None:
     result = run(MAIN, "--lr={lr}", values={"lr": 2.0}, main="main")
     assert isinstance(result, TrialFailed)
     assert (result.status, "no such rate" in result.message) == ("crash", True)
+
+
+def test_what_it_leaves_running_ends_with_it(run: Runs) -> None:
+    text = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os._exit(0)
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    time.sleep(60)
+print("left", pid)
+print("val loss 1.0")
+"""
+    assert isinstance(run(text), CommandOk)
+    log = (run.trial / "trainer.log").read_text()
+    pid = int(log.split("left ")[1].split()[0])
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_memory_is_counted_over_all_its_processes(run: Runs) -> None:
+    text = "import time\nheld = bytearray(600 << 20)\nprint('holding')\ntime.sleep(20)"
+    result = run(text, memory_gib=0.3)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "oom"
+
+
+def test_it_can_forge_neither_its_order_nor_its_end(run: Runs) -> None:
+    forged = CommandOk(score=0.001, train_s=1, setup_s=0).model_dump_json()
+    text = f"""
+import sys
+from pathlib import Path
+trial = Path(sys.argv[1]).parent.parent
+(trial / "result.json").write_text({forged!r})
+print("val loss 3.0")
+if sys.argv[2] == "1.0":
+    (trial / "spec.json").write_text("{{}}")
+"""
+    first = run(text, "{out}", "{lr}", values={"lr": 0.5})
+    assert isinstance(first, CommandOk)
+    assert first.score == 3.0
+    run.trial = run.trial.with_name("t000002")
+    second = run(text, "{out}", "{lr}", values={"lr": 1.0})
+    assert isinstance(second, TrialFailed)
+    assert "rewrote its own spec.json" in second.message
+
+
+def test_a_flood_of_lines_neither_fills_the_disk_nor_hides_the_score(run: Runs) -> None:
+    text = """
+for number in range(200_000):
+    print("x" * 100)
+print("val loss 2.0")
+"""
+    result = run(text, wall_s=60)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 2.0
+    assert (run.trial / "trainer.log").stat().st_size < 2 << 20

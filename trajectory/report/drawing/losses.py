@@ -30,15 +30,18 @@ def line(axes: Axes, curve: LearningCurve, ink: Ink, name: str, stroke: Stroke =
     )
 
 
-def finish(axes: Axes, drawn: Sequence[LearningCurve]) -> None:
-    """Scale and name the axes, once all curves are there."""
+def finish(axes: Axes, drawn: Sequence[LearningCurve], unit: str | None = "nats per token") -> None:
+    """Scale and name the axes, once all curves are there.
+
+    :param unit: of the losses; None where nobody knows.
+    """
     losses = sorted(loss for curve in drawn for loss in curve.loss)
     low, high = losses[0], losses[min(len(losses) - 1, int(SHOWN * len(losses)))]
     margin = 0.05 * (high - low) or 0.1
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("step")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("training loss, nats per token")
+    axes.set_ylabel(f"training loss{f', {unit}' if unit else ''}")
     axes.spines[:].set_visible(False)
     axes.grid(visible=False, axis="x")
     axes.legend(loc="upper right")

@@ -22,15 +22,24 @@ class LearningCurves(Figure):
 
     name = "learning-curves"
     section = LEARNING
-    caption = (
-        "Training loss of the best configs and the baseline, mean over n seeds and over a "
-        "trailing window of a twentieth of the curve. It is the training text, in nats per "
-        "token; what decides is val_bpb on held-out text."
-    )
-
     best: tuple[tuple[str, LearningCurve], ...]
     """What each is called in the legend, and its curve, the best first."""
     baseline: LearningCurve | None
+    of_command: bool = False
+    """The losses are those that a command printed."""
+
+    @property
+    def caption(self) -> str:
+        """What is drawn, and what decides."""
+        what = (
+            "It is the training text, in nats per token; what decides is val_bpb on held-out text."
+        )
+        if self.of_command:
+            what = "It is what the command printed as its curve; what decides is its score."
+        return (
+            "Training loss of the best configs and the baseline, mean over n seeds and over a "
+            f"trailing window of a twentieth of the curve. {what}"
+        )
 
     @classmethod
     def of(cls, found: Findings) -> LearningCurves | None:
@@ -40,7 +49,8 @@ class LearningCurves(Figure):
         entry = evidence.configs.get(evidence.baseline_hash or "")
         baseline = curve_of(entry, found.ours.read) if entry else None
         best = tuple(_best(found.ours))
-        return cls(best, baseline) if best or baseline else None
+        of_command = found.ours.ledger.campaign.script is not None
+        return cls(best, baseline, of_command) if best or baseline else None
 
     @property
     def alt(self) -> str:
@@ -54,7 +64,8 @@ class LearningCurves(Figure):
         for ink, (name, curve) in zip(SERIES, self.best, strict=False):
             losses.line(axes, curve, ink, f"{name}, n={curve.seeds}")
         drawn = [curve for _, curve in self.best]
-        losses.finish(axes, drawn + ([self.baseline] if self.baseline else []))
+        curves = drawn + ([self.baseline] if self.baseline else [])
+        losses.finish(axes, curves, None if self.of_command else "nats per token")
         return Picture(self.name, self.alt, figure)
 
 

@@ -175,7 +175,7 @@
       `${trial.wall_s} s`,
       trial.peak_mem_gib === null ? "–" : `${trial.peak_mem_gib} GiB`,
     ]);
-    return grid(["trial", "role", "seed", "status", "val_bpb, or why none", "time", "peak memory"], rows);
+    return grid(["trial", "role", "seed", "status", "score, or why none", "time", "peak memory"], rows);
   }
 
   function reply(one) {
