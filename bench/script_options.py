@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent.menu.files import parse_menu
 from agent.menu.scripts.draft import draft_of
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import options_by, read_script, source_of
@@ -137,6 +138,8 @@ def compared(script: Path, truth: list[dict[str, Any]]) -> tuple[Counter[str], l
     said += [f"{name} (line {options[name].line}) is none of the script's" for name in invented]
     if any(not option.left for option in found):
         draft = draft_of(read_script(script, "args"), None)
+        if draft.knobs:
+            parse_menu(draft.text, str(script))  # a draft that does not load ends the measurement
         seen.update(
             drafts=bool(draft.knobs), scored=draft.score is not None, knobs=len(draft.knobs)
         )
@@ -147,7 +150,9 @@ def _problems(option: Option, truth: dict[str, Any]) -> Iterator[str]:
     default = truth["default"]
     if type(option.default) is not type(default) or option.default != default:
         numbers = all(type(one) in {int, float} for one in (option.default, default))
-        if not (numbers and option.default == default):
+        # A default that is a text goes through the option's type when it is used.
+        through = isinstance(default, str) and str(option.default) == default
+        if not through and not (numbers and option.default == default):
             yield f"its default is {default!r}, read as {option.default!r}"
     choices = truth.get("choices")
     if choices and list(option.choices) != choices:

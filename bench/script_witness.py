@@ -147,20 +147,31 @@ def plain(value: object) -> object:
     )
 
 
+PARSERS: list[argparse.ArgumentParser] = []
+PARSER_INIT = argparse.ArgumentParser.__init__
+
+
+def parser_init(self: argparse.ArgumentParser, *args: Any, **named: Any) -> None:
+    """A parser as ever, and remembered."""
+    PARSERS.append(self)
+    PARSER_INIT(self, *args, **named)
+
+
 def parse_known_args(self: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
-    """What an argparse parser has when it is asked."""
+    """What all argparse parsers of the script have when the first is asked."""
     say(
         [
             {
                 "name": action.dest,
                 "flags": list(action.option_strings),
-                "default": plain(self._defaults.get(action.dest, action.default)),
+                "default": plain(parser._defaults.get(action.dest, action.default)),
                 "choices": None if action.choices is None else plain(list(action.choices)),
                 "kind": type(action).__name__,
                 "several": action.nargs not in {None, "?", 0},
             }
-            for action in self._actions
-            if not isinstance(action, argparse._HelpAction)
+            for parser in PARSERS
+            for action in parser._actions
+            if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
         ]
     )
 
@@ -228,6 +239,7 @@ def main(script: Path) -> None:
     sys.path.insert(0, str(script.parent))
     sys.argv = [str(script)]
     os.chdir(script.parent)
+    argparse.ArgumentParser.__init__ = parser_init  # type: ignore[method-assign]
     argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[assignment]
     builtins.exec = exec_
     with contextlib.suppress(ImportError):

@@ -75,6 +75,14 @@ def assigned_lines(tree: ast.Module, name: str) -> list[int]:
     return sorted(line for stored, line in _stores(tree) if stored == name)
 
 
+def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
+    """What each name of the module stands for that one statement assigns and nothing assigns
+    again, whether that is a literal or computed."""
+    times = Counter(name for name, _ in _stores(tree))
+    pairs = (pair for statement in tree.body for pair in assignments(statement))
+    return {name: value for name, value in pairs if times[name] == 1}
+
+
 # --- the module's own ---------------------------------------------------------------------------
 
 

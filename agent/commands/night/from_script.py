@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.new_file import write_new
+from agent.menu.files import parse_menu
 from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.reading import read_script
@@ -55,6 +56,12 @@ def from_script(
     and what the score is measured with are constants, the rest is for a person to prune.
     """
     draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
+    if not draft.knobs:
+        raise MenuError(
+            f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
+            "say how far it could be turned; write the menu's knobs by hand"
+        )
+    parse_menu(draft.text, f"drafted from {script}")
     if out is None and not as_json:
         typer.echo(draft.text, nl=False)
         return

@@ -21,7 +21,7 @@ from agent.menu.scripts.reading import Script, source_of
 from agent.menu.scripts.tree import Names
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
-from trainer.script.constants import assigned_lines, assignments
+from trainer.script.constants import assigned_once
 from trainer.script.editing import script_tree
 from trainer.script.literals import NotLiteralError
 
@@ -37,7 +37,8 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
     beside = dict(_modules_beside(script))
     outside = _imported_values(script, beside)
     for place, tree in {script.path: script.tree, **beside}.items():
-        reading = _Reading(tree, values, outside if place == script.path else {})
+        computed = {n: node for n, node in assigned_once(tree).items() if n not in values}
+        reading = _Reading(computed, values, outside if place == script.path else {})
         for node in ast.walk(tree):
             if isinstance(node, ast.Assert) and (expr := reading.constraint(node.test)):
                 doc = f"asserted in {place.name}, line {node.lineno}"
@@ -49,7 +50,7 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
 class _Reading:
     """How the names in one module's assertions are to be taken."""
 
-    tree: ast.Module
+    computed: Mapping[str, ast.expr]
     values: Mapping[str, Scalar]
     outside: Mapping[str, Scalar]
 
@@ -67,19 +68,13 @@ class _Reading:
             return None
 
     def _over_knobs(self, test: ast.expr) -> ast.expr | None:
-        computed = {
-            name: value
-            for statement in self.tree.body
-            for name, value in assignments(statement)
-            if name not in self.values and len(assigned_lines(self.tree, name)) == 1
-        }
         read: ast.expr = _Attributes().visit(copy.deepcopy(test))
         for _ in range(MAX_STEPS):
             names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
             unknown = names - self.values.keys()
             if not unknown:
                 return read
-            known = {name: computed[name] for name in unknown if name in computed}
+            known = {name: self.computed[name] for name in unknown if name in self.computed}
             known |= {
                 name: ast.Constant(self.outside[name]) for name in unknown if name in self.outside
             }

@@ -18,6 +18,7 @@ from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
+from trainer.spec import BITS_PER_BYTE
 
 MOST_DOC = 160
 USUAL_STEPS = 60
@@ -152,7 +153,9 @@ class Draft:
     def _trainer(self) -> list[str]:
         score, curve = self.score, self.curve
         pattern = score.pattern if score else f"TO DO {NUMBER}"
-        unit = score.label if score else "score"
+        unit = (score.label if score else "") or "score"
+        if unit == BITS_PER_BYTE:  # which is claimed only by whoever counts the bytes
+            unit = f"{unit}, as printed"
         lines = [
             "[trainer]",
             "command = [",

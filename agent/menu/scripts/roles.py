@@ -91,13 +91,13 @@ def given_by(option: Option) -> str:
     if option.left:
         return ""
     is_number = isinstance(default, int | float)
-    if isinstance(default, bool | float):
+    if isinstance(default, bool):
         return ""
     for pattern, numbers, given in _GIVEN:
         if re.fullmatch(pattern, words_of(option.name)) and (
             default is None or numbers == is_number
         ):
-            return given
+            return "" if isinstance(default, float) and given != "{seconds}" else given
     if isinstance(default, str) and re.fullmatch(_SAVED_FILE, words_of(option.name)):
         file = PurePosixPath(default).name
         return f"{{out}}/{file}" if "." in file and not set(file) & set("{}") else ""

@@ -155,7 +155,9 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     except NotLiteralError as error:
         return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
-        return replace(option, default=value, argument=switched(parameter.name, flag, no))
+        stuck = "" if (no if value else flag) else "nothing on the command line changes it"
+        argument = switched(parameter.name, flag, no)
+        return replace(option, default=value, argument=argument, left=option.left or stuck)
     return replace(option, default=value)
 
 
@@ -202,12 +204,13 @@ def _literal_choices(annotation: ast.expr | None, names: Names) -> tuple[Scalar,
 
 
 def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
-    """The long flag, and the one for false."""
+    """The longest flag, and the one for false: ``--no-`` and so on where none is named."""
     texts = [names.text(one) for one in info.args] if info is not None else []
-    flags = sorted((text for text in texts if text.startswith("-")), key=len)
-    own = flags[-1] if flags else usual
-    flag, _, no = own.partition("/")
-    return flag, no or f"--no-{flag.removeprefix('--')}"
+    pairs = [text.partition("/") for text in texts if text.strip().startswith(("-", "/"))]
+    if not pairs:
+        return usual, f"--no-{usual.removeprefix('--')}"
+    yes = max((pair[0].strip() for pair in pairs), key=len)
+    return yes, max((pair[2].strip() for pair in pairs), key=len)
 
 
 def _why_left(

@@ -13,6 +13,7 @@ from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, role_of, says, words_of
 from agent.menu.trainer_table import BUILT_IN
 from autoresearch.values import Scalar
+from trainer.machine.environment import may_be_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def _place(option: Option) -> Place:
 def _why_left(option: Option) -> str:
     if option.left:
         return option.left
+    if option.variable and may_be_secret(option.variable, str(option.default)):
+        return "it is called like a key, and no trial is told one"
     if not (option.name.isidentifier() and option.name.isascii()):
         return "its name cannot stand in a command"
     if option.required:

@@ -127,6 +127,8 @@ def test_a_role_by_name(name: str, role: str) -> None:
         ("lr_decay_iters", 600000, "{horizon}"),
         ("num_threads", 4, "{threads}"),
         ("time_budget", 300, "{seconds}"),
+        ("MAX_WALLCLOCK_SECONDS", 600.0, "{seconds}"),
+        ("seed", 1.0, ""),
         ("save_interval", 100, ""),
         ("checkpoint", "", ""),
         ("seed", "x", ""),

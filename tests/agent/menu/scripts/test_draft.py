@@ -186,6 +186,7 @@ def test_the_environment_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import os\nlr = float(os.environ.get('LR', '0.1'))\nseed = os.environ.get('SEED', 1)\n"
+        "tokenizer = os.environ.get('TOKENIZER_PATH', 'bpe.model')\n"
         "print(f'val loss {lr}')\n",
         encoding="utf-8",
     )
