@@ -48,7 +48,7 @@ from agent.proposers.draws import (
 )
 from agent.proposers.prior_trials import prior_trials
 from autoresearch.values import Scalar
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import ProposerRecord
 
@@ -198,7 +198,7 @@ def told_study(memory: Memory, told: Told, priors: Sequence[FrozenTrial] = ()) -
     return study
 
 
-def _parameters(memory: Memory, config: Config) -> dict[str, Scalar] | None:
+def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
     """The config as Optuna's parameters; None where a knob is outside this menu's domain."""
     parameters: dict[str, Scalar] = {}
     for name, value in memory.menu.knob_values(config).items():
