@@ -211,17 +211,19 @@ def _memory(campaign: Campaign) -> MemoryChoice:
     settings = campaign.settings
     if campaign.command is not None:
         return MemoryChoice(None, "what a config needs is the command's own affair")
-    return choose_memory(
+    vocab_size = campaign.corpus.info.vocab_size
+    choice = choose_memory(
         envelope_path(
             data_dir() / "envelopes",
             menu_sha256=campaign.menu.sha256,
             backend=settings.backend,
             device=settings.device,
         ),
-        vocab_size=campaign.corpus.info.vocab_size,
+        vocab_size=vocab_size,
         backend=settings.backend,
         device=settings.device,
         compile=settings.compile,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
     )
+    return choice.with_average(vocab_size) if settings.average is not None else choice

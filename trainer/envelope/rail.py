@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
 from trainer.envelope.fit import MemoryFit
-from trainer.memory.estimate import AnalyticMemory, device_limit
+from trainer.memory.estimate import GIB, AnalyticMemory, device_limit, parameter_count
 from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
@@ -72,12 +72,38 @@ class FittedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class AveragingMemory:
+    """Another estimate, and a mean of the weights in fp32 besides
+    (:class:`trainer.spec.Averaging`); an :class:`agent.menu.rails.MemoryModel`."""
+
+    plain: AnalyticMemory | FittedMemory
+    vocab_size: int
+
+    @property
+    def limit_gib(self) -> float:
+        """What the device has for a trial."""
+        return self.plain.limit_gib
+
+    def predict_gib(self, config: Config) -> float:
+        """Predicted peak of training ``config``."""
+        mean_bytes = 4 * parameter_count(config, self.vocab_size)
+        return self.plain.predict_gib(config) + mean_bytes / GIB
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryChoice:
     """The memory model of a campaign, and what to tell a person about it."""
 
-    model: AnalyticMemory | FittedMemory | None
+    model: AnalyticMemory | FittedMemory | AveragingMemory | None
     """None where nothing can be said."""
     description: str
+
+    def with_average(self, vocab_size: int) -> MemoryChoice:
+        """The same of trials that keep a mean of their weights besides."""
+        if self.model is None or isinstance(self.model, AveragingMemory):
+            return self
+        words = f"{self.description}, and a mean of the weights besides"
+        return MemoryChoice(AveragingMemory(self.model, vocab_size), words)
 
 
 def envelope_path(directory: Path, *, menu_sha256: str, backend: str, device: str) -> Path:

@@ -50,7 +50,7 @@ from trainer.envelope.grid import Grid, as_csv, what_fits
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.executors.base import Finished
 from trainer.executors.local import LocalExecutor
-from trainer.memory.estimate import AnalyticMemory, DeviceLimit
+from trainer.memory.estimate import AnalyticMemory, DeviceLimit, parameter_count
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
 from trainer.telemetry import NoTelemetry, choose_telemetry
 
@@ -197,6 +197,18 @@ def test_another_shape_is_scaled_by_the_estimates_ratio() -> None:
     assert rail.predict_gib(deeper) > rail.predict_gib(base)
     fewer_words = FittedMemory(envelope, vocab_size=1024, limit_gib=119)
     assert fewer_words.predict_gib(base) < rail.predict_gib(base)
+
+
+def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(tmp_path: Path) -> None:
+    plain = choose_memory(tmp_path / "none", vocab_size=GB10_VOCAB, backend="torch", device="cpu")
+    averaging = plain.with_average(GB10_VOCAB)
+    assert plain.model is not None
+    assert averaging.model is not None
+    base = gb10_base()
+    more_gib = averaging.model.predict_gib(base) - plain.model.predict_gib(base)
+    assert more_gib * 2**30 == pytest.approx(4 * parameter_count(base, GB10_VOCAB))
+    assert averaging.model.limit_gib == plain.model.limit_gib
+    assert averaging.with_average(GB10_VOCAB) == averaging
 
 
 @pytest.mark.parametrize(("backend", "device"), [("torch", "cuda"), ("torch", "cpu")])
