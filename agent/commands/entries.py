@@ -133,7 +133,8 @@ _ENTRIES = (
     Entry(
         "doctor",
         "machine.doctor:doctor",
-        "Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint.",
+        "Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with "
+        "--menu its command, and what that may read.",
     ),
     Entry(
         "cost",

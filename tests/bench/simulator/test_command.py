@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from bench.simulator import __main__ as command
 from bench.simulator.__main__ import app
+
+
+@pytest.fixture(autouse=True)
+def _room_for_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "console", Console(width=200))
 
 
 def test_searches_are_told_beside_each_other_and_kept(tmp_path: Path) -> None:
