@@ -1,0 +1,117 @@
+"""The rows of trajectory.jsonl: every fact a campaign leaves behind, as frozen types.
+
+Proposals and verdicts are in :mod:`trajectory.proposals`; the values of a ladder's plan, of a
+confirmation and of a calibration have modules of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.rows.outside import (
+    AttributionRow,
+    CalibratedRow,
+    CalibrationRow,
+    ConfirmedRow,
+    ConfirmRow,
+    Finalist,
+    FinalistsRow,
+    LadderRow,
+    RowOfOneRun,
+    StressOutcome,
+    StressPurpose,
+    StressRow,
+    StressVerdict,
+)
+from trajectory.rows.schema import (
+    ITERATION_SCHEMA,
+    OUTSIDE_SCHEMA,
+    SCHEMA,
+    STRESS_SCHEMA,
+)
+from trajectory.rows.search import (
+    BaselineRow,
+    CampaignRow,
+    Decision,
+    EventRow,
+    IterationRow,
+)
+from trajectory.rows.trial import (
+    Role,
+    TrialRecord,
+)
+
+__all__ = [
+    "ITERATION_SCHEMA",
+    "OUTSIDE_SCHEMA",
+    "SCHEMA",
+    "STRESS_SCHEMA",
+    "AttributionRow",
+    "BaselineRow",
+    "CalibratedRow",
+    "CalibrationRow",
+    "CampaignRow",
+    "ConfirmRow",
+    "ConfirmedRow",
+    "Decision",
+    "EventRow",
+    "Finalist",
+    "FinalistsRow",
+    "IterationRow",
+    "LadderPlanRow",
+    "LadderPredictionRow",
+    "LadderRow",
+    "Role",
+    "Row",
+    "RowOfOneRun",
+    "StressOutcome",
+    "StressPurpose",
+    "StressRow",
+    "StressVerdict",
+    "TrialRecord",
+    "dump_row",
+    "parse_row",
+    "trials_of",
+]
+
+Row: TypeAlias = (
+    CampaignRow
+    | BaselineRow
+    | IterationRow
+    | StressRow
+    | FinalistsRow
+    | AttributionRow
+    | LadderPlanRow
+    | LadderPredictionRow
+    | LadderRow
+    | ConfirmRow
+    | ConfirmedRow
+    | CalibrationRow
+    | CalibratedRow
+    | EventRow
+)
+
+_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
+
+
+def trials_of(row: Row) -> tuple[TrialRecord, ...]:
+    """The trials that a row records."""
+    if isinstance(row, IterationRow):
+        return row.trials
+    return (row.trial,) if isinstance(row, BaselineRow | RowOfOneRun) else ()
+
+
+def parse_row(line: str | bytes) -> Row:
+    """The row in one line of a journal.
+
+    :raises pydantic.ValidationError: on anything else.
+    """
+    return _ROW.validate_json(line)
+
+
+def dump_row(row: Row) -> str:
+    """One line of JSON, ``kind`` first, without a newline."""
+    return row.model_dump_json(by_alias=True)

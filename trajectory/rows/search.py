@@ -1,0 +1,197 @@
+"""Rows of the search itself: the campaign, its baseline, its iterations, what befell it.
+
+Decisions are defined here rather than in ``agent`` because the record outlives the code that
+decided: whoever reads a journal needs these and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from autoresearch.errors import CampaignError
+from autoresearch.values import (
+    Finite,
+    Frozen,
+    NonNegative,
+    NonNegativeInt,
+    PositiveInt,
+)
+from trainer.spec import (
+    BPB,
+    AnyConfig,
+    Averaging,
+    Budget,
+    CorpusInfo,
+    Measure,
+    ScriptInfo,
+)
+from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
+from trajectory.rows.schema import SCHEMA
+from trajectory.rows.trial import TrialRecord
+from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
+
+
+class Decision(Frozen):
+    """Keep or discard, with every number it was made from.
+
+    ``delta`` is estimate minus reference, of objectives: negative is better.
+    """
+
+    action: Literal["keep", "discard", "none"]
+    """``none``: nothing was trained."""
+    reference_hash: str | None = None
+    reference_bpb: Finite | None = None
+    estimate_bpb: Finite | None = None
+    delta: Finite | None = None
+    stderr: NonNegative | None = None
+    sigma: NonNegative | None = None
+    """Sd of one paired difference: ``stderr = sigma / sqrt(pairs)``."""
+    pairs: NonNegativeInt = 0
+    """Common seeds on which both configs were measured."""
+    pairs_ss: NonNegative = 0
+    """Sum of squares of the paired differences about ``delta``: the noise of a race, pooled over
+    races with ``pairs - 1`` degrees of freedom each."""
+    z: Finite | None = None
+    """``-delta / stderr``, to be compared with ``z_keep``."""
+    rules: SaidRules = Field(default_factory=dict)
+    """What it was judged by. In a row each rule stands under its own name."""
+    no_effect: bool = False
+    """The candidate trained exactly as its reference did: what it changes does nothing there."""
+    explanation: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rules_are_one_value(cls, said: Any) -> Any:
+        return with_rules_as_one(said) if isinstance(said, dict) else said
+
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What older formats had no word for is left out of rows that do not need it."""
+        written = with_rules_by_name(write(self))
+        if not self.no_effect:
+            written.pop("no_effect", None)
+        return written
+
+
+class CampaignRow(Frozen):
+    """The first row: what everything after it was measured with."""
+
+    kind: Literal["campaign"] = "campaign"
+    schema_: Annotated[int, Field(alias="schema")] = SCHEMA
+    id: str
+    created_at: str
+    """ISO 8601, UTC."""
+    menu_name: str
+    menu_sha256: str
+    menu_toml: str
+    """The whole menu, so that the campaign is legible without the file it came from."""
+    corpus: CorpusInfo | None = None
+    """None where a command brings its own text."""
+    script: ScriptInfo | None = None
+    """The command that trains; None where the built-in trainer does. Left out of such a row."""
+    measure: Measure | None = None
+    """The unit of the command's score; left out with it."""
+    budget: Budget
+    horizon_steps: PositiveInt | None
+    cooldown_steps: NonNegativeInt = 0
+    """This and ``average`` as a trial's spec has them; left out of a row where it has not."""
+    average: Averaging | None = None
+    backend: str
+    device: str
+    compile: bool = False
+    hold_back: bool = False
+    """Trials train without the documents that a confirmation sets aside to score; left out of a
+    row where they do not."""
+    train_tokens: PositiveInt | None = None
+    """How much of the train split its trials train on, from the first on, where they hold back;
+    left out of a row where they do not."""
+    reference: Literal["incumbent", "baseline"]
+    baseline_seeds: PositiveInt
+    seed: NonNegativeInt
+    """Root of every random choice the campaign makes."""
+    z_keep: NonNegative
+    max_runs: PositiveInt
+    """Most seeds a candidate races over."""
+    first_drop: Finite | None = None
+    """The loss on the first pair that ends a race; None where the other rules said it, before 3."""
+    max_changes: PositiveInt
+    sandbox: str
+    """How trials are confined, as the sandbox describes itself."""
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.first_drop is None:
+            written.pop("first_drop", None)
+        for name in ("cooldown_steps", "average", "hold_back", "train_tokens"):
+            if not getattr(self, name):
+                written.pop(name, None)
+        for name in ("corpus", "script", "measure"):
+            if written[name] is None:
+                del written[name]
+        return written
+
+    @property
+    def text(self) -> CorpusInfo:
+        """The corpus.
+
+        :raises CampaignError: where a command brings its own text, of which nothing is known.
+        """
+        if self.corpus is None:
+            raise CampaignError(
+                f"the campaign {self.menu_name} trains with a command of its own, of whose text "
+                "nothing is known; this is for campaigns of the built-in trainer"
+            )
+        return self.corpus
+
+    @property
+    def measured_in(self) -> Measure:
+        """The unit of every score of the campaign."""
+        return self.measure or BPB
+
+
+class BaselineRow(Frozen):
+    """One seed of the baseline."""
+
+    kind: Literal["baseline"] = "baseline"
+    at: str
+    config: AnyConfig
+    config_hash: str
+    trial: TrialRecord
+
+
+class IterationRow(Frozen):
+    """One turn of the loop."""
+
+    kind: Literal["iteration"] = "iteration"
+    iter: PositiveInt
+    at: str
+    proposer: ProposerRecord
+    proposal: Proposal | None
+    verdict: Verdict
+    config: AnyConfig | None
+    config_hash: str | None
+    trials: tuple[TrialRecord, ...] = ()
+    decision: Decision
+    wall_s: NonNegative
+    energy_wh: NonNegative | None = None
+
+
+class EventRow(Frozen):
+    """Something that happened to the campaign rather than in it."""
+
+    kind: Literal["event"] = "event"
+    at: str
+    event: Literal["paused", "resumed", "interrupted", "fallback", "note"]
+    why: Text
+    trial_ids: tuple[str, ...] = ()
+    """Trials that are in no other row and count for nothing."""
