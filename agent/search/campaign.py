@@ -184,7 +184,7 @@ class Campaign(Closing):
             corpus_sha256="" if corpus is None else corpus.info.sha256,
             budget=settings.budget,
             horizon_steps=settings.horizon_steps,
-            cooldown_steps=settings.cooldown_steps,
+            cooldown_steps=self.cooldown_steps(config),
             average=settings.average,
             backend=settings.backend,
             device=settings.device,
@@ -195,6 +195,13 @@ class Campaign(Closing):
             limits=limits,
             command=self.command,
         )
+
+    def cooldown_steps(self, config: AnyConfig) -> int:
+        """Of its trials: all of them at most, where a budget in tokens is fewer steps to this
+        config than the cooldown has."""
+        steps = self.settings.budget.steps(config.tokens_per_step)
+        cooldown = self.settings.cooldown_steps
+        return cooldown if steps is None else min(cooldown, steps)
 
     @property
     def _compile_cache(self) -> str | None:

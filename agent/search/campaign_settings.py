@@ -14,6 +14,7 @@ from agent.settings.campaign import CampaignSettings, Ruler, Sources, difference
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import SETTINGS_FILE
 from autoresearch.values import explain
+from autoresearch.words import counted
 from trainer.corpus import default_name
 from trajectory.rows import CampaignRow
 
@@ -30,7 +31,14 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
         for name, value in menu.campaign
         if value is not None or name == "horizon_steps"
     }
-    return _validated(defaults | dict(chosen) | {"menu": menu_source})
+    settings = _validated(defaults | dict(chosen) | {"menu": menu_source})
+    steps = settings.budget.steps(menu.baseline.tokens_per_step)
+    if steps is not None and settings.cooldown_steps > steps:
+        raise SettingsError(
+            f"a cooldown of {settings.cooldown_steps} steps is longer than {settings.budget}, "
+            f"which are {counted(steps, 'step')} of the baseline; make it shorter"
+        )
+    return settings
 
 
 _BUILT_IN_ALONE = ("corpus", "tokenizer", "heldout_bytes", "backend", "compile", "hold_back")

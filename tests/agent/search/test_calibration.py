@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.menu.files import load_menu
+from agent.menu.files import ProxyMenu, load_menu
 from agent.search.calibration.plan import CalibrationPlan, Planned
 from agent.search.calibration.runs import Calibration
 from agent.search.campaign import Campaign
@@ -27,7 +27,16 @@ from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import Averaging, Config, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import (
+    AnyConfig,
+    Averaging,
+    Config,
+    CurvePoint,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    gpt,
+)
 from trajectory.calibrated import Calibrated
 from trajectory.rows import CalibrationRow, Role, TrialRecord
 from trajectory.statistics.fidelity import spearman
@@ -231,3 +240,19 @@ def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(CampaignError, match=said):
             calibrated(tmp_path / said[:3], World(), **chosen)
+
+
+def coarse(menu: ProxyMenu) -> AnyConfig:
+    """A config of eight times the baseline's tokens a step."""
+    batch = {"batch_size": 8 * gpt(menu.baseline).batch_size}
+    return gpt(menu.baseline).model_copy(update=batch)
+
+
+def test_a_config_of_fewer_steps_than_the_cooldown_cools_down_over_all_of_them(
+    tmp_path: Path,
+) -> None:
+    budget = f"{24 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
+    with campaign(tmp_path, budget=budget, cooldown_steps=20) as opened:
+        assert opened.trial_spec(opened.menu.baseline, 1).cooldown_steps == 20
+        spec = opened.trial_spec(coarse(opened.menu), 1)
+        assert (spec.steps, spec.cooldown_steps) == (3, 3)

@@ -8,6 +8,7 @@ import pytest
 
 from agent.menu.files import load_menu
 from agent.search.campaign_settings import new_settings, resumed_settings
+from autoresearch.errors import SettingsError
 from tests.support.rows import campaign_row
 
 
@@ -39,3 +40,13 @@ def test_a_lost_campaign_toml_takes_no_bar_with_it(
     rules = {"z_keep": 3.5, "max_runs": 4, "first_drop": said}
     row = campaign_row().model_copy(update={"menu_toml": menu} | rules)
     assert resumed_settings(tmp_path, row, {}).first_drop == pytest.approx(bar)
+
+
+def test_a_cooldown_longer_than_the_baseline_s_trials_is_refused() -> None:
+    menu = load_menu("cpu-tiny")
+    steps = 60
+    budget = f"{steps * (menu.baseline.tokens_per_step or 0)} tokens"
+    begun = new_settings(menu, "cpu-tiny", {"budget": budget, "cooldown_steps": steps})
+    assert begun.cooldown_steps == steps
+    with pytest.raises(SettingsError, match="which are 60 steps of the baseline; make it shorter"):
+        new_settings(menu, "cpu-tiny", {"budget": budget, "cooldown_steps": steps + 1})
