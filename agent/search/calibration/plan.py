@@ -31,6 +31,8 @@ HORIZONS = (0.3, 1.0, 3.0)
 """Over the long run's steps; the budget's own steps besides."""
 PARTS = (6, 3)
 """Of the budget a sixth and a third: windows of averages, and cooldowns."""
+FEWEST_STEPS = 2 * max(PARTS)
+"""Of a short run, that its parts be whole steps that differ."""
 QUARTERS = (1, 2, 3)
 LONGER = (2, 4, 8)
 """Times the budget, as far as that is half a long run at most."""
@@ -72,16 +74,16 @@ class CalibrationPlan:
                 f"long runs of {self.long_steps} steps say little of short ones of {budget}; ask "
                 f"for --steps {4 * steps} or more"
             )
-        if steps < 2 * max(PARTS):
+        if steps < FEWEST_STEPS:
             raise CampaignError(
                 f"{budget} are {steps} steps of the baseline, too few to take parts of; it takes "
-                f"{2 * max(PARTS)}"
+                f"{FEWEST_STEPS}"
             )
 
     # --- configs ------------------------------------------------------------------------------
 
     def following(self, known: Sequence[tuple[AnyConfig, float]]) -> AnyConfig:
-        """The config after those known.
+        """The config after those known: new, allowed, and of steps enough to take parts of.
 
         :param known: in their order, each with its score by the campaign's own way.
         :raises CampaignError: where the menu has no further one.
@@ -103,7 +105,7 @@ class CalibrationPlan:
                 config = menu.apply(origin, values)
             except SpecError:
                 continue
-            if config.config_hash in seen:
+            if config.config_hash in seen or self.budget_steps(config) < FEWEST_STEPS:
                 continue
             if menu.broken_constraint(config, self.campaign.settings.budget) is None:
                 return config

@@ -107,13 +107,12 @@ class NoMeter:
 
 
 @contextmanager
-def campaign(directory: Path, **chosen: Any) -> Iterator[Campaign]:
-    menu = load_menu("cpu-tiny")
+def campaign(directory: Path, menu: str = "cpu-tiny", **chosen: Any) -> Iterator[Campaign]:
     directory.mkdir(exist_ok=True)
     tokens = np.memmap(directory / "tokens", dtype="uint16", mode="w+", shape=(1,))
     corpus = Corpus(campaign_row().corpus, tokens, tokens, directory)
-    settings = new_settings(menu, "cpu-tiny", chosen)
-    with Campaign(directory / "c", settings, menu, corpus, sandbox="none") as opened:
+    settings = new_settings(load_menu(menu), menu, chosen)
+    with Campaign(directory / "c", settings, load_menu(menu), corpus, sandbox="none") as opened:
         yield opened
 
 
@@ -256,3 +255,16 @@ def test_a_config_of_fewer_steps_than_the_cooldown_cools_down_over_all_of_them(
         assert opened.trial_spec(opened.menu.baseline, 1).cooldown_steps == 20
         spec = opened.trial_spec(coarse(opened.menu), 1)
         assert (spec.steps, spec.cooldown_steps) == (3, 3)
+
+
+def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Path) -> None:
+    """Under a budget in tokens, where the batch decides how many a config takes."""
+    world, menu = World(), load_menu("cpu-tiny")
+    wide = tmp_path / "wide.toml"
+    wide.write_text(menu.toml.replace("batch_size * seq_len <= 1024", "n_layer <= 64"))
+    chosen = {"menu": str(wide), "budget": f"{16 * gpt(menu.baseline).tokens_per_step} tokens"}
+    assert calibrated(tmp_path, world, configs=16, **chosen).n == 16
+    own = [spec for spec in world.specs if len(spec.looks) > 3]
+    assert len(own) == 16
+    assert len({spec.steps for spec in own}) > 1
+    assert min(spec.steps or 0 for spec in own) >= 12
