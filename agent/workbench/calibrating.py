@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, Planned
 from agent.search.calibration.runs import Calibration
+from agent.search.calibration.ways import says_nothing
 from agent.search.confirm.plan import FreshTexts
 from agent.workbench.sitting import Sitting
 from autoresearch.values import Frozen
@@ -65,7 +66,7 @@ class CalibrationDisplay:
         if planned.kind in {"own", "long"} or not isinstance(result, TrialOk):
             score = f"{result.val_bpb:.4f}" if isinstance(result, TrialOk) else result.status
             self._said.append(f"{score} after {row.run.steps:,} steps")
-        if not self._left:
+        if not self._left or says_nothing(result):
             line = f"{self._head}: {', '.join(self._said)}  [{duration_text(self._took_s)}]"
             self._console.print(Text(line), soft_wrap=True, highlight=False)
 

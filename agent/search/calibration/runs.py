@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.calibration.plan import CalibrationPlan, Planned
-from agent.search.calibration.ways import ConfigRuns, conclude
+from agent.search.calibration.ways import ConfigRuns, conclude, says_nothing
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from autoresearch.errors import CampaignError
-from trainer.spec import AnyConfig, CommandOk, TrialSpec
+from trainer.spec import AnyConfig, CommandOk, TrialFailed, TrialOk, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.calibration import FEWEST
@@ -73,12 +73,17 @@ class Calibration:
         missing = [one for one in planned if self._key(config, one) not in self._rows]
         if missing:
             self.watcher.config_begins(config, number, len(missing))
-        for one in missing:
-            self.stop.check()
-            self.scribe.wait_while_paused()
-            self._run(config, one)
-        ended = {one: self._rows[self._key(config, one)].trial.result for one in planned}
-        results = {one: of for one, of in ended.items() if not isinstance(of, CommandOk)}
+        results: dict[Planned, TrialOk | TrialFailed] = {}
+        for one in planned:
+            if self._key(config, one) not in self._rows:
+                self.stop.check()
+                self.scribe.wait_while_paused()
+                self._run(config, one)
+            result = self._rows[self._key(config, one)].trial.result
+            assert not isinstance(result, CommandOk)
+            results[one] = result
+            if says_nothing(result):
+                break  # it is left out, whatever the others would say
         return ConfigRuns(self.plan, config, results)
 
     def _run(self, config: AnyConfig, planned: Planned) -> None:

@@ -9,7 +9,7 @@ from math import ceil
 from statistics import fmean
 
 from agent.search.calibration.plan import PARTS, QUARTERS, CalibrationPlan, Kind, Planned
-from trainer.spec import AnyConfig, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialResult
 from trajectory.calibrated import Calibrated, Correlation
 from trajectory.calibration import (
     FEWEST,
@@ -34,9 +34,15 @@ class Measured:
     """Training and scoring."""
 
 
+def says_nothing(result: TrialResult) -> bool:
+    """Whether a run ended for want of memory or time, or crashed: no score, and no loss that was
+    not finite."""
+    return isinstance(result, TrialFailed) and result.status != "nonfinite"
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigRuns:
-    """All runs of one config, each ended with a score or a loss that was not finite."""
+    """The runs of one config: all of them, or those up to the first that says nothing."""
 
     plan: CalibrationPlan
     config: AnyConfig
@@ -44,10 +50,8 @@ class ConfigRuns:
 
     @property
     def complete(self) -> bool:
-        """Whether its runs say all there is to know; what ended for want of memory or time, or
-        crashed, says nothing."""
-        failed = (one for one in self.results.values() if isinstance(one, TrialFailed))
-        return all(one.status == "nonfinite" for one in failed)
+        """Whether its runs say all there is to know."""
+        return not any(says_nothing(one) for one in self.results.values())
 
     @property
     def own_score(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -49,8 +50,10 @@ class World(InstantExecutor):
     """Long scores go by the learning rate's distance from a best one; short ones see the width
     besides, the less the longer they are, and an average sees half as much of it."""
 
-    def __init__(self, dies_at: int | None = None) -> None:
+    def __init__(self, dies_at: int | None = None, breaks: Sequence[int] = ()) -> None:
         self._left = dies_at
+        self.breaks = breaks
+        """Lengths of run that wide configs do not come to the end of."""
         self.specs: list[TrialSpec] = []
 
     def train(
@@ -68,6 +71,8 @@ class World(InstantExecutor):
         if spec.config.lr > 0.02:
             return TrialFailed(status="nonfinite", message="the loss became nan", steps=3)
         steps = int(spec.budget.amount)
+        if steps in self.breaks and spec.config.d_model >= 224:
+            return TrialFailed(status="timeout", message="it took too long", steps=3)
         looks = tuple(
             self.score(spec, look.step or steps, look.average is not None) for look in spec.looks
         )
@@ -268,3 +273,22 @@ def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Pat
     assert len(own) == 16
     assert len({spec.steps for spec in own}) > 1
     assert min(spec.steps or 0 for spec in own) >= 12
+
+
+@pytest.mark.parametrize("length", [60, 30])
+def test_a_config_whose_run_failed_is_trained_no_further(tmp_path: Path, length: int) -> None:
+    world = World(breaks=[length])
+    found = calibrated(tmp_path, world, configs=24)
+    assert found.left_out and found.n + found.left_out == 24
+    runs = Counter(spec.config.config_hash for spec in world.specs)
+    most = max(runs.values())
+    broken = {s.config.config_hash: s for s in world.specs if failed(world.result(s))}
+    assert len(broken) == found.left_out
+    for config, spec in broken.items():
+        *_, last = [one for one in world.specs if one.config.config_hash == config]
+        assert last == spec
+        assert runs[config] == (1 if length == 60 else most - 2)
+
+
+def failed(result: TrialOk | TrialFailed) -> bool:
+    return isinstance(result, TrialFailed) and result.status != "nonfinite"
