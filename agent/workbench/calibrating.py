@@ -79,12 +79,15 @@ def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
     """
     with sitting.console.status("preparing the text that is set aside"):
         texts = FreshTexts.of(sitting.campaign, ())
+    vocab_size = sitting.campaign.corpus.info.vocab_size
+    means = CalibrationPlan.means(sitting.campaign.settings)
     plan = CalibrationPlan(
         sitting.campaign,
         texts,
         configs=asked.configs,
         long_steps=asked.steps,
         long_seeds=asked.long_seeds,
+        memory=sitting.memory.with_average(vocab_size, means).model,
     )
     display = CalibrationDisplay(sitting.console, plan)
     work = Calibration(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
@@ -73,11 +73,12 @@ class FittedMemory:
 
 @dataclass(frozen=True, slots=True)
 class AveragingMemory:
-    """Another estimate, and a mean of the weights in fp32 besides
+    """Another estimate, and means of the weights in fp32 besides
     (:class:`trainer.spec.Averaging`); an :class:`agent.menu.rails.MemoryModel`."""
 
     plain: AnalyticMemory | FittedMemory
     vocab_size: int
+    means: int = 1
 
     @property
     def limit_gib(self) -> float:
@@ -87,7 +88,7 @@ class AveragingMemory:
     def predict_gib(self, config: Config) -> float:
         """Predicted peak of training ``config``."""
         mean_bytes = 4 * parameter_count(config, self.vocab_size)
-        return self.plain.predict_gib(config) + mean_bytes / GIB
+        return self.plain.predict_gib(config) + self.means * mean_bytes / GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,15 @@ class MemoryChoice:
     """None where nothing can be said."""
     description: str
 
-    def with_average(self, vocab_size: int) -> MemoryChoice:
-        """The same of trials that keep a mean of their weights besides."""
-        if self.model is None or isinstance(self.model, AveragingMemory):
+    def with_average(self, vocab_size: int, means: int = 1) -> MemoryChoice:
+        """The same of trials that keep so many means of their weights besides."""
+        if self.model is None:
             return self
-        words = f"{self.description}, and a mean of the weights besides"
-        return MemoryChoice(AveragingMemory(self.model, vocab_size), words)
+        if isinstance(self.model, AveragingMemory):
+            return replace(self, model=replace(self.model, means=means))
+        words = "a mean of the weights" if means == 1 else f"{means} means of the weights"
+        model = AveragingMemory(self.model, vocab_size, means)
+        return MemoryChoice(model, f"{self.description}, and {words} besides")
 
 
 def envelope_path(directory: Path, *, menu_sha256: str, backend: str, device: str) -> Path:

@@ -18,9 +18,11 @@ from math import ceil
 from random import Random
 from typing import Literal, TypeAlias
 
+from agent.menu.rails import MemoryModel
 from agent.search.campaign import Campaign
 from agent.search.confirm.plan import FreshTexts
 from agent.search.seed_blocks import seeds_of
+from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, SpecError
 from trainer.spec import AnyConfig, Averaging, Budget, Look, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
@@ -62,6 +64,8 @@ class CalibrationPlan:
     long_steps: int
     """Of the baseline's size; another config's long run has as many times its budget."""
     long_seeds: int
+    memory: MemoryModel | None = None
+    """Of the own run, with the :attr:`means` that it keeps."""
 
     def __post_init__(self) -> None:
         """
@@ -107,12 +111,21 @@ class CalibrationPlan:
                 continue
             if config.config_hash in seen or self.budget_steps(config) < FEWEST_STEPS:
                 continue
-            if menu.broken_constraint(config, self.campaign.settings.budget) is None:
+            if menu.broken_constraint(config, self.campaign.settings.budget) is not None:
+                continue
+            if self._fits(config):
                 return config
         raise CampaignError(
             f"none of {MAX_DRAWS} draws was a config both allowed and new after {number}: the menu "
             f"seems exhausted; ask for --configs {number}, or widen its knobs"
         )
+
+    def _fits(self, config: AnyConfig) -> bool:
+        """Whether the device has the memory for its own run, as far as that is known."""
+        if self.memory is None:
+            return True
+        predicted_gib = self.memory.predict_gib(gpt(config))
+        return predicted_gib is None or predicted_gib <= self.memory.limit_gib
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -162,6 +175,11 @@ class CalibrationPlan:
         for part in PARTS:
             yield Averaging(form="ema", steps=round(steps / part))
             yield Averaging(form="lawa", steps=round(steps / part))
+
+    @staticmethod
+    def means(settings: CampaignSettings) -> int:
+        """Of the weights, that an own run keeps at most: those tried, and the campaign's own."""
+        return 2 * len(PARTS) + (settings.average is not None)
 
     def horizons(self, config: AnyConfig) -> dict[str, int]:
         """Other ones than the campaign's, by what they are called: their steps for the baseline.

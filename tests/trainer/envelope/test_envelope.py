@@ -209,6 +209,10 @@ def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(tmp_path: Path) -> N
     assert more_gib * 2**30 == pytest.approx(4 * parameter_count(base, GB10_VOCAB))
     assert averaging.model.limit_gib == plain.model.limit_gib
     assert averaging.with_average(GB10_VOCAB) == averaging
+    for five in (plain.with_average(GB10_VOCAB, 5), averaging.with_average(GB10_VOCAB, 5)):
+        assert five.model is not None
+        all_gib = five.model.predict_gib(base) - plain.model.predict_gib(base)
+        assert all_gib == pytest.approx(5 * more_gib)
 
 
 @pytest.mark.parametrize(("backend", "device"), [("torch", "cuda"), ("torch", "cpu")])
