@@ -131,17 +131,23 @@ def extrapolated(looks: Sequence[tuple[int, float]], steps: int) -> float:
 
 
 def fitted(ways: Sequence[Sequence[float]], long: Sequence[float]) -> list[float]:
-    """Every config's long score, predicted from its scores by a fit to all others."""
+    """Every config's place by a fit of the long score to all others, in deviations from the mean.
+
+    The mean of all others leans away from the score left out, so a fit that had learned nothing
+    would put configs in the opposite order: each fit gives its slopes and not its level, and
+    they are read at the deviation from the centre of all configs.
+    """
     x = np.array([_bounded(way) for way in ways]).T
-    y = np.array(_bounded(long))
+    y, centre = np.array(_bounded(long)), x.mean(axis=0)
     predicted = []
     for config in range(len(y)):
         others = np.arange(len(y)) != config
-        predicted.append(_predict(x[others], y[others], x[config]))
+        predicted.append(float((x[config] - centre) @ _slopes(x[others], y[others])))
     return predicted
 
 
-def _predict(x: NDArray[np.float64], y: NDArray[np.float64], at: NDArray[np.float64]) -> float:
+def _slopes(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By a ridge regression, of the scores as they are."""
     centre, scale = x.mean(axis=0), x.std(axis=0)
     scale[scale == 0] = 1.0
     z, mean = (x - centre) / scale, y.mean()
@@ -157,7 +163,8 @@ def _predict(x: NDArray[np.float64], y: NDArray[np.float64], at: NDArray[np.floa
 
     strength = min(SHRINKING, key=left_out)
     weights = vt.T @ (s / (s**2 + strength) * uy)
-    return float(mean + ((at - centre) / scale) @ weights)
+    slopes: NDArray[np.float64] = weights / scale
+    return slopes
 
 
 def _bounded(scores: Sequence[float]) -> list[float]:

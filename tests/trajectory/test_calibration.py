@@ -119,3 +119,15 @@ def test_what_each_further_gain_costs_by_hand() -> None:
     assert [times for _, times in costs] == pytest.approx([2**0.5, 2, 4 * 2 ** (5 / 6)])
     assert times_to_gain([(1.0, rho(0.5)), (2.0, rho(0.4))]) == []
     assert times_to_gain([]) == []
+
+
+@pytest.mark.parametrize(("n", "worlds"), [(14, 100), (40, 40)])
+def test_a_fit_to_noise_does_not_lean_against_the_truth(n: int, worlds: int) -> None:
+    """The mean of all others leans away from the one left out: told with it, nine ways of noise had
+    a mean correlation of −0.4 at 14 configs and −0.19 at 40."""
+    found = []
+    for world in range(worlds):
+        rng = np.random.default_rng([n, world])
+        long = rng.normal(size=n).tolist()
+        found.append(spearman(fitted([rng.normal(size=n).tolist() for _ in range(9)], long), long))
+    assert abs(np.mean(found)) < 0.12
