@@ -17,6 +17,21 @@ from trajectory.journal import read_rows
 from trajectory.rows import CalibratedRow, CalibrationRow
 from trajectory.statistics.fidelity import spearman
 
+OF_A_COMMAND = """
+name = "own"
+[trainer]
+command = ["{python}", "train.py", "--lr={lr}", "--seed={seed}", "--steps={steps}"]
+score = { pattern = 'val loss ([0-9.]+)' }
+unit = "nats per token"
+[knobs.lr]
+type = "float"
+low = 0.1
+high = 1.0
+default = 0.5
+[campaign]
+budget = "100 steps"
+"""
+
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
@@ -150,3 +165,20 @@ def test_what_cannot_be_calibrated_is_one_sentence(toy: Toy) -> None:
     assert done.returncode == 1
     said = "calibrate a campaign whose budget is in steps or tokens"
     assert said in " ".join((done.stdout + done.stderr).split())
+
+
+def test_what_cannot_be_calibrated_leaves_no_campaign(toy: Toy) -> None:
+    too_short = ["calibrate", "--fidelity", f"--menu={toy.menu}", f"--campaign={toy.campaign}"]
+    toy.menu.write_text(toy.menu.read_text("utf-8").replace('"12 steps"', '"13 steps"'))
+    done = toy.run(*too_short, "--steps=50")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ask for --steps 52 or more" in " ".join(done.stderr.split())
+    assert not toy.campaign.exists()
+
+    menu = toy.menu.with_name("command.toml")
+    menu.write_text(OF_A_COMMAND)
+    done = toy.run("calibrate", "--fidelity", f"--menu={menu}", f"--campaign={toy.campaign}")
+    assert (done.returncode, done.stdout) == (1, "")
+    said = " ".join(done.stderr.split())
+    assert "calibrate --fidelity is for menus of the built-in trainer, and own names a" in said
+    assert not toy.campaign.exists()

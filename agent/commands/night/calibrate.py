@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of, takes
+from agent.search.calibration.plan import check_calibratable
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, told
@@ -58,6 +59,7 @@ def calibrate(
     refuse_imported(directory)
     console = Console(stderr=as_json)
     settings, own_menu = chosen_settings(directory, chosen)
+    check_calibratable(settings, own_menu, asked.steps)  # before there is a campaign
     with (
         interruptible(console),
         Sitting.opened(

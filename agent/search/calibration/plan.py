@@ -18,6 +18,7 @@ from math import ceil
 from random import Random
 from typing import Literal, TypeAlias
 
+from agent.menu.files import ProxyMenu
 from agent.menu.rails import MemoryModel
 from agent.search.campaign import Campaign
 from agent.search.confirm.plan import FreshTexts
@@ -52,6 +53,45 @@ class Planned:
     kind: Kind
     seed: int
     run: CalibrationRun
+    way: str = ""
+    """What a run of another horizon or cooldown is called, by the baseline's steps: the same for
+    all configs."""
+
+
+def check_calibratable(settings: CampaignSettings, menu: ProxyMenu, long_steps: int) -> None:
+    """Whether short runs of these settings can be held against long ones of so many steps.
+
+    :raises CampaignError: where they cannot.
+    """
+    if menu.trainer is not None:
+        raise CampaignError(
+            f"calibrate --fidelity is for menus of the built-in trainer, and {menu.name} names a "
+            "command, whose schedule and weights are its own affair; leave --fidelity out"
+        )
+    steps = _steps_of(settings.budget, menu.baseline)
+    if long_steps < 4 * steps:
+        raise CampaignError(
+            f"long runs of {long_steps} steps say little of short ones of {settings.budget}; ask "
+            f"for --steps {4 * steps} or more"
+        )
+    if steps < FEWEST_STEPS:
+        raise CampaignError(
+            f"{settings.budget} are {steps} steps of the baseline, too few to take parts of; it "
+            f"takes {FEWEST_STEPS}"
+        )
+
+
+def _steps_of(budget: Budget, config: AnyConfig) -> int:
+    """
+    :raises CampaignError: where only a clock knows.
+    """
+    steps = budget.steps(gpt(config).tokens_per_step)
+    if steps is None:
+        raise CampaignError(
+            f"short runs of {budget} end at no known step, so parts of them cannot be scored; "
+            "calibrate a campaign whose budget is in steps or tokens"
+        )
+    return steps
 
 
 @dataclass(frozen=True)
@@ -71,18 +111,7 @@ class CalibrationPlan:
         """
         :raises CampaignError: where nothing can be calibrated.
         """
-        budget = self.campaign.settings.budget
-        steps = self.budget_steps(self.campaign.menu.baseline)
-        if self.long_steps < 4 * steps:
-            raise CampaignError(
-                f"long runs of {self.long_steps} steps say little of short ones of {budget}; ask "
-                f"for --steps {4 * steps} or more"
-            )
-        if steps < FEWEST_STEPS:
-            raise CampaignError(
-                f"{budget} are {steps} steps of the baseline, too few to take parts of; it takes "
-                f"{FEWEST_STEPS}"
-            )
+        check_calibratable(self.campaign.settings, self.campaign.menu, self.long_steps)
 
     # --- configs ------------------------------------------------------------------------------
 
@@ -134,22 +163,25 @@ class CalibrationPlan:
         steps, horizon = self.budget_steps(config), self.horizon(config)
         settings = self.campaign.settings
         short, second = self.first_seed, self.first_seed + 1
-        own = CalibrationRun(
+        plain = CalibrationRun(
             steps=steps,
             horizon_steps=horizon,
-            cooldown_steps=settings.cooldown_steps,
+            cooldown_steps=self.campaign.cooldown_steps(config),
             average=settings.average,
-            looks=tuple(self.looks(config)),
-            texts=bool(self.texts.scored),
         )
-        yield Planned("own", short, own)
-        for other in self.horizons(config).values():
-            yield Planned("horizon", short, CalibrationRun(steps=steps, horizon_steps=other))
-        for part in PARTS:
-            cooled = CalibrationRun(
-                steps=steps, horizon_steps=horizon, cooldown_steps=round(steps / part)
-            )
-            yield Planned("cooldown", short, cooled)
+        more = {"looks": tuple(self.looks(config)), "texts": bool(self.texts.scored)}
+        yield Planned("own", short, plain.model_copy(update=more))
+        if settings.cooldown_steps:
+            # Where the campaign averages, the weights as they are besides: longer runs are so.
+            looks = (Look(),) if settings.average else ()
+            uncooled = plain.model_copy(update={"cooldown_steps": 0, "looks": looks})
+            yield Planned("horizon", short, uncooled, self.uncooled)
+        for way, other in self.horizons(config).items():
+            run = plain.model_copy(update={"horizon_steps": other})
+            yield Planned("horizon", short, run, way)
+        for way, cooldown in self.cooldowns(config).items():
+            run = plain.model_copy(update={"cooldown_steps": cooldown})
+            yield Planned("cooldown", short, run, way)
         half = CalibrationRun(steps=ceil(steps / 2), horizon_steps=horizon)
         yield Planned("half", second, half)
         longer = [times * steps for times in self.longer]
@@ -182,17 +214,27 @@ class CalibrationPlan:
         return 2 * len(PARTS) + (settings.average is not None)
 
     def horizons(self, config: AnyConfig) -> dict[str, int]:
-        """Other ones than the campaign's, by what they are called: their steps for the baseline.
-        Where it cools down, its own without that too."""
-        own, baseline = self.horizon(config), self.campaign.menu.baseline
-        tried = {f"horizon {self.budget_steps(baseline)}": self.budget_steps(config)} | {
-            f"horizon {round(self.long_steps * share)}": round(self.long_of(config) * share)
+        """Other ones than the campaign's, by what they are called: their steps for the baseline,
+        which says which there are."""
+        base = self.campaign.menu.baseline
+        own, steps = self.horizon(base), self.budget_steps(base)
+        tried = {steps: self.budget_steps(config)} | {
+            round(self.long_steps * share): round(self.long_of(config) * share)
             for share in HORIZONS
         }
-        others = {name: steps for name, steps in tried.items() if steps != own}
-        if self.campaign.settings.cooldown_steps:
-            return {f"horizon {own}, no cooldown": own} | others
-        return others
+        return {f"horizon {of}": mine for of, mine in tried.items() if of != own}
+
+    def cooldowns(self, config: AnyConfig) -> dict[str, int]:
+        """Other ones than the campaign's, as :meth:`horizons`."""
+        steps = self.budget_steps(self.campaign.menu.baseline)
+        tried = {round(steps / part): round(self.budget_steps(config) / part) for part in PARTS}
+        own = self.campaign.settings.cooldown_steps
+        return {f"cooldown over the last {of}": mine for of, mine in tried.items() if of != own}
+
+    @property
+    def uncooled(self) -> str:
+        """What the campaign's own way without its cooldown is called."""
+        return f"horizon {self.horizon(self.campaign.menu.baseline)}, no cooldown"
 
     @cached_property
     def longer(self) -> list[int]:
@@ -201,18 +243,8 @@ class CalibrationPlan:
         return [times for times in LONGER if 2 * times * steps <= self.long_steps]
 
     def budget_steps(self, config: AnyConfig) -> int:
-        """Of a short run of this config.
-
-        :raises CampaignError: where only a clock knows.
-        """
-        budget = self.campaign.settings.budget
-        steps = budget.steps(gpt(config).tokens_per_step)
-        if steps is None:
-            raise CampaignError(
-                f"short runs of {budget} end at no known step, so parts of them cannot be scored; "
-                "calibrate a campaign whose budget is in steps or tokens"
-            )
-        return steps
+        """Of a short run of this config."""
+        return _steps_of(self.campaign.settings.budget, config)
 
     def horizon(self, config: AnyConfig) -> int:
         """Of the campaign's own short run."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
 
-from agent.search.calibration.plan import PARTS, QUARTERS, CalibrationPlan, Kind, Planned
+from agent.search.calibration.plan import QUARTERS, CalibrationPlan, Kind, Planned
 from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialResult
 from trajectory.calibrated import Calibrated, Correlation
 from trajectory.calibration import (
@@ -88,11 +88,9 @@ class ConfigRuns:
                 yield f"weights {label}", self._look(len(QUARTERS) + 1 + place), whole
         if self.plan.campaign.settings.average is not None:
             yield "weights as they are", self._look(len(QUARTERS)), whole
-        for name, one in zip(self.plan.horizons(self.config), self._of("horizon"), strict=True):
-            yield name, _score(one), whole
-        for part, one in zip(PARTS, self._of("cooldown"), strict=True):
-            last = round(self.plan.budget_steps(base) / part)
-            yield f"cooldown over the last {last}", _score(one), whole
+        for planned, one in self.results.items():
+            if planned.way:
+                yield planned.way, _score(one), whole
         (half,) = self._of("half")
         both = fmean([self._look(QUARTERS.index(2)), _score(half)])
         halves = ceil(self.plan.budget_steps(base) / 2)
@@ -151,7 +149,7 @@ class ConfigRuns:
     def _plain(self) -> float:
         """The campaign's own schedule without a cooldown, the last weights."""
         if self.plan.campaign.settings.cooldown_steps:
-            return _score(self._of("horizon")[0])
+            return _look(self._of("horizon")[0], 0)
         return self._look(len(QUARTERS))
 
     @property

@@ -245,6 +245,34 @@ def test_a_campaign_that_averages_and_cools_down_is_held_against_one_that_does_n
     assert "weights ema:20" not in names
 
 
+@pytest.mark.parametrize("cooldown", [10, 20])
+def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path, cooldown: int) -> None:
+    own = {"average": Averaging(form="ema", steps=20), "cooldown_steps": cooldown}
+    with campaign(tmp_path, **own) as opened:
+        plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
+        first, *others = plan.runs(opened.menu.baseline)
+    tried = [one for one in others if one.way]
+    assert len(tried) == len({(one.run, one.seed) for one in tried}) == 5
+    assert f"cooldown over the last {cooldown}" not in {one.way for one in tried}
+    for one in tried:
+        assert one.run.average == first.run.average
+        fields = ("horizon_steps", "cooldown_steps")
+        assert sum(getattr(one.run, name) != getattr(first.run, name) for name in fields) == 1
+
+
+def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) -> None:
+    """Under a budget in tokens, where a horizon may by chance be a config's own."""
+    budget = f"{60 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
+    with campaign(tmp_path, budget=budget, horizon_steps=120) as opened:
+        plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
+        base = gpt(opened.menu.baseline)
+        half = base.model_copy(update={"batch_size": base.batch_size // 2})
+        assert plan.budget_steps(half) == 120
+        ways = [[one.way for one in plan.runs(config) if one.way] for config in (base, half)]
+    assert ways[0] == ways[1]
+    assert "horizon 60" in ways[0]
+
+
 def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
     for chosen, said in (
         ({"budget": "3 seconds"}, "end at no known step"),
