@@ -303,6 +303,22 @@ def test_proposers_have_their_share_and_hit_rate(
     assert sum(shares) == pytest.approx(1)
 
 
+def test_a_kept_suggestion_that_a_model_repeated_is_nobody_s(
+    tmp_path: Path, rows: list[Row]
+) -> None:
+    def echo(row: Row) -> Row:
+        if not isinstance(row, IterationRow) or row.proposer.kind != "llm" or not row.proposal:
+            return row
+        said = row.proposer.model_copy(update={"overrode": row.proposal.changes})
+        return row.model_copy(update={"proposer": said})
+
+    proposers = Proposers.of(findings(tmp_path, [echo(row) for row in rows]))
+    assert proposers is not None
+    (model,) = (one for one in proposers.kinds if one.kind == "llm")
+    assert model.kept == model.record.kept == 0
+    assert model.hit_rate is not None and model.hit_rate.value == 0
+
+
 def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
     row = iteration_row(1, None, proposer=ProposerRecord(kind="sampler", fallback="it was down"))
     events: list[Row] = [

@@ -28,8 +28,10 @@ class Kind:
     share: Estimate
     """The share of all iterations that used its proposal."""
     hit_rate: Estimate | None
-    """The share of its iterations whose proposal was kept; None where there were none."""
+    """The share of its iterations whose proposal was its own and kept; None where there were
+    none."""
     kept: int
+    """As its record has it: what became of a suggestion that it repeated is nobody's."""
     share_of_keeps: Estimate | None
     """Of everything that was kept, by whomever; None where nothing was."""
     measured: int
@@ -65,7 +67,8 @@ class Proposers(Figure):
     name = "proposers"
     section = WHO
     caption = (
-        "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. "
+        "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. A "
+        "suggestion that a model repeated and that was kept is nobody's. "
         "Proposers whose bars overlap widely are not told apart by this campaign."
     )
 
@@ -133,7 +136,7 @@ def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
     found = []
     for kind, work in ledger.workloads.items():
         turns = [turn for turn in ledger.turns if turn.kind == kind]
-        kept = sum(turn.outcome == "keep" for turn in turns)
+        kept = records[kind].kept
         share = of_share(len(turns), len(ledger.turns))
         if share is None:
             continue
