@@ -100,6 +100,12 @@ def _choose(
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":
         return Choice(FallbackProposer(llm, sampler), f"{where}, the sampler standing in")
+    if not settings.llm_share:
+        return Choice(
+            HybridProposer(sampler, llm, share=0, warmup=settings.llm_warmup),
+            f"hybrid, on the sampler alone: {where} is never asked at an llm_share of 0, and what "
+            "is not asked earns nothing",
+        )
     return Choice(
         HybridProposer(sampler, llm, share=settings.llm_share, warmup=settings.llm_warmup),
         f"hybrid: the sampler, overridden by {where} on {settings.llm_share:.0%} of iterations "
