@@ -39,8 +39,9 @@ class Averaging(Frozen):
 
 
 class Look(Frozen):
-    """One more scoring of the corpus' held-out text. It changes no other number of the trial but
-    ``train_s``, which has the looks before the last step in it."""
+    """One more scoring of the corpus' held-out text. It changes no other score of the trial, but
+    what it takes: ``train_s``, which has the looks before the last step in it, and with it
+    ``tokens_per_s``; ``eval_s``, peak memory, energy and ``elapsed_s``."""
 
     step: PositiveInt | None = None
     """After which; None: after the last."""
