@@ -173,7 +173,7 @@ class CalibrationPlan:
         yield Planned("own", short, plain.model_copy(update=more))
         if settings.cooldown_steps:
             # Where the campaign averages, the weights as they are besides: longer runs are so.
-            looks = (Look(),) if settings.average else ()
+            looks: tuple[Look, ...] = (Look(),) if settings.average else ()
             uncooled = plain.model_copy(update={"cooldown_steps": 0, "looks": looks})
             yield Planned("horizon", short, uncooled, self.uncooled)
         for way, other in self.horizons(config).items():
