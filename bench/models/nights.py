@@ -7,19 +7,20 @@ configs; an interval is of 1,000 resamples of the pairs. Time counts what a repl
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from random import Random
 from statistics import fmean
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, SuggestibleProposer
-from agent.proposers.hybrid import HybridProposer
+from agent.proposers.hybrid import MODEL_TURNS, SAMPLER_TURNS, SHARE, HybridProposer
 from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
+from bench.models.cost import Cost
 from bench.models.policies import POLICIES
 from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
 from bench.simulator.made_up import MadeUpWorld
@@ -32,7 +33,6 @@ ITERATIONS = 100
 NIGHTS = 40
 LATENCY_S = 0.5
 """Of a reply, where a trial of the made-up world takes a second."""
-RESAMPLES = 1000
 WORST = 0.05
 """Of a night's gain: the most that a model may cost."""
 SAID = Path(__file__).with_name("said.jsonl")
@@ -245,32 +245,10 @@ class Nights:
     @property
     def _of(self) -> list[object]:
         """What nights must have in common."""
-        return [self._world.name, self._latency_s, self._iterations]
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The share of the sampler's gain that is missing; negative: that was added."""
-
-    mean: float
-    lo: float
-    """The middle 95 % of the resamples."""
-    hi: float
-
-    @classmethod
-    def of(cls, gains: Sequence[float], alone: Sequence[float]) -> Cost:
-        """A ratio of sums over the same nights."""
-        rng = Random(0)
-        numbers = range(len(gains))
-        drawn = [rng.choices(numbers, k=len(gains)) for _ in range(RESAMPLES)]
-        costs = sorted(
-            1 - sum(gains[i] for i in each) / sum(alone[i] for i in each) for each in drawn
-        )
-        middle = RESAMPLES // 40
-        return cls(1 - sum(gains) / sum(alone), costs[middle], costs[-middle - 1])
-
-    def __str__(self) -> str:
-        return f"{100 * self.lo:+.1f} to {100 * self.hi:+.1f} %"
+        replies = hashlib.sha256(SAID.read_bytes()).hexdigest()[:16] if SAID.exists() else ""
+        turns = [SHARE, MODEL_TURNS, SAMPLER_TURNS]
+        world = [self._world.name, self._world.best]
+        return [*world, self._latency_s, self._iterations, *turns, replies]
 
 
 def run() -> list[Figure]:

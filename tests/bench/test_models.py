@@ -10,7 +10,8 @@ import pytest
 
 from agent.proposers.base import ProposerError
 from agent.proposers.llm.prompt import Prompter
-from bench.models.nights import ALONE, Arm, Cost, Nights, one_night
+from bench.models.cost import Cost
+from bench.models.nights import ALONE, Arm, Nights, one_night
 from bench.models.policies import AlwaysAsked
 from bench.models.prompt_size import AFTER, memories
 from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
