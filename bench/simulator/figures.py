@@ -1,7 +1,8 @@
 """The part of ``python -m bench`` that searches in worlds of real runs.
 
-Every world that can be had is searched: that of the published table, and those of the checkouts
-that were named. Nights are kept, so that a second run tells them again at once.
+Every world that can be had is searched, by the product's sampler and by uniform edits: that of the
+published table, and those of the checkouts that were named. Nights are kept, so that a second run
+tells them again at once.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from bench.simulator.world import World
 from bench.simulator.worlds import WORLDS, Sources, worlds
 
 NIGHTS = Path("runs/simulator/nights.jsonl")
-PLAN = Plan(nights=40, iterations=MILESTONES[-1])
+PLAN = Plan(nights=40, iterations=100)
 AGAINST = "uniform"
+COMPARED = (AGAINST, "sampler")
+"""Of the searches, those that everybody waits for; ``python -m bench.simulator searches`` has all,
+and longer nights."""
 
 
 def run(published: Sequence[Path] | None) -> list[Figure]:
-    """How far each world can be believed, and the regret of every search in it."""
+    """How far each world can be believed, and what two searches leave in it."""
     sources, store = Sources(checkouts=tuple(published or ())), NightStore(NIGHTS)
     figures: list[Figure] = []
     for name in WORLDS:
@@ -53,9 +57,11 @@ def _believed(found: Sequence[World]) -> Iterator[Figure]:
 
 
 def _searched(name: str, found: Sequence[World], store: NightStore) -> Iterator[Figure]:
-    spent = {who: spend(name, found, (who, one), PLAN, store) for who, one in SEARCHES.items()}
+    spent = {who: spend(name, found, (who, SEARCHES[who]), PLAN, store) for who in COMPARED}
+    left = Mean.of([one.regret(PLAN.iterations) for one in spent[AGAINST]]).value
     for who, nights in spent.items():
-        for milestone in MILESTONES:
+        for milestone in (one for one in MILESTONES if one <= PLAN.iterations):
+            judged = who != AGAINST and milestone == PLAN.iterations
             regret = Mean.of([one.regret(milestone) for one in nights])
             pairs = zip(nights, spent[AGAINST], strict=True)
             less = Mean.of([a.regret(milestone) - b.regret(milestone) for a, b in pairs])
@@ -63,5 +69,7 @@ def _searched(name: str, found: Sequence[World], store: NightStore) -> Iterator[
                 f"{name}, {who}: regret after {milestone}",
                 1000 * regret.value,
                 "thousandths",
+                goal=f"at most half of {AGAINST}'s" if judged else None,
+                met=regret.value <= left / 2 if judged else None,
                 note=f"± {1000 * regret.stderr:.2f}; less {AGAINST}'s, paired: {less}",
             )
