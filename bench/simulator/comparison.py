@@ -8,9 +8,11 @@ differences, with the standard error of that.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import getsourcefile
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -73,11 +75,29 @@ class Plan:
     runs: int | None = None
     """Trials that end a night, too."""
 
-    def variant(self, world: World) -> str:
-        """What else a kept night must have been."""
-        rules = "" if self.rules is None else self.rules.model_dump_json()
-        text = f"{world.name} {world.best!r} {self.iterations} {self.runs} {rules}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def variant(self, world: World, search: Search) -> str:
+        """What else a kept night must have been: the world and what made it, the search's settings,
+        the rules, of which a kind may differ from another by its code alone, and its length."""
+        rules = self.rules or Rules()
+        of = [
+            [world.name, repr(world.best), _made_by(world)],
+            {name: repr(value) for name, value in search.chosen(world.menu).items()},
+            [type(rules).__qualname__, rules.model_dump(mode="json")],
+            [self.iterations, self.runs],
+        ]
+        return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_WORLD_CODE = ("encoding.py", "noise.py", "real.py", "surrogate.py", "world.py")
+
+
+def _made_by(world: World) -> str:
+    """A digest of the code of worlds and of this one's, and of its noise."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256(str(getattr(world, "noise", "")).encode())
+    for path in (*(here / name for name in _WORLD_CODE), Path(getsourcefile(type(world)) or here)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def spend(
@@ -95,7 +115,7 @@ def spend(
     spent = []
     for number in range(plan.nights):
         world, seed = worlds[number % len(worlds)], FIRST_SEED + number
-        variant = plan.variant(world)
+        variant = plan.variant(world, search[1])
         known = store.get(name, search[0], variant, seed)
         if known is None:
             known = night(

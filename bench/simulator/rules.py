@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
+from bench.judge_rules import OBrienFleming
 from trajectory.rules import Rules
-
-
-class OBrienFleming(Rules):
-    """Keeps early at ``z_keep sqrt(max_runs / pairs)`` (Biometrics 35, 1979)."""
-
-    def keeps_early(self, z: float, pairs: int) -> bool:
-        """The bar falls to z_keep at the last pair."""
-        return pairs >= 2 and z >= self.z_keep * math.sqrt(self.max_runs / pairs)
-
 
 RULES: dict[str, Rules | None] = {
     "as shipped": None,

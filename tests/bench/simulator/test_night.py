@@ -10,6 +10,7 @@ import pytest
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.proposers.uniform import RandomProposer
+from bench.judge_rules import OBrienFleming
 from bench.simulator.comparison import FIRST_SEED, NightStore, Plan, spend
 from bench.simulator.night import Night, night
 from bench.simulator.searches import SEARCHES, Search
@@ -113,3 +114,14 @@ def test_kept_nights_are_not_spent_again(tmp_path: Path) -> None:
     spend("rate", [world], asked, Plan(3, 3), NightStore(path), more.append)
     spend("rate", [world], asked, Plan(2, 3, Rules(z_keep=2)), NightStore(path), more.append)
     assert [one.seed for one in more] == [FIRST_SEED + 2, FIRST_SEED, FIRST_SEED + 1]
+
+
+def test_nights_of_other_rules_settings_or_noise_are_other_nights() -> None:
+    """Rules of two kinds may have the same numbers."""
+    world, uniform = RateWorld(0.05), SEARCHES["uniform"]
+    bars = {"z_keep": 1.6, "z_drop": 0.5, "first_drop": -0.3}
+    plans = [Plan(2, 3), Plan(2, 3, Rules(**bars)), Plan(2, 3, OBrienFleming(**bars)), Plan(2, 4)]
+    asked = [plan.variant(world, uniform) for plan in plans]
+    asked.append(plans[0].variant(world, SEARCHES["sampler, no pruning"]))
+    assert len(set(asked)) == len(asked)
+    assert Plan(2, 3, Rules()).variant(world, uniform) == asked[0]
