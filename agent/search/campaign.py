@@ -206,6 +206,21 @@ class Campaign(Closing):
             return None
         return str((self.directory / COMPILED_DIR).absolute())
 
+    def refuse_another_script(self, now: ScriptInfo, row: CampaignRow | None = None) -> None:
+        """The ruler of a command is its script.
+
+        :param row: the campaign's first, where it is not known yet.
+        :raises CampaignError: where the script is another than the campaign was begun with.
+        """
+        begun = (row or self.row).script
+        if begun is not None and begun != now:
+            raise CampaignError(
+                f"the code in {now.directory} is another than {self.directory} was begun with "
+                f"({begun.sha256[:12]} in {begun.files} files then, {now.sha256[:12]} in "
+                f"{now.files} now), and scores of two scripts are not of one scale; put it back, "
+                "or start another campaign"
+            )
+
     def close(self) -> None:
         self._resources.close()
 
@@ -226,7 +241,8 @@ class Campaign(Closing):
     def _refuse_another_ruler(self, row: CampaignRow) -> None:
         """Under the lock, against the first row itself, whatever campaign.toml says by now."""
         self._refuse_another_text(row)
-        self._refuse_another_script(row)
+        if self._script is not None:
+            self.refuse_another_script(self._script, row)
         ruler = list(Ruler.model_fields)
         if row.script is not None:
             ruler.remove("backend")  # there is none
@@ -256,16 +272,6 @@ class Campaign(Closing):
                 f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
                 f"{mine.name} ({mine.sha256[:12]}); "
                 "bring that corpus back, or start another campaign"
-            )
-
-    def _refuse_another_script(self, row: CampaignRow) -> None:
-        """The ruler of a command is its script."""
-        if row.script is not None and self._script is not None and row.script != self._script:
-            raise CampaignError(
-                f"the code in {self._script.directory} is another than {self.directory} was begun "
-                f"with ({row.script.sha256[:12]} in {row.script.files} files then, "
-                f"{self._script.sha256[:12]} in {self._script.files} now), and scores of two "
-                "scripts are not of one scale; put it back, or start another campaign"
             )
 
     def _first_row(self, sandbox: str) -> CampaignRow:

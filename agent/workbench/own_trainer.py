@@ -67,13 +67,17 @@ class OwnTrainer:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
-            sha256, files = code_sha256(directory, campaign.resolve())
+            script = _script_in(directory, campaign, table)
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
-        script = ScriptInfo(
-            directory=str(directory), sha256=sha256, files=files, command=table.command
-        )
         return cls(table, command, script)
+
+    def now(self, campaign: Path) -> ScriptInfo:
+        """The script as it is by now.
+
+        :raises SpecError: where it cannot be read.
+        """
+        return _script_in(Path(self.script.directory), campaign, self.table)
 
     def lines(self) -> Iterator[str]:
         """What a person should know of it before anything runs."""
@@ -96,6 +100,11 @@ class OwnTrainer:
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads
+
+
+def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptInfo:
+    sha256, files = code_sha256(directory, campaign.resolve())
+    return ScriptInfo(directory=str(directory), sha256=sha256, files=files, command=table.command)
 
 
 def command_of(table: TrainerTable, directory: Path) -> Command:

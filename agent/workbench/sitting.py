@@ -23,6 +23,7 @@ from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
@@ -98,7 +99,7 @@ class Sitting:
             yield cls(
                 console=console,
                 campaign=campaign,
-                executor=MeteredExecutor(executor, sampler),
+                executor=_of_one_script(MeteredExecutor(executor, sampler), campaign, own),
                 sampler=sampler,
                 memory=_memory(campaign),
                 stop=stop,
@@ -205,6 +206,12 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         ) as sitting,
     ):
         yield sitting
+
+
+def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | None) -> Executor:
+    if own is None:
+        return executor
+    return OneScript(executor, lambda: campaign.refuse_another_script(own.now(campaign.directory)))
 
 
 def _memory(campaign: Campaign) -> MemoryChoice:
