@@ -3,7 +3,7 @@
     [trainer]
     command = ["python", "train.py", "--lr={lr}", "--seed={seed}", "--out_dir={out}"]
     directory = "."                # of the script; relative to the menu
-    score = { pattern = 'val loss ([0-9.]+)', take = "last" }
+    score = { pattern = 'val loss ([-+0-9.eE]+)', take = "last" }
     unit = "nats per token"
 
 What stands in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. Of a truth
