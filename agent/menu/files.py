@@ -136,7 +136,7 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
                 "[campaign] has horizon_steps, and the command is not told {horizon}; remove it"
             )
         table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
-        table.setdefault("budget", "60 steps" if trainer.tells("steps") else "1 run")
+        table.setdefault("budget", "60 steps" if "steps" in trainer.asked else "1 run")
         table.setdefault("horizon_steps", 1000 if "horizon" in trainer.asked else "budget")
     if "budget" in table:
         try:
