@@ -85,12 +85,7 @@ class Campaign(Closing):
         self.note: str | None
         """What a person should know of how it was opened."""
         with ExitStack() as resources:
-            with writing_to(directory):
-                directory.mkdir(parents=True, exist_ok=True)
-            resources.enter_context(CampaignLock(directory))
-            with writing_to(directory):
-                for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
-                    sweep(directory / name)
+            _lock(directory, resources)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
             if row is not None:
@@ -293,6 +288,16 @@ class Campaign(Closing):
         if self.command is not None:
             settings["backend"] = "command"
         return CampaignRow.model_validate(row | settings)
+
+
+def _lock(directory: Path, resources: ExitStack) -> None:
+    """Make it, for one process to write, and free it of what an earlier one left half-written."""
+    with writing_to(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    resources.enter_context(CampaignLock(directory))
+    with writing_to(directory):
+        for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
+            sweep(directory / name)
 
 
 def _held_back(corpus: Corpus) -> int:

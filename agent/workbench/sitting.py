@@ -33,7 +33,7 @@ from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
-from trainer.telemetry import MeteredExecutor, Sampler
+from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,7 @@ class Sitting:
                 )
             )
             telemetry = device_telemetry(settings.device)
-            sampler = resources.enter_context(
-                Sampler(
-                    telemetry,
-                    directory / TELEMETRY_FILE,
-                    on_note=lambda text: say(console, text, "yellow"),
-                )
-            )
+            sampler = resources.enter_context(_sampler(telemetry, directory, console))
             yield cls(
                 console=console,
                 campaign=campaign,
@@ -206,6 +200,14 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         ) as sitting,
     ):
         yield sitting
+
+
+def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:
+    return Sampler(
+        telemetry,
+        directory / TELEMETRY_FILE,
+        on_note=lambda text: say(console, text, "yellow"),
+    )
 
 
 def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | None) -> Executor:
