@@ -132,14 +132,21 @@ def assess(
     *,
     reference_hash: str,
     measure: Measure = BPB,
+    certain: bool = False,
 ) -> Assessment:
     """Weigh a candidate's objectives by seed against its reference's.
 
     Only common seeds count, and there must be at least one.
 
     :param measure: what words about them are said in.
+    :param certain: that every run of a config is the same, so that one pair says all.
     """
     seen = _compared(candidate, reference, noise, reference_hash, measure)
+    if certain:
+        better = seen.delta < 0
+        why = "better" if better else "not better"
+        why += ", and every run of a config is the same"
+        return seen.decision("keep" if better else "discard", rules, why)
     last = seen.pairs >= rules.max_runs
     proven = seen.z >= rules.z_keep if last else rules.keeps_early(seen.z, seen.pairs)
     if proven and seen.delta < 0:

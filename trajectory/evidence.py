@@ -66,7 +66,7 @@ class ConfigEvidence:
     @property
     def sum_of_squares(self) -> float:
         """Sum of squares of the scores about their mean; 0 for fewer than two."""
-        if self.n < 2:
+        if len(set(self.scores.values())) < 2:  # equal ones differ from their mean by rounding
             return 0.0
         mean = self.mean
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
@@ -101,6 +101,15 @@ class Tally(Frozen):
     def sigma(self) -> float | None:
         """Pooled sd of one run within a config; None before any config was replicated."""
         return math.sqrt(math.fsum(self.within_ss) / self.within_dof) if self.within_dof else None
+
+    @property
+    def runs_are_the_same(self) -> bool:
+        """Whether every config that was replicated scored the same on every seed, to the last
+        digit: then no number of runs says anything about chance."""
+        return self.sigma == 0.0
+
+
+SAME_RUNS = "every run of a config is the same: the seed does nothing here"
 
 
 class Evidence:

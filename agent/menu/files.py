@@ -114,6 +114,7 @@ def _trainer(document: dict[str, Any]) -> TrainerTable | None:
 
 
 _OF_A_CORPUS = ("corpus", "tokenizer", "heldout_bytes")
+_OF_A_SCHEDULE = ("cooldown_steps", "average")
 COMMANDS_OWN = "the command's own"
 """In place of a corpus where a command brings its text."""
 
@@ -124,8 +125,18 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
         for key in _OF_A_CORPUS:
             if key in table:
                 raise ValueError(f"[campaign] has a {key}, and the command brings its own text")
+        for key in _OF_A_SCHEDULE:
+            if key in table:
+                raise ValueError(
+                    f"[campaign] has {key}, and the command brings its own schedule and weights; "
+                    "remove it"
+                )
+        if table.get("horizon_steps", "budget") != "budget" and not trainer.tells("horizon"):
+            raise ValueError(
+                "[campaign] has horizon_steps, and the command is not told {horizon}; remove it"
+            )
         table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
-        table.setdefault("budget", "60 steps" if trainer.tells("steps") else "1 run")
+        table.setdefault("budget", "60 steps" if "steps" in trainer.asked else "1 run")
         table.setdefault("horizon_steps", 1000 if "horizon" in trainer.asked else "budget")
     if "budget" in table:
         try:

@@ -3,7 +3,7 @@
     [trainer]
     command = ["python", "train.py", "--lr={lr}", "--seed={seed}", "--out_dir={out}"]
     directory = "."                # of the script; relative to the menu
-    score = { pattern = 'val loss ([0-9.]+)', take = "last" }
+    score = { pattern = 'val loss ([-+0-9.eE]+)', take = "last" }
     unit = "nats per token"
 
 What stands in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. Of a truth
@@ -24,7 +24,7 @@ from autoresearch.values import Frozen, PlainText, Positive
 from autoresearch.words import did_you_mean, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
-from trainer.spec.command import Pattern
+from trainer.spec.command import Module, Pattern
 
 BUILT_IN = {
     "out": "the trial's directory",
@@ -66,7 +66,7 @@ class TrainerTable(Frozen):
     reads: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
-    preload: tuple[str, ...] = ()
+    preload: tuple[Module, ...] = ()
     main: str | None = None
     file_gib: Positive | None = None
 
@@ -112,12 +112,6 @@ class TrainerTable(Frozen):
     def asked(self) -> frozenset[str]:
         """All that stands in braces."""
         return frozenset(name for text in self._templates for name, _ in _placeholders(text))
-
-    @property
-    def tells_length(self) -> bool:
-        """Whether the command can be told how long to train."""
-        told = self.asked & {"steps", "seconds", "tokens"}
-        return bool(told) or self.values != "args"
 
     def tells(self, unit: str) -> bool:
         """Whether it can be told a budget of this unit."""

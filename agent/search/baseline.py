@@ -1,14 +1,19 @@
-"""The baseline: the menu's defaults, trained on several seeds before anything is proposed."""
+"""The baseline: the menu's defaults, trained on several seeds before anything is proposed.
+
+A command may do nothing with its seed, whatever the menu tells it. Where two runs print the same
+score and the same curve, it does not, and more of them would only say so again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from agent.search.campaign import Campaign
+from agent.search.race import FEWEST_PRINTED
 from agent.search.scribe import Scribe, timestamp
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from trainer.spec import TrialFailed
+from trajectory.evidence import SAME_RUNS
 from trajectory.rows import BaselineRow, EventRow
 
 
@@ -25,6 +30,8 @@ def measure_baseline(
     for seed in campaign.baseline_seeds:
         if seed in measured:
             continue
+        if _are_one_run(campaign, runner):
+            break
         trial = runner.run(baseline, seed, "baseline")
         if isinstance(trial.result, TrialFailed):
             scribe.record(
@@ -44,3 +51,20 @@ def measure_baseline(
         )
         scribe.record(row)
         yield row
+    if campaign.command is not None and campaign.evidence.tally.runs_are_the_same:
+        why = f"{SAME_RUNS}; one pair decides a race, for that one draw of chance"
+        if all(event.why != why for event in campaign.history.events()):
+            scribe.take_note(why)
+
+
+def _are_one_run(campaign: Campaign, runner: TrialRunner) -> bool:
+    """Whether a command's runs so far are the same in all that they print. A score alone may be
+    rounded to the same few digits; a curve is not."""
+    known = campaign.evidence.configs.get(campaign.menu.baseline.config_hash)
+    if campaign.command is None or known is None or known.n < 2:
+        return False
+    if len(set(known.scores.values())) > 1:
+        return False
+    curves = [runner.curve(trial) for trial in known.trial_ids.values()]
+    printed = {tuple((point.step, point.loss) for point in curve) for curve in curves}
+    return len(printed) == 1 and all(len(curve) >= FEWEST_PRINTED for curve in curves)

@@ -85,12 +85,7 @@ class Campaign(Closing):
         self.note: str | None
         """What a person should know of how it was opened."""
         with ExitStack() as resources:
-            with writing_to(directory):
-                directory.mkdir(parents=True, exist_ok=True)
-            resources.enter_context(CampaignLock(directory))
-            with writing_to(directory):
-                for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
-                    sweep(directory / name)
+            _lock(directory, resources)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
             if row is not None:
@@ -213,6 +208,21 @@ class Campaign(Closing):
             return None
         return str((self.directory / COMPILED_DIR).absolute())
 
+    def refuse_another_script(self, now: ScriptInfo, row: CampaignRow | None = None) -> None:
+        """The ruler of a command is its script.
+
+        :param row: the campaign's first, where it is not known yet.
+        :raises CampaignError: where the script is another than the campaign was begun with.
+        """
+        begun = (row or self.row).script
+        if begun is not None and begun != now:
+            raise CampaignError(
+                f"the code in {now.directory} is another than {self.directory} was begun with "
+                f"({begun.sha256[:12]} in {begun.files} files then, {now.sha256[:12]} in "
+                f"{now.files} now), and scores of two scripts are not of one scale; put it back, "
+                "or start another campaign"
+            )
+
     def close(self) -> None:
         self._resources.close()
 
@@ -233,7 +243,8 @@ class Campaign(Closing):
     def _refuse_another_ruler(self, row: CampaignRow) -> None:
         """Under the lock, against the first row itself, whatever campaign.toml says by now."""
         self._refuse_another_text(row)
-        self._refuse_another_script(row)
+        if self._script is not None:
+            self.refuse_another_script(self._script, row)
         ruler = list(Ruler.model_fields)
         if row.script is not None:
             ruler.remove("backend")  # there is none
@@ -265,16 +276,6 @@ class Campaign(Closing):
                 "bring that corpus back, or start another campaign"
             )
 
-    def _refuse_another_script(self, row: CampaignRow) -> None:
-        """The ruler of a command is its script."""
-        if row.script is not None and self._script is not None and row.script != self._script:
-            raise CampaignError(
-                f"the code in {self._script.directory} is another than {self.directory} was begun "
-                f"with ({row.script.sha256[:12]} in {row.script.files} files then, "
-                f"{self._script.sha256[:12]} in {self._script.files} now), and scores of two "
-                "scripts are not of one scale; put it back, or start another campaign"
-            )
-
     def _first_row(self, sandbox: str) -> CampaignRow:
         row = {
             "id": secrets.token_hex(8),
@@ -294,6 +295,16 @@ class Campaign(Closing):
         if self.command is not None:
             settings["backend"] = "command"
         return CampaignRow.model_validate(row | settings)
+
+
+def _lock(directory: Path, resources: ExitStack) -> None:
+    """Make it, for one process to write, and free it of what an earlier one left half-written."""
+    with writing_to(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    resources.enter_context(CampaignLock(directory))
+    with writing_to(directory):
+        for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
+            sweep(directory / name)
 
 
 def _held_back(corpus: Corpus) -> int:

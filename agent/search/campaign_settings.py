@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
+from agent.menu.trainer_table import TrainerTable
 from agent.settings.campaign import CampaignSettings, Ruler, Sources, differences
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import SETTINGS_FILE
@@ -25,7 +26,7 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     :raises SettingsError: naming the setting that makes no sense.
     """
     if menu.trainer is not None:
-        _refuse_what_it_has_not(chosen)
+        _refuse_what_it_has_not(chosen, menu.trainer)
     defaults = {
         name if name in CampaignSettings.model_fields else f"trial_{name}": value
         for name, value in menu.campaign
@@ -41,18 +42,29 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     return settings
 
 
-_BUILT_IN_ALONE = ("corpus", "tokenizer", "heldout_bytes", "backend", "compile", "hold_back")
+_BUILT_IN_ALONE = {
+    "corpus": "--corpus",
+    "tokenizer": "--tokenizer",
+    "heldout_bytes": "--heldout-bytes",
+    "backend": "--backend",
+    "compile": "--compile",
+    "hold_back": "--hold-back",
+    "cooldown_steps": "--cooldown",
+    "average": "--average",
+}
 
 
-def _refuse_what_it_has_not(chosen: Mapping[str, Any]) -> None:
+def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
     """
     :raises SettingsError: where a command is asked for what only the built-in trainer has.
     """
-    asked = [name for name in _BUILT_IN_ALONE if chosen.get(name)]
+    asked = [flag for name, flag in _BUILT_IN_ALONE.items() if chosen.get(name)]
+    if chosen.get("horizon_steps") and not trainer.tells("horizon"):
+        asked.append("--horizon")
     if asked:
         raise SettingsError(
-            f"the menu's command brings its own text and model, so that --{asked[0]} says nothing "
-            "to it; leave it out, or put it into the command"
+            f"the menu's command brings its own text, model and schedule, so that {asked[0]} says "
+            "nothing to it; leave it out, or put it into the command"
         )
 
 

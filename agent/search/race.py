@@ -129,12 +129,18 @@ class Race:
                 self.rules,
                 reference_hash=reference_hash,
                 measure=self.measure,
+                certain=self._is_certain,
             )
             self.on_assessment(assessment)
             if isinstance(assessment, Decision):
                 return assessment
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
+
+    @property
+    def _is_certain(self) -> bool:
+        """Whether a second pair would be the first once more, as of a command without chance."""
+        return self.noise.sigma == 0 and not isinstance(self.candidate, Config)
 
     def _prune_rule(self, reference_trials: Iterable[str]) -> PruneRule | None:
         if self.prune is None:

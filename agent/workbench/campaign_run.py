@@ -151,11 +151,13 @@ def _work(
 
 
 def _confirmed(sitting: Sitting) -> Confirmed | None:
-    """What fresh runs say of what was kept; None where the baseline still stands, so that there is
-    nothing to tell."""
+    """What fresh runs say of what was kept; None where the baseline still stands, or all runs of
+    a command's config are the same, so that there is nothing to tell."""
     evidence = sitting.campaign.evidence
     if evidence.incumbent_hash == evidence.baseline_hash:
         return None
+    if sitting.own is not None and evidence.tally.runs_are_the_same:
+        return None  # which the baseline's note has said
     usual = ConfirmAsked()
     latest = next(iter(sitting.campaign.history.newest(ConfirmedRow, 1)), None)
     seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))

@@ -65,7 +65,7 @@ def own_trainer(source: str, directory: Path) -> Check:
         return Check("trainer", "good", f"menu {menu.name} is of the built-in trainer")
     command, reads = " ".join(own.table.command), ", ".join(own.reads())
     state: Literal["good", "note"] = "good" if own.table.tells_seed else "note"
-    seed = "" if own.table.tells_seed else "; it is not told {seed}, so no noise will be seen"
+    seed = "" if own.table.tells_seed else "; it is not told {seed}, so runs may all be the same"
     return Check(
         "trainer",
         state,

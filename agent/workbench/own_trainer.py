@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.workspace import refuse_home
+from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
 
@@ -67,13 +70,17 @@ class OwnTrainer:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
-            sha256, files = code_sha256(directory, campaign.resolve())
+            script = _script_in(directory, campaign, table)
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
-        script = ScriptInfo(
-            directory=str(directory), sha256=sha256, files=files, command=table.command
-        )
         return cls(table, command, script)
+
+    def now(self, campaign: Path) -> ScriptInfo:
+        """The script as it is by now.
+
+        :raises SpecError: where it cannot be read.
+        """
+        return _script_in(Path(self.script.directory), campaign, self.table)
 
     def lines(self) -> Iterator[str]:
         """What a person should know of it before anything runs."""
@@ -84,8 +91,8 @@ class OwnTrainer:
         yield f"score     {ruler_text(table)}"
         if not table.tells_seed:
             yield (
-                "          the command is not told {seed}: every run of a config will be the same, "
-                "so the noise will read as zero and a gain holds for that one seed"
+                "          the command is not told {seed}: if every run of a config is the same, "
+                "the baseline will show it, and a gain holds for that one draw of chance"
             )
         if measure.unit == "bits per byte":
             yield f"bytes     {table.bytes}, says the menu"
@@ -96,6 +103,11 @@ class OwnTrainer:
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads
+
+
+def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptInfo:
+    sha256, files = code_sha256(directory, campaign.resolve())
+    return ScriptInfo(directory=str(directory), sha256=sha256, files=files, command=table.command)
 
 
 def command_of(table: TrainerTable, directory: Path) -> Command:
@@ -110,7 +122,9 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         raise SpecError(
             f"there is no {table.script} in {directory}; correct the command, or directory"
         )
+    _refuse_in_a_folder(table)
     program = find_program(table.command[0], directory)
+    _refuse_what_no_fork_can(table, program)
     reads = [(directory / Path(text).expanduser()).absolute() for text in table.reads]
     for path in reads:
         refuse_home(path.resolve(), "a path that the menu reads")
@@ -132,6 +146,53 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         preload=table.preload,
         main=table.main,
     )
+
+
+def _refuse_in_a_folder(table: TrainerTable) -> None:
+    """
+    :raises SpecError: where an edited copy could not take the script's place.
+    """
+    if table.set_by == "edit" and table.script is not None and "/" in table.script:
+        folder, _, name = table.script.rpartition("/")
+        raise SpecError(
+            f"the script {table.script} lies in a folder of its directory, where no edited copy "
+            f"can take its place; write {name} and make {folder} the directory"
+        )
+
+
+def _refuse_what_no_fork_can(table: TrainerTable, program: Path) -> None:
+    """
+    :raises SpecError: where the script's function would be called by another Python than the
+        command names, or a module to preload is not there.
+    """
+    if table.main is None:
+        return
+    ours = Path(sys.executable).absolute()
+    # Python of two environments may be links to one file: the folder says which of them it is.
+    if (program.parent, program.resolve()) != (ours.parent, ours.resolve()):
+        raise SpecError(
+            f"main is called in a fork of autoresearch's own Python ({sys.executable}), and the "
+            f"command names {program}; write {{python}}, or remove main and preload"
+        )
+    for name in table.preload:
+        if not _can_be_imported(name):
+            raise SpecError(
+                f"preload names {name}, which {sys.executable} cannot import; install it there, "
+                "or remove it"
+            )
+
+
+def _can_be_imported(name: str) -> bool:
+    """As the fork server will: in a Python of its own, and outside the sandbox."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name}"],
+        env=allowed_environment(),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
 
 
 def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:

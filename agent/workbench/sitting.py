@@ -23,6 +23,7 @@ from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
@@ -32,7 +33,7 @@ from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
-from trainer.telemetry import MeteredExecutor, Sampler
+from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +89,11 @@ class Sitting:
                 )
             )
             telemetry = device_telemetry(settings.device)
-            sampler = resources.enter_context(
-                Sampler(
-                    telemetry,
-                    directory / TELEMETRY_FILE,
-                    on_note=lambda text: say(console, text, "yellow"),
-                )
-            )
+            sampler = resources.enter_context(_sampler(telemetry, directory, console))
             yield cls(
                 console=console,
                 campaign=campaign,
-                executor=MeteredExecutor(executor, sampler),
+                executor=_of_one_script(MeteredExecutor(executor, sampler), campaign, own),
                 sampler=sampler,
                 memory=_memory(campaign),
                 stop=stop,
@@ -205,6 +200,20 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         ) as sitting,
     ):
         yield sitting
+
+
+def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:
+    return Sampler(
+        telemetry,
+        directory / TELEMETRY_FILE,
+        on_note=lambda text: say(console, text, "yellow"),
+    )
+
+
+def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | None) -> Executor:
+    if own is None:
+        return executor
+    return OneScript(executor, lambda: campaign.refuse_another_script(own.now(campaign.directory)))
 
 
 def _memory(campaign: Campaign) -> MemoryChoice:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
+from agent.menu.trainer_table import TrainerTable
 from agent.search.campaign import Campaign
 from agent.search.seed_blocks import seeds_of
 from autoresearch.errors import CampaignError
@@ -152,15 +153,23 @@ class LongRunSpec:
         """In steps, or where the campaign's budget counts tokens in those of the baseline's steps,
         so that long runs are equal in what short ones were."""
         trainer = self.campaign.menu.trainer
-        if trainer is not None and not trainer.tells("steps"):
+        if trainer is not None and not self._reads_steps(trainer):
             raise CampaignError(
                 f"the command of {self.campaign.directory} is not told how many steps to train, so "
-                "no longer run can be asked of it; begin a campaign whose command has {steps}"
+                "no longer run can be asked of it; begin a campaign whose command has {steps}, or "
+                "whose menu has its budget in steps where the script reads it from the values"
             )
         if self.campaign.settings.budget.unit == "tokens":
             tokens = self.steps * gpt(self.campaign.menu.baseline).tokens_per_step
             return Budget(unit="tokens", amount=tokens)
         return Budget(unit="steps", amount=self.steps)
+
+    def _reads_steps(self, trainer: TrainerTable) -> bool:
+        """Whether a command does what its budget of steps says. Of values in a file or in variables
+        nobody sees what is read: there the menu has to say it, by a budget of its own."""
+        if "steps" in trainer.asked:
+            return True
+        return trainer.tells("steps") and self.campaign.menu.campaign.budget.unit == "steps"
 
     def steps_of(self, config: AnyConfig) -> int:
         """Steps that this config takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from funnel.stress.curve import MIN_POINTS, Curve
 from funnel.stress.detectors import divergence, gradient_blowup, plateau, spikes
@@ -26,6 +27,13 @@ def judge_run(
     if isinstance(result, TrialFailed) and result.status == "nonfinite":
         done = last_step if result.steps is None else result.steps
         return StressVerdict(outcome="nonfinite", step=done + 1, explanation=result.message)
+    if isinstance(result, CommandOk) and _ended_elsewhere(points, steps):
+        return StressVerdict(
+            outcome="failed",
+            step=last_step or None,
+            explanation=f"its curve ends at step {last_step}, and {steps} were asked for: the "
+            "script does not train as long as it is told, or its curve counts otherwise",
+        )
     if len(points) >= MIN_POINTS:
         verdict = _judge_curve(Curve(points, steps=steps, warmup=warmup), result)
         if verdict is not None:
@@ -33,18 +41,31 @@ def judge_run(
     if isinstance(result, TrialFailed):
         why = f"{result.status}: {result.message}"
         return StressVerdict(outcome="failed", step=last_step + 1, explanation=why)
-    if len(points) < MIN_POINTS and isinstance(result, CommandOk):
+    if len(points) < MIN_POINTS:
+        return _of_too_few(len(points), result)
+    return StressVerdict(outcome="survives", explanation="no detector found anything")
+
+
+def _of_too_few(points: int, result: Measured) -> StressVerdict:
+    if isinstance(result, CommandOk):
         return StressVerdict(
             outcome="survives",
-            explanation=f"it ended with a score; its curve has {len(points)} points, of "
-            f"{MIN_POINTS} that a verdict on it needs",
+            explanation=f"it ended with a score; its curve has {points} points, of {MIN_POINTS} "
+            "that a verdict on it needs",
         )
-    if len(points) < MIN_POINTS:
-        return StressVerdict(
-            outcome="failed",
-            explanation=f"its curve has {len(points)} points, and {MIN_POINTS} are needed to judge",
-        )
-    return StressVerdict(outcome="survives", explanation="no detector found anything")
+    return StressVerdict(
+        outcome="failed",
+        explanation=f"its curve has {points} points, and {MIN_POINTS} are needed to judge",
+    )
+
+
+def _ended_elsewhere(points: Sequence[CurvePoint], steps: int) -> bool:
+    """Whether a command's curve ends at another step than it was told, by more than lies between
+    two of its points: scripts count from 0 or from 1, and print every so many steps."""
+    if len(points) < 2 or not steps:
+        return False
+    between = max(b.step - a.step for a, b in pairwise(points))
+    return abs(points[-1].step - steps) > between
 
 
 def _judge_curve(curve: Curve, result: Measured | TrialFailed) -> StressVerdict | None:

@@ -215,6 +215,41 @@ def test_another_script_is_another_ruler(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
+    said = own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--max-runs=3")
+    same = "every run of a config is the same"
+    assert said.count(same) == 1
+    assert "not confirmed" not in said
+    assert len(own.rows("baseline")) == 2
+    raced = [row for row in own.rows("iteration") if row["trials"]]
+    assert raced
+    assert all(len(row["trials"]) == 1 for row in raced)
+    assert {row["decision"]["action"] for row in raced} == {"keep", "discard"}
+    assert same in own("confirm", "--campaign=runs/own", code=1)
+    assert "no interval knows of chance" in " ".join(own("top", "--campaign=runs/own").split())
+    assert same not in own.loop(5, "--baseline-seeds=4", "--max-runs=3").split("baseline")[-1]
+    assert len(own.rows("baseline")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [True, False])
+def test_runs_that_differ_are_confirmed_whatever_the_menu_tells(
+    tmp_path: Path, *, told: bool
+) -> None:
+    """A script that is told no seed and seeds nothing draws anew at every run."""
+    own = Own(tmp_path)
+    menu = own.checkout / "own.toml"
+    if not told:
+        menu.write_text(menu.read_text().replace('"--seed={seed}", ', ""))
+    own("loop", "--menu=own.toml", "--iters=2", "--baseline-seeds=3", "--no-confirm")
+    assert len({row["trial"]["result"]["score"] for row in own.rows("baseline")}) == 3
+    assert "intervals" in own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
+    assert "knows of chance" not in " ".join(own("top", "--campaign=runs/own").split())
+
+
+@pytest.mark.slow
 def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path) -> None:
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"

@@ -42,6 +42,7 @@ from trainer.spec import (
 _LOOK_S = 0.05
 """Between two looks whether a command that prints nothing has ended."""
 _CHUNK_BYTES = 1 << 16
+_ANY_NUMBER = "([-+0-9.eE]+)"
 _LEFT_CHUNKS = 64
 """Of what is left to read when it has ended: 4 MiB, more than a pipe holds."""
 
@@ -93,6 +94,11 @@ class _Run:
         failure = self._failure(code)
         if failure is not None:
             return failure
+        if self._printed.cut:
+            why = f"the score's pattern stops inside {self._printed.cut}; "
+            by_comma = "print it without commas" if "," in self._printed.cut else ""
+            why += by_comma or f"write {_ANY_NUMBER}"
+            return self._failed("no_score", why)
         score = self._score()
         if score is None or score - score != 0:
             return self._without_score(score)

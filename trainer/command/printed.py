@@ -33,6 +33,10 @@ OUT_OF_MEMORY = (
 )
 """How PyTorch, Python, the C++ runtime and JAX say it."""
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?))"
+_GOES_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(?![\d,])")
+"""What stands behind a number that is not whole, and one whose thousands are set off."""
+_WHOLE = re.compile(r"[-+\w.,]+")
 _END = re.compile(rb"[\r\n]")
 
 
@@ -64,6 +68,8 @@ class Number:
         self._found = re.compile(pattern)
         self._lost = _twin(pattern, group)
         self._group = group
+        self.cut = ""
+        """The first number that the pattern read a part of."""
 
     def search(self, line: str) -> tuple[re.Match[str], float] | None:
         """The first match and its number, which may be nan or infinite; or None."""
@@ -71,12 +77,22 @@ class Number:
         if match is not None:
             number = number_in(match.group(self._group))
             if number is not None:
+                self._note_cut(line, match)
                 return match, number
         if self._lost is not None and (match := self._lost.search(line)) is not None:
             number = number_in(match.group(self._group))
             if number is not None:
                 return match, number
         return None
+
+    def _note_cut(self, line: str, match: re.Match[str]) -> None:
+        begin, end = match.span(self._group)
+        if not self.cut and (
+            _GOES_ON.match(line, end)
+            or (line.startswith(",", end) and _THOUSANDS.match(line, begin))
+        ):
+            whole = _WHOLE.match(line, begin)
+            self.cut = whole[0].rstrip(".,") if whole else ""
 
 
 class Printed:
@@ -115,6 +131,11 @@ class Printed:
         if step is None or not 0 <= step < 2**53 or step != int(step):
             return None
         return int(step), found[1]
+
+    @property
+    def cut(self) -> str:
+        """A score that its pattern read only a part of; empty where it read all whole."""
+        return "" if self._score is None else self._score.cut[:SHOWN_CHARACTERS]
 
     @property
     def last_lines(self) -> str:

@@ -19,6 +19,8 @@ def _compiled(pattern: str) -> str:
     return pattern
 
 
+Module = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]
+"""A name to import, and nothing to call."""
 Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_compiled)]
 """A regular expression, searched for in each line of what the command prints."""
 Take: TypeAlias = Literal["last", "first", "lowest", "highest"]
@@ -69,7 +71,7 @@ class Command(Frozen):
     measure: Measure
     oom: tuple[Pattern, ...] = ()
     """What the command prints when it is out of memory, besides what frameworks print."""
-    preload: tuple[str, ...] = ()
+    preload: tuple[Module, ...] = ()
     """Modules that the fork server has loaded before a trial starts."""
     main: str | None = None
     """The function of the script that the fork server's child calls, in place of a new Python."""

@@ -28,6 +28,7 @@ from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, difference
 from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, latest_of
+from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
 from trajectory.reading import Reading, read_campaign
@@ -236,8 +237,8 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> st
     text = f"{measure.name}, {measure.better}"
     if menu is not None and menu.trainer is not None:
         text = f"the score is {ruler_text(menu.trainer)}"
-        if not menu.trainer.tells_seed:
-            text += "; it is told no seed, so that n runs are one, and no interval knows of chance"
+        if noise is not None and noise.sigma == 0:
+            text += f"; {SAME_RUNS}, so that n runs are one, and no interval knows of chance"
     text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"

@@ -19,6 +19,7 @@ from autoresearch.words import counted
 from trainer.corpus.second_text import FreshText, given_text, set_aside
 from trainer.spec import AnyConfig, ScoredText, TrialSpec
 from trajectory import ranking
+from trajectory.evidence import SAME_RUNS
 from trajectory.ranking import Ranked
 
 
@@ -117,12 +118,10 @@ class FreshTexts:
 
         :raises CampaignError: where another was asked for, or where no run could be a fresh one.
         """
-        trainer = campaign.menu.trainer
-        if trainer is not None and not trainer.tells_seed:
+        if campaign.evidence.tally.runs_are_the_same:
             raise CampaignError(
-                f"the command of {campaign.directory} is not told {{seed}}, so that a fresh run of "
-                "a config would be the old one again, and nothing can be confirmed by it; begin a "
-                "campaign whose command has {seed}"
+                f"{SAME_RUNS}, so that a fresh run would be the old one again and nothing can be "
+                "confirmed by it; begin a campaign whose script is seeded by its {seed}"
             )
         if given:
             raise CampaignError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from agent.menu.files import load_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign_settings import new_settings, resumed_settings
-from autoresearch.errors import SettingsError
+from autoresearch.errors import MenuError, SettingsError
 from tests.support.rows import campaign_row
 
 
@@ -50,3 +51,42 @@ def test_a_cooldown_longer_than_the_baseline_s_trials_is_refused() -> None:
     assert begun.cooldown_steps == steps
     with pytest.raises(SettingsError, match="which are 60 steps of the baseline; make it shorter"):
         new_settings(menu, "cpu-tiny", {"budget": budget, "cooldown_steps": steps + 1})
+
+
+OWN = """
+name = "own"
+[trainer]
+command = ["{python}", "train.py", "--lr={lr}"]
+score = { pattern = 'loss ([-+0-9.eE]+)' }
+unit = "nats per token"
+[knobs.lr]
+type = "float"
+low = 0.1
+high = 1.0
+default = 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "flag"),
+    [
+        ("hold_back", True, "--hold-back"),
+        ("cooldown_steps", 5, "--cooldown"),
+        ("average", "lawa:20", "--average"),
+        ("average", "ema:20", "--average"),
+        ("horizon_steps", 500, "--horizon"),
+    ],
+)
+def test_a_command_is_not_asked_for_what_the_built_in_trainer_has(
+    name: str, value: object, flag: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"so that {flag} says nothing"):
+        new_settings(parse_menu(OWN, "own"), "own", {name: value})
+    with pytest.raises(MenuError, match=f"has .*{name}"):
+        parse_menu(f"{OWN}[campaign]\n{name} = {json.dumps(value)}\n", "own")
+
+
+def test_a_command_that_is_told_the_horizon_has_one() -> None:
+    menu = parse_menu(OWN.replace("--lr={lr}", "--lr={lr}={horizon}"), "own")
+    assert new_settings(menu, "own", {"horizon_steps": 500}).horizon_steps == 500
+    assert new_settings(menu, "own", {}).horizon_steps == 1000

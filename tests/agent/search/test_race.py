@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from agent.judge import assess
 from agent.search.race import Race
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
@@ -120,3 +121,12 @@ def test_a_change_without_effect_ends_after_one_run(
         row = iteration_row(1, CANDIDATE, outcome.trials, decision=outcome.decision)
         evidence.add(row)
         assert evidence.configs[CANDIDATE.config_hash].same_as == REFERENCE.config_hash
+
+
+@pytest.mark.parametrize(("gain", "action"), [(-0.01, "keep"), (0.0, "discard"), (0.01, "discard")])
+def test_one_pair_decides_where_every_run_is_the_same(gain: float, action: str) -> None:
+    sure = Noise(sigma=0.0, dof=1, sigma_d=0.0)
+    found = assess({0: 4.2 + gain}, {0: 4.2}, sure, RULES, reference_hash="0" * 64, certain=True)
+    assert isinstance(found, Decision)
+    assert (found.action, found.pairs) == (action, 1)
+    assert found.explanation.endswith("better, and every run of a config is the same")

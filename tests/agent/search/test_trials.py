@@ -14,7 +14,7 @@ from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import Budget, Config, CurvePoint, TrialSpec
+from trainer.spec import AnyConfig, Budget, CurvePoint, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
@@ -39,7 +39,7 @@ class Silent:
     def trial_ended(self, record: TrialRecord) -> None: ...
 
 
-def short(of: Config, seed: int) -> TrialSpec:
+def short(of: AnyConfig, seed: int) -> TrialSpec:
     return trial_spec(trial_id="", config=of, seed=seed)
 
 

@@ -337,3 +337,10 @@ print("val loss 2.0")
     assert isinstance(result, CommandOk), result
     assert result.score == 2.0
     assert (run.trial / "trainer.log").stat().st_size < 2 << 20
+
+
+def test_a_score_that_its_pattern_cuts_is_none(run: Runs) -> None:
+    result = run('print("val loss 3.4e-5")')
+    assert isinstance(result, TrialFailed)
+    assert result.status == "no_score"
+    assert result.message == "the score's pattern stops inside 3.4e-5; write ([-+0-9.eE]+)"

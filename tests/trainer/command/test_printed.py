@@ -68,6 +68,28 @@ def test_a_number_is_found_also_where_it_is_lost(
 
 
 @pytest.mark.parametrize(
+    ("pattern", "line", "cut"),
+    [
+        (NANO, "val loss 3.4e-5", "3.4e-5"),
+        (NANO, "val loss 1.5E5, 2", "1.5E5"),
+        (NANO, "val loss 1,234.5", "1,234.5"),
+        (r"val loss (\d+)", "val loss 2.5.", "2.5"),
+        (r"val loss (\d\.\d\d)", "val loss 2.512", "2.512"),
+        (NANO, "val loss 2.5, 123", ""),
+        (NANO, "val loss 2.5,123,7", ""),
+        (NANO, "val loss 1234,567", ""),
+        (NANO, "val loss 2.5epochs", ""),
+        (NANO, "val loss 2.5.", ""),
+        (r"val loss ([-+0-9.eE]+)", "val loss 3.4e-5", ""),
+    ],
+)
+def test_a_number_that_is_read_in_part_is_told(pattern: str, line: str, cut: str) -> None:
+    printed = Printed(command(score=ScoreRule(pattern=pattern)))
+    printed.take(line)
+    assert printed.cut == cut
+
+
+@pytest.mark.parametrize(
     ("take", "scores", "wanted"),
     [
         ("last", [3.0, 2.0, 2.5], 2.5),

@@ -1,0 +1,72 @@
+"""What a menu's command cannot be, said before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.menu.files import parse_menu
+from agent.menu.trainer_table import TrainerTable
+from agent.workbench.own_trainer import command_of
+from autoresearch.errors import MenuError, SpecError
+from tests.support.commands import script
+
+MENU = """
+name = "own"
+[trainer]
+command = ["{program}", "{script}", "--lr={{lr}}"]
+score = {{ pattern = 'loss ([-+0-9.eE]+)' }}
+unit = "nats per token"
+{more}
+[knobs.lr]
+type = "float"
+low = 0.1
+high = 1.0
+default = 0.5
+"""
+
+
+def table(more: str, *, program: str = "{python}", script: str = "train.py") -> TrainerTable:
+    found = parse_menu(MENU.format(program=program, script=script, more=more), "own").trainer
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    script(tmp_path / "checkout" / "scripts", "lr = 1.0")
+    return script(tmp_path / "checkout", "lr = 1.0")
+
+
+def test_main_is_called_by_our_own_python_alone(checkout: Path) -> None:
+    main = 'main = "main"'
+    assert command_of(table(main), checkout).main == "main"
+    assert command_of(table(main, program=sys.executable), checkout).main == "main"
+    other = checkout.parent / "python3"
+    other.symlink_to(sys.executable)
+    with pytest.raises(SpecError, match=r"the command names .*python3; write \{python\}"):
+        command_of(table(main, program=str(other)), checkout)
+
+
+def test_what_is_to_be_preloaded_must_be_there(checkout: Path) -> None:
+    assert command_of(table('main = "main"\npreload = ["email.mime"]'), checkout).preload
+    with pytest.raises(SpecError, match="preload names no_such_module, which"):
+        command_of(table('main = "main"\npreload = ["no_such_module"]'), checkout)
+    with pytest.raises(MenuError, match="preload"):
+        table('main = "main"\npreload = ["os:abort"]')
+
+
+def test_an_edited_script_lies_in_its_directory_itself(checkout: Path) -> None:
+    in_folder = table('set_by = "edit"', script="scripts/train.py")
+    with pytest.raises(SpecError, match=r"write train\.py and make scripts the directory"):
+        command_of(in_folder, checkout)
+    assert command_of(table("", script="scripts/train.py"), checkout).edited is None
+
+
+def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() -> None:
+    told = MENU.format(program="{python}", script="train.py", more='values = "env"')
+    assert str(parse_menu(told, "own").campaign.budget) == "1 run"
+    said = parse_menu(f'{told}[campaign]\nbudget = "60 steps"\n', "own")
+    assert str(said.campaign.budget) == "60 steps"
