@@ -24,8 +24,9 @@ _NOT_CODE = frozenset("__pycache__ node_modules site-packages venv".split())
 def code_sha256(directory: Path, but: Path) -> tuple[str, int]:
     """Of the names and contents of the code below a directory, and how many files that is.
 
-    Files of settings up to 1 MiB count as code, but for menus: a second one may be drafted. Hidden directories are left out, links, and any
-    folder that holds a campaign: what its trials leave comes and goes.
+    Files of settings up to 1 MiB count as code, but for menus: a second one may be drafted. Left
+    out are hidden directories, links, and any folder that holds a campaign: what its trials leave
+    comes and goes.
 
     :param but: a directory that is left out with all in it: the campaign's.
     :raises SpecError: where there is too much of it, or it cannot be read.
