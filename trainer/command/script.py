@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.errors import SpecError
+from autoresearch.layout import JOURNAL_FILE, LOCK_FILE
 
 CODE = frozenset(".py .pyx .sh .bash .c .cc .cpp .cu .cuh .h .jl .lua .r .R .rs".split())
 """Suffixes of what is taken for code: data and results may come and go beside it."""
+SETTINGS = frozenset(".yaml .yml .toml .json .cfg .ini".split())
+"""Suffixes of what a script may be set by, and hashed where it is small: large ones are data."""
+_MOST_SETTINGS_BYTES = 1 << 20
 _MOST_FILES = 5000
 _MOST_BYTES = 8 << 20
 _NOT_CODE = frozenset("__pycache__ node_modules site-packages venv".split())
@@ -20,7 +24,9 @@ _NOT_CODE = frozenset("__pycache__ node_modules site-packages venv".split())
 def code_sha256(directory: Path, but: Path) -> tuple[str, int]:
     """Of the names and contents of the code below a directory, and how many files that is.
 
-    Hidden directories are left out, and so are links.
+    Files of settings up to 1 MiB count as code, but for menus: a second one may be drafted. Left
+    out are hidden directories, links, and any folder that holds a campaign: what its trials leave
+    comes and goes.
 
     :param but: a directory that is left out with all in it: the campaign's.
     :raises SpecError: where there is too much of it, or it cannot be read.
@@ -45,9 +51,17 @@ def code_sha256(directory: Path, but: Path) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
+def holds_campaign(directory: Path) -> bool:
+    """Whether a campaign keeps its journal in a directory."""
+    return any((directory / name).is_file() for name in (JOURNAL_FILE, LOCK_FILE))
+
+
 def _code(directory: Path, but: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(directory):
         here = Path(parent)
+        if here != directory and holds_campaign(here):
+            folders.clear()
+            continue
         folders[:] = sorted(
             name
             for name in folders
@@ -55,5 +69,14 @@ def _code(directory: Path, but: Path) -> Iterator[Path]:
         )
         for name in sorted(names):
             path = here / name
-            if path.suffix in CODE and path.is_file() and not path.is_symlink():
+            if path.is_symlink() or not path.is_file():
+                continue
+            if path.suffix in CODE or _is_setting(path):
                 yield path
+
+
+def _is_setting(path: Path) -> bool:
+    if path.suffix not in SETTINGS or path.stat().st_size > _MOST_SETTINGS_BYTES:
+        return False
+    is_menu = path.suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
+    return not is_menu

@@ -4,7 +4,8 @@ Its working directory is empty but for a link to each entry of the script's dire
 script reads by a relative path is there, what it writes by one lands with the trial and goes with
 it, and nothing that it does changes the next trial's script. Left out are
 
-* names that begin with a dot: ``.env`` and ``.git`` may hold keys;
+* names that begin with a dot, and links to such: ``.env`` and ``.git`` may hold keys. Below the
+  top level an entry is read as a whole;
 * the entry that holds the campaign, where a checkout holds its own runs: trials see no others;
 * links out of the directory: a checkout could have one to the user's home. What lies elsewhere and
   is needed the menu declares under ``reads``;
@@ -105,6 +106,8 @@ def _entries(directory: Path, command: Command, trial_dir: Path) -> Iterator[Pat
         hidden = entry.name.startswith(".") or entry.name == written
         outside = not resolved.is_relative_to(directory)
         if hidden or outside or trial_dir.is_relative_to(resolved):
+            continue
+        if any(part.startswith(".") for part in resolved.relative_to(directory).parts):
             continue
         kept += 1
         if kept > MAX_ENTRIES:

@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from autoresearch.values import Frozen, Scalar
-from trainer.spec import TrialFailed
+from trainer.spec import Direction, TrialFailed
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.evidence import Evidence
 from trajectory.rows import IterationRow
@@ -65,8 +65,12 @@ class Status(Frozen):
     eta_s: float | None
     """``pace_s`` times the iterations left."""
     unit: str
-    """What every score is of; lower is better. Of a command whose score is to grow, ``minus`` it.
-    """
+    """What every score is of."""
+    direction: Direction
+    """``maximise``: every number of a score here is its negative, of which lower is better, and
+    every difference of scores likewise. Whoever shows one turns it back."""
+    digits: int
+    """Decimals of a score that are shown."""
     incumbent: Incumbent | None
     believed_bpb: float | None
     """The incumbent's posterior mean."""

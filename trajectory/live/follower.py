@@ -213,6 +213,7 @@ class Follower:
         state = "paused" if self.paused else "running" if at_work else "silent"
         noise = self.noise()
         gain = self._incumbent_ranked()
+        measure = self.campaign.measured_in if self.campaign else BPB
         return Status(
             state=state,
             caught_up=self.caught_up,
@@ -222,7 +223,9 @@ class Follower:
             keeps=self._keeps,
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,
-            unit=self.campaign.measured_in.objective_unit if self.campaign else BPB.short,
+            unit=measure.short,
+            direction=measure.direction,
+            digits=measure.digits,
             incumbent=incumbent_of(self.evidence),
             believed_bpb=gain.posterior_bpb if gain else None,
             gain_bpb=gain.delta_vs_baseline if gain else None,

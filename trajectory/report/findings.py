@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autoresearch.values import Scalar
+from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Ranked
 from trajectory.report.importance import Importances, importances
@@ -39,13 +40,15 @@ class About:
     source: str
     """The file that every number comes from."""
     measure: str
-    """What scores are; lower is better. Of a command whose score is to grow, ``minus`` that."""
+    """What scores are, by name."""
     facts: tuple[tuple[str, str], ...]
     """What of the ruler, and its value."""
     caution: str = ""
     """What a reader of another tool's numbers must know; empty for our own."""
     paired: bool = True
     """Whether trials name their seeds, so that configs are compared in pairs."""
+    ruler: Measure = BPB
+    """Turns the objectives that all else here is of back into scores, where words are made."""
     pauses: int = 0
     interruptions: int = 0
 
@@ -53,6 +56,16 @@ class About:
     def unit(self) -> str:
         """The measure's unit, in words."""
         return UNIT.get(self.measure, self.measure)
+
+    @property
+    def better_sign(self) -> str:
+        """That of a difference which is a gain."""
+        return "negative" if self.ruler.direction == "minimise" else "positive"
+
+    @property
+    def better_side(self) -> str:
+        """Of zero, where an interval of a gain lies."""
+        return "below" if self.ruler.direction == "minimise" else "above"
 
 
 @dataclass(frozen=True, slots=True)

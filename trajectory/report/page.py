@@ -41,7 +41,7 @@ def render(
     spoken_of = {figure.section for figure in figures}
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
     return (
-        _environment()
+        _environment(wording.Scores(found.about.ruler))
         .get_template("report.html.j2")
         .render(
             found=found,
@@ -52,13 +52,13 @@ def render(
             policy=_policy(css, script),
             css=Markup(css),
             script=Markup(script),
-            table=columns(found.turns, found.noise),
+            table=columns(found.turns, found.noise, found.about.ruler),
             made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
         )
     )
 
 
-def _environment() -> jinja2.Environment:
+def _environment(scores: wording.Scores) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -70,11 +70,13 @@ def _environment() -> jinja2.Environment:
     environment.policies["json.dumps_function"] = json.dumps
     environment.filters |= {
         "number": wording.number,
-        "signed": wording.signed,
+        "signed": scores.signed,
+        "score": scores.text,
+        "size": scores.size,
         "percent": wording.percent,
         "seconds": duration_text,
         "money": wording.money,
-        "half_width": wording.half_width,
+        "half_width": scores.half_width,
         "count": counted,
         "rate": wording.rate,
         "shown": shown,
@@ -83,7 +85,7 @@ def _environment() -> jinja2.Environment:
         "value": wording.value_text,
         "changed": changed_text,
     }
-    environment.globals["span"] = wording.span
+    environment.globals |= {"span": wording.span, "scores": scores.span}
     return environment
 
 

@@ -110,7 +110,7 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         where = f"iteration {best.iter}" if best.iter else "the baseline"
         yield Text.assemble(
             ("best      ", "bold"),
-            f"{where}, {found.about.measure} {best.posterior:.4f} (n={best.n})",
+            f"{where}, {found.about.measure} {found.about.ruler.text(best.posterior)} (n={best.n})",
         )
 
 
@@ -122,12 +122,22 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
     }
 
 
+def _turned(found: Findings) -> dict[str, Any]:
+    """Where a score is to grow: ``best`` and ``baseline`` are objectives, and this is the score."""
+    ruler = found.about.ruler
+    if ruler.direction == "minimise":
+        return {}
+    best = ruler.score(found.best[0].posterior) if found.best else None
+    return {"direction": ruler.direction, "best_score": best}
+
+
 def _summary(found: Findings) -> dict[str, Any]:
     spending, ranking = TimeAndEnergy.of(found), RankFidelity.of(found)
     fidelity = ranking.test.fidelity if ranking else None
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
+        **_turned(found),
         "iterations": len(found.turns),
         "kept": len(found.kept),
         "configs": len(found.samples),

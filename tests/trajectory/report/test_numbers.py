@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from autoresearch.domains.ranges import RealRange, WholeRange
+from trainer.spec import Measure
 from trajectory.ranking import Noise
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.words.text import label, shown
-from trajectory.report.words.wording import cell_text, number, rate, signed, value_text
+from trajectory.report.words.wording import Scores, cell_text, number, rate, signed, value_text
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,11 @@ def test_a_price_is_given_at_least_to_the_cent(usd: float, expected: str) -> Non
 
 def test_an_empty_value_is_seen() -> None:
     assert value_text("") == '""'
+
+
+def test_a_score_that_grows_is_told_as_it_was_printed_and_in_its_own_decimals() -> None:
+    accuracy = Scores(Measure(unit="accuracy", direction="maximise", digits=3))
+    assert (accuracy.text(-0.8614), accuracy.signed(-0.0161)) == ("0.861", "+0.016")
+    assert accuracy.span(-0.9, -0.8) == "0.800 … 0.900"
+    assert (accuracy.text(0.0), accuracy.size(0.01)) == ("0.000", "0.010")
+    assert Scores(Measure(unit="loss", digits=7)).text(0.00022) == "0.0002200"

@@ -135,8 +135,17 @@ function trouble(error) {
 
 // --- words and numbers -----------------------------------------------------------------------------
 
-const bpb = (value) => (value == null ? "" : value.toFixed(4));
-const signed = (value) => (value == null ? "" : (value < 0 ? "−" : "+") + Math.abs(value).toFixed(4));
+// What a campaign's journal counts is always to fall: a score that is to grow is turned back here.
+const grows = (status) => status.direction === "maximise";
+const scored = (value, status) => (grows(status) ? 0 - value : value);
+const score = (value, status) => (value == null ? "" : scored(value, status).toFixed(status.digits));
+const size = (value, status) => value.toFixed(status.digits);
+function signed(value, status) {
+  if (value == null) return "";
+  const turned = scored(value, status);
+  return (turned < 0 ? "−" : "+") + Math.abs(turned).toFixed(status.digits);
+}
+const ends = (low, high, status, word) => (grows(status) ? [high, low] : [low, high]).map((one) => word(one, status)).join(" … ");
 const plain = (value) =>
   typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(4))) : String(value);
 const changesText = (changes) =>
@@ -171,7 +180,7 @@ function drawBoard() {
     card.dataset.name = name;
     card.setAttribute("aria-current", String(name === selected));
     card.append(element("strong", name), element("span", stateText(status)));
-    card.append(element("span", status.incumbent ? `incumbent ${bpb(status.incumbent.mean_bpb)} ${visible(status.unit)}` : "no result yet"));
+    card.append(element("span", status.incumbent ? `incumbent ${score(status.incumbent.mean_bpb, status)} ${visible(status.unit)}` : "no result yet"));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -226,15 +235,19 @@ function drawHead({ summary }) {
   document.title = `${status.iterations} · ${summary.name} · autoresearch`;
   byId("name").textContent = visible(summary.name);
   byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${visible(summary.menu)}` : ""}`;
+  byId("counted").textContent = status.unit === "bpb" ? "Bits per byte" : visible(status.unit);
+  byId("in-unit").textContent = status.unit === "bpb" ? "bits per byte" : visible(status.unit);
+  byId("better").textContent = grows(status) ? "higher" : "lower";
+  byId("unit").textContent = visible(status.unit);
   byId("pause").hidden = status.state === "silent"; // nothing is there to read the file
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const cells = [
-    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${bpb(status.believed_bpb)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${signed(status.gain_lo)} … ${signed(status.gain_hi)}`],
-    ["confirmed", ...confirmedCell(status.confirmed, visible(status.unit))],
-    ["noise", status.sigma == null ? "–" : `${status.sigma.toFixed(4)} ${visible(status.unit)}`, "sd of one run"],
+    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${score(status.believed_bpb, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
+    ["confirmed", ...confirmedCell(status.confirmed, status)],
+    ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
     ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
@@ -252,16 +265,16 @@ function drawHead({ summary }) {
 }
 
 // On fresh text where there was some, else on fresh seeds alone: the value and a note.
-function confirmedCell(config, unit) {
+function confirmedCell(config, status) {
   const gain = freshGain(config);
   if (!config) return ["not yet", "run autoresearch confirm"];
   if (!gain) return ["no", visible(config.trouble)];
-  return [signed(gain.delta), `${unit}, 95 % interval ${signed(gain.lo)} … ${signed(gain.hi)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
+  return [signed(gain.delta, status), `${visible(status.unit)}, 95 % interval ${ends(gain.lo, gain.hi, status, signed)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
 }
 
-function freshText(config) {
+function freshText(config, status) {
   const gain = freshGain(config);
-  return gain ? `${signed(gain.delta)} ± ${(gain.hi - gain.delta).toFixed(4)}` : config ? "no" : "–";
+  return gain ? `${signed(gain.delta, status)} ± ${size(gain.hi - gain.delta, status)}` : config ? "no" : "–";
 }
 
 function freshGain(config) {
@@ -323,11 +336,11 @@ function drawTrajectory(campaign) {
   const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
   const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), briefs.map((one) => one.incumbent_bpb)];
   draw("trajectory", {
-    key: [summary.name, summary.status.baseline_bpb, summary.status.sigma],
+    key: [summary.name, summary.status.baseline_bpb, summary.status.sigma, summary.status.direction],
     make: () => ({
       legend: { live: false, markers: { fill: (u, i) => [null, colour("discard"), colour("keep"), "transparent"][i] } },
-      scales: { x: { time: false, range: (u, low, high) => [low - 1, Math.max(high + 1, 10)] }, y: { range: (u, low, high) => sensible(campaign, low, high) } },
-      axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60 })],
+      scales: { x: { time: false, range: (u, low, high) => [low - 1, Math.max(high + 1, 10)] }, y: { dir: grows(summary.status) ? -1 : 1, range: (u, low, high) => sensible(campaign, low, high) } },
+      axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60, ...(grows(summary.status) && { values: turnedTicks }) })],
       series: [
         { label: "iteration" },
         { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
@@ -338,6 +351,9 @@ function drawTrajectory(campaign) {
     }),
   }, data);
 }
+
+// As uPlot writes them by itself, of the scores themselves.
+const turnedTicks = (u, splits) => splits.map((one) => (one == null ? one : String(Number((0 - one).toPrecision(8)))));
 
 // A hopeless config would squeeze everything else into a line: what lies far above the baseline is cut.
 function sensible({ briefs, summary }, low, high) {
@@ -426,7 +442,7 @@ function drawDevice({ summary, device }) {
 const drawn = { briefs: null, from: 0, to: 0 }; // which of the briefs have a row
 
 // New rows go on top of those that are there and older ones below: what somebody reads stays.
-function drawRows({ briefs }) {
+function drawRows({ briefs, summary }) {
   const body = byId("rows").tBodies[0];
   const [from, to] = [Math.max(0, briefs.length - shown), briefs.length];
   if (drawn.briefs !== briefs) {
@@ -434,8 +450,8 @@ function drawRows({ briefs }) {
     opened = new Set();
     Object.assign(drawn, { briefs, from: to, to });
   }
-  for (; drawn.to < to; drawn.to++) body.prepend(rowOf(briefs[drawn.to]));
-  while (drawn.from > from) body.append(rowOf(briefs[--drawn.from]));
+  for (; drawn.to < to; drawn.to++) body.prepend(rowOf(briefs[drawn.to], summary.status));
+  while (drawn.from > from) body.append(rowOf(briefs[--drawn.from], summary.status));
   for (; drawn.from < from; drawn.from++) forget(briefs[drawn.from].iter);
   byId("shown").textContent = from ? `the latest ${to - from} of ${to}` : `${to}`;
   byId("older").hidden = !from;
@@ -446,23 +462,23 @@ function forget(iter) {
   for (const row of byId("rows").querySelectorAll(`tr[data-iter="${iter}"]`)) row.remove();
 }
 
-function rowOf(brief) {
+function rowOf(brief, status) {
   const row = element("tr", null, "row");
   row.tabIndex = 0;
   row.dataset.iter = brief.iter;
   const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
-  const difference = brief.delta == null ? "" : `${signed(brief.delta)}${brief.stderr == null ? "" : ` ± ${brief.stderr.toFixed(4)}`}`;
+  const difference = brief.delta == null ? "" : `${signed(brief.delta, status)}${brief.stderr == null ? "" : ` ± ${size(brief.stderr, status)}`}`;
   row.append(
-    element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", bpb(brief.estimate_bpb)),
+    element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", score(brief.estimate_bpb, status)),
     element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),
   );
-  const toggle = () => open(row, brief.iter).catch(trouble);
+  const toggle = () => open(row, brief.iter, status).catch(trouble);
   row.addEventListener("click", toggle);
   row.addEventListener("keydown", (event) => event.key === "Enter" && toggle());
   return row;
 }
 
-async function open(row, iter) {
+async function open(row, iter, status) {
   if (opened.delete(iter)) {
     if (row.nextElementSibling?.className === "more") row.nextElementSibling.remove();
     return;
@@ -483,7 +499,7 @@ async function open(row, iter) {
   add("reason", whole.proposal?.reason);
   add("verdict", whole.verdict.allowed ? "" : `${whole.verdict.rail}: ${whole.verdict.why}`);
   add("decision", whole.decision.explanation);
-  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? bpb(one.result.score) : one.result.status === "ok" ? `${bpb(one.result.val_bpb)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
+  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? one.result.score.toFixed(status.digits) : one.result.status === "ok" ? `${score(one.result.val_bpb, status)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
   add("config", whole.config ? changesText(whole.config.values ?? whole.config) : "");
   whole.proposer.attempts.forEach((one, index) => add(`reply ${index + 1}${one.error ? `: ${one.error}` : ""}`, one.raw));
   more.append(cell);
@@ -498,6 +514,7 @@ byId("older").addEventListener("click", () => {
 const ranked = { briefs: null, count: -1 };
 
 async function drawTop({ summary, briefs }) {
+  const { status } = summary;
   const count = briefs.length + (summary.status.confirmed ? 1 : 0); // which lands without an iteration
   if (ranked.briefs === briefs && ranked.count === count) return;
   Object.assign(ranked, { briefs, count });
@@ -506,11 +523,11 @@ async function drawTop({ summary, briefs }) {
   byId("top").tBodies[0].replaceChildren(
     ...best.map((one, index) => {
       const row = element("tr");
-      const interval = one.lo_bpb == null ? "" : `${bpb(one.lo_bpb)} … ${bpb(one.hi_bpb)}`;
-      const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline)}${one.delta_hi == null ? "" : ` ± ${(one.delta_hi - one.delta_vs_baseline).toFixed(4)}`}${one.beats_baseline ? " *" : ""}`;
+      const interval = one.lo_bpb == null ? "" : ends(one.lo_bpb, one.hi_bpb, status, score);
+      const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline, status)}${one.delta_hi == null ? "" : ` ± ${size(one.delta_hi - one.delta_vs_baseline, status)}`}${one.beats_baseline ? " *" : ""}`;
       row.append(
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", bpb(one.posterior_bpb)), element("td", interval), element("td", against), element("td", freshText(one.confirmed)), element("td", changesText(one.difference) || "–", "changes"),
+        element("td", score(one.posterior_bpb, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status)), element("td", changesText(one.difference) || "–", "changes"),
       );
       return row;
     }),

@@ -7,15 +7,18 @@ in the light or the dark palette; so one picture is legible on both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainer.spec import Measure
 from trajectory.report.reading.turns import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -131,3 +134,19 @@ def bare(axes: Axes, *, grid: str = "x") -> None:
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
     axes.grid(visible=True, axis="x" if grid == "x" else "y")
+
+
+def show_scores(axis: Axis, measure: Measure) -> None:
+    """Number an axis of objectives by the scores they are; where those are to grow, they do so
+    along it. After its limits are set."""
+    if measure.direction == "minimise":
+        return
+    axis.set_inverted(True)
+    axis.set_major_formatter(lambda objective, _: _score_text(axis, measure.score(objective)))
+
+
+def _score_text(axis: Axis, score: float) -> str:
+    """With as many decimals as the axis has room to tell apart."""
+    low, high = axis.get_view_interval()
+    decimals = max(0, 1 - math.floor(math.log10(abs(high - low) or 1.0)))
+    return f"{score + 0.0:.{decimals}f}".replace("-", "\u2212")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoresearch.values import Scalar
+from trainer.spec import BPB, Measure
 from trajectory.report.drawing.canvas import (
     BASE,
     DISCARD,
@@ -17,6 +18,7 @@ from trajectory.report.drawing.canvas import (
     Picture,
     bare,
     sheet,
+    show_scores,
 )
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import KNOBS
@@ -87,6 +89,7 @@ class KnobEffects(Figure):
     reference: float | None
     """What the baseline is believed to score, a line through every panel."""
     measure: str = "val_bpb"
+    ruler: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:
@@ -96,6 +99,7 @@ class KnobEffects(Figure):
             effects=tuple(sorted(effects, key=lambda one: order.get(one.name, len(order)))),
             reference=found.baseline.value if found.baseline else None,
             measure=found.about.measure,
+            ruler=found.about.ruler,
         )
 
     @property
@@ -121,17 +125,19 @@ class KnobEffects(Figure):
         if (engine := figure.get_layout_engine()) is not None:
             engine.set(w_pad=0.12)  # type: ignore[call-arg]  # of constrained layout
         limits = _limits(effects, self.reference)
+        beyond = ">" if self.ruler.direction == "minimise" else "<"
         for row, below, panels in zip(ordered, [*ordered[1:], []], grid, strict=True):
             for place, axes in enumerate(panels):
                 if place >= len(row):
                     axes.set_visible(False)
                     continue
-                _panel(axes, row[place], limits, max(len(effect.values) for effect in row))
+                _panel(axes, row[place], limits, max(len(effect.values) for effect in row), beyond)
                 axes.tick_params(axis="x", labelbottom=place >= len(below))
                 if self.reference is not None:
                     axes.axvline(
                         self.reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3))
                     )
+        show_scores(grid[0][0].xaxis, self.ruler)  # which all panels share
         figure.supxlabel(
             f"mean {self.measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
         )
@@ -165,9 +171,11 @@ def _tried(effect: KnobEffect) -> KnobEffect:
     return replace(effect, name=name, values=tuple(effect.values[i] for i in sorted(most)))
 
 
-def _panel(axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: int) -> None:
+def _panel(
+    axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: int, beyond: str
+) -> None:
     axes.set_title(cut(effect.name, NAME_CHARACTERS), pad=3)
-    _intervals(axes, effect.values, limits)
+    _intervals(axes, effect.values, limits, beyond)
     axes.set_yticks(range(len(effect.values)), [_label(value) for value in effect.values])
     axes.set_ylim(slots - 0.4, -0.6)
     axes.set_xlim(*limits)
@@ -176,7 +184,9 @@ def _panel(axes: Axes, effect: KnobEffect, limits: tuple[float, float], slots: i
     bare(axes)
 
 
-def _intervals(axes: Axes, values: Sequence[ValueEffect], limits: tuple[float, float]) -> None:
+def _intervals(
+    axes: Axes, values: Sequence[ValueEffect], limits: tuple[float, float], arrow: str
+) -> None:
     """Dots with bars, a row a value; what lies beyond the scale points there."""
     low, high = limits
     scores = [(row, value.score) for row, value in enumerate(values) if value.score]
@@ -190,7 +200,7 @@ def _intervals(axes: Axes, values: Sequence[ValueEffect], limits: tuple[float, f
         linewidth=1.6,
         alpha=0.75,
     )
-    for marker, beyond in (("o", False), (">", True)):
+    for marker, beyond in (("o", False), (arrow, True)):
         chosen = [place for place, (_, s) in enumerate(scores) if (s.value > high) == beyond]
         axes.scatter(
             [min(high, scores[place][1].value) for place in chosen],

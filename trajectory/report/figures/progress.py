@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trajectory.report.drawing.canvas import BASE, INK, MUTED, OUTCOME_INK, Picture, sheet
+from trainer.spec import BPB, Measure
+from trajectory.report.drawing.canvas import (
+    BASE,
+    INK,
+    MUTED,
+    OUTCOME_INK,
+    Picture,
+    sheet,
+    show_scores,
+)
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
@@ -72,6 +81,7 @@ class Progress(Figure):
     the noise is unknown, or the baseline unmeasured."""
     measure: str = "val_bpb"
     paired: bool = True
+    ruler: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> Progress:
@@ -83,6 +93,7 @@ class Progress(Figure):
             one_run_half=found.one_run_half,
             measure=found.about.measure,
             paired=found.about.paired,
+            ruler=found.about.ruler,
         )
 
     @property
@@ -123,10 +134,10 @@ class Progress(Figure):
         kept = sum(point.outcome == "keep" for point in self.points)
         words = f"{self.measure} of {len(self.points)} iterations, {kept} of them kept."
         if self.baseline:
-            words += f" The baseline is believed to score {self.baseline.value:.4f}."
+            words += f" The baseline is believed to score {self.ruler.text(self.baseline.value)}."
         if self.steps:
             now = self.steps[-1].believed
-            words += f" The incumbent is now believed to score {now:.4f}."
+            words += f" The incumbent is now believed to score {self.ruler.text(now)}."
         return words
 
     def draw(self) -> Picture:
@@ -137,10 +148,13 @@ class Progress(Figure):
         _steps(axes, self)
         low, high = _limits(self)
         axes.set_ylim(low, high)
-        _off_scale(axes, self.points, high)
+        show_scores(axes.yaxis, self.ruler)
+        _off_scale(axes, self.points, high, self.ruler)
         _unmeasured(axes, self.points)
         axes.set_xlabel("iteration")
-        axes.set_ylabel(f"{self.measure}, lower is better{'; bars: 95 %' if self.barred else ''}")
+        axes.set_ylabel(
+            f"{self.measure}, {self.ruler.better}{'; bars: 95 %' if self.barred else ''}"
+        )
         last = self.points[-1].iter if self.points else 1
         axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
         axes.locator_params(axis="x", integer=True)
@@ -196,14 +210,14 @@ def _scores(axes: Axes, progress: Progress) -> dict[str, str]:
             _bars(axes, points, colour, 0.9 if keep else 0.55)
         name = f"{'kept' if keep else 'discarded'} ({len(points):,})"
         if few or (keep and len(points) <= MAX_LINKED):
-            titles |= _linked(axes, points, colour, name, keep=keep)
+            titles |= _linked(axes, points, colour, name, progress.ruler, keep=keep)
         else:
             _cloud(axes, points, colour, name)
     return titles
 
 
 def _linked(
-    axes: Axes, points: Sequence[Point], colour: str, name: str, *, keep: bool
+    axes: Axes, points: Sequence[Point], colour: str, name: str, ruler: Measure, *, keep: bool
 ) -> dict[str, str]:
     dots = axes.scatter(
         [p.iter for p in points],
@@ -215,14 +229,15 @@ def _linked(
         label=name,
     )
     dots.set_urls([f"#i{p.iter}" for p in points])
-    return {f"#i{p.iter}": _title(p) for p in points}
+    return {f"#i{p.iter}": _title(p, ruler) for p in points}
 
 
-def _title(point: Point) -> str:
+def _title(point: Point, ruler: Measure) -> str:
     assert point.score is not None
     score = point.score
-    half = "" if score.hi is None else f" ± {score.hi - score.value:.4f}"
-    return f"iteration {point.iter}, {point.outcome}: {score.value:.4f}{half} (n={score.n})"
+    half = "" if score.hi is None else f" ± {ruler.size(score.hi - score.value)}"
+    value = ruler.text(score.value)
+    return f"iteration {point.iter}, {point.outcome}: {value}{half} (n={score.n})"
 
 
 def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> None:
@@ -304,19 +319,20 @@ def _limits(progress: Progress) -> tuple[float, float]:
     return bottom - margin, top + margin
 
 
-def _off_scale(axes: Axes, points: Sequence[Point], high: float) -> None:
+def _off_scale(axes: Axes, points: Sequence[Point], high: float, ruler: Measure) -> None:
+    up = ruler.direction == "minimise"
     above = [p.iter for p in points if p.score and p.score.value > high]
     if above:
         axes.plot(
             above,
-            [0.965] * len(above),
+            [0.965 if up else 0.075] * len(above),
             linestyle="none",
-            marker="^",
+            marker="^" if up else "v",
             markersize=4,
             color=MUTED.light,
             transform=axes.get_xaxis_transform(),
             markeredgewidth=0,
-            label=f"above the scale ({len(above):,})",
+            label=f"{'above' if up else 'below'} the scale ({len(above):,})",
         )
 
 

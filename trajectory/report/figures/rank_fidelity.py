@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.spec import BPB, Measure
 from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
-from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet
+from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet, show_scores
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import LONG
 from trajectory.report.findings import Findings
@@ -35,6 +36,8 @@ class RankFidelity(Figure):
     test: RankingTest
     pairs: tuple[Pair, ...]
     """What the test was computed from."""
+    measure: str = "val_bpb"
+    ruler: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> RankFidelity | None:
@@ -47,7 +50,8 @@ class RankFidelity(Figure):
         test = ranking_test(posteriors.of_configs(known), newest_first, ended)
         if test is None:
             return None
-        return cls(test, tuple(_pairs(gather(newest_first, test.steps), known, posteriors)))
+        pairs = tuple(_pairs(gather(newest_first, test.steps), known, posteriors))
+        return cls(test, pairs, found.about.measure, found.about.ruler)
 
     @property
     def shows(self) -> bool:
@@ -90,7 +94,7 @@ class RankFidelity(Figure):
         if failed:
             axes.plot(
                 [pair.short_bpb for pair in failed],
-                [0.97] * len(failed),
+                [0.97 if self.ruler.direction == "minimise" else 0.03] * len(failed),
                 linestyle="none",
                 marker="x",
                 color=FAILED.light,
@@ -98,8 +102,10 @@ class RankFidelity(Figure):
                 label=f"no long score ({len(failed)})",
             )
             axes.legend(loc="lower right")
-        axes.set_xlabel("short runs: posterior mean val_bpb")
-        axes.set_ylabel(f"{self.test.steps} steps: mean val_bpb")
+        show_scores(axes.xaxis, self.ruler)
+        show_scores(axes.yaxis, self.ruler)
+        axes.set_xlabel(f"short runs: posterior mean {self.measure}")
+        axes.set_ylabel(f"{self.test.steps} steps: mean {self.measure}")
         axes.yaxis.label.set_color(INK.light)
         axes.xaxis.label.set_color(INK.light)
         axes.spines[:].set_visible(False)

@@ -145,7 +145,7 @@ class Ledger:
                 energy_wh=row.energy_wh,
             )
         )
-        self.details.add(details_of(row, self._reference))
+        self.details.add(details_of(row, self._reference, self.campaign.measured_in))
 
     def _count(self, trial: TrialRecord) -> None:
         self.trials += 1

@@ -75,7 +75,8 @@ def _about(ledger: Ledger, name: str) -> About:
         campaign_id=row.id,
         begun=row.created_at,
         source="trajectory.jsonl and the trials' curves",
-        measure=row.measured_in.objective_name,
+        measure=row.measured_in.name,
+        ruler=row.measured_in,
         facts=_facts(row),
         caution=_caution(row),
         pauses=ledger.pauses,
@@ -87,10 +88,9 @@ def _caution(row: CampaignRow) -> str:
     """What a reader must know of scores that a command printed; empty for our own ruler."""
     if row.script is None:
         return ""
-    turned = "" if row.measured_in.direction == "minimise" else ", here with its sign turned"
     return (
-        f"The score is what the campaign's command printed, in {row.measured_in.unit}{turned}. How "
-        "it was measured is that script's own affair."
+        f"The score is what the campaign's command printed, in {row.measured_in.unit}. How it was "
+        "measured is that script's own affair."
     )
 
 

@@ -30,13 +30,14 @@
 
   const number = (value, digits) =>
     value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−");
-  const signed = (value) => (value > 0 ? "+" : "") + number(value, 4);
+  const digits = data.digits ?? 4;
+  const signed = (value) => (value > 0 ? "+" : "") + number(value, digits);
 
   const quantity = (value, digits, unit) => (value === null ? "–" : `${number(value, digits)} ${unit}`);
 
   function measured(text, error) {
     const cell = element("td", text, "n");
-    if (error !== null && error !== undefined) cell.append(" ", element("small", `± ${number(error, 4)}`));
+    if (error !== null && error !== undefined) cell.append(" ", element("small", `± ${number(error, digits)}`));
     return cell;
   }
 
@@ -56,7 +57,7 @@
       iter: first,
       kind: element("td", data.kinds[data.kind[i]]),
       outcome: outcomeCell,
-      bpb: measured(number(data.bpb[i], 4), data.half[i]),
+      bpb: measured(number(data.bpb[i], digits), data.half[i]),
       n: element("td", data.n[i] ?? "–", "n"),
       delta: measured(data.delta[i] === null ? "–" : signed(data.delta[i]), data.stderr[i]),
       changes: element("td", data.changes[i], "code"),

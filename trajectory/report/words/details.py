@@ -16,7 +16,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import duration_text
-from trainer.spec import TrialFailed
+from trainer.spec import BPB, Measure, TrialFailed
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.report.words.text import shown
 from trajectory.report.words.wording import value_text
@@ -123,10 +123,13 @@ def _pack(details: list[str]) -> Chunk:
     return Chunk(base64.b64encode(zlib.compress(text, _LEVEL)).decode("ascii"), len(details))
 
 
-def details_of(row: IterationRow, reference: Mapping[str, Scalar]) -> Details:
+def details_of(
+    row: IterationRow, reference: Mapping[str, Scalar], measure: Measure = BPB
+) -> Details:
     """An iteration's.
 
     :param reference: the canonical form of the config that the proposal edits.
+    :param measure: what its scores are of.
     """
     proposer, verdict = row.proposer, row.verdict
     refused = f"refused by the rail {verdict.rail or '(none named)'}: {verdict.why}"
@@ -138,7 +141,7 @@ def details_of(row: IterationRow, reference: Mapping[str, Scalar]) -> Details:
         proposer=shown(f"{proposer.kind} {proposer.model or ''}".strip()),
         notes=tuple(shown(note) for note in _notes(proposer)),
         changes=changes(row, reference),
-        trials=tuple(_trial(trial) for trial in row.trials),
+        trials=tuple(_trial(trial, measure) for trial in row.trials),
         replies=tuple(_reply(attempt) for attempt in proposer.attempts),
         config=row.config_hash or "",
     )
@@ -173,7 +176,7 @@ def _notes(proposer: ProposerRecord) -> list[str]:
     return notes
 
 
-def _trial(trial: TrialRecord) -> TrialLine:
+def _trial(trial: TrialRecord, measure: Measure) -> TrialLine:
     result = trial.result
     return TrialLine(
         id=shown(trial.trial_id),
@@ -182,7 +185,7 @@ def _trial(trial: TrialRecord) -> TrialLine:
         status=result.status,
         result=shown(result.message)
         if isinstance(result, TrialFailed)
-        else f"{result.objective:.4f}",
+        else measure.text(result.objective),
         wall_s=round(trial.wall_s, 2),
         peak_mem_gib=None if result.peak_mem_gib is None else round(result.peak_mem_gib, 3),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trainer.spec import BPB, Measure
 from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import of_runs
 from trajectory.report.words.text import cut, label
@@ -15,9 +16,12 @@ MOST_CHARACTERS = 160
 """The most of the changes in a row; what it opens to has all of them."""
 
 
-def columns(turns: Sequence[Turn], noise: RunNoise | None) -> dict[str, Any]:
+def columns(
+    turns: Sequence[Turn], noise: RunNoise | None, measure: Measure = BPB
+) -> dict[str, Any]:
     """A list a column, all as long as there are iterations; ``kinds`` are the words that ``kind``
-    counts into. Scores have five decimals."""
+    counts into. Scores have one decimal more than is shown; ``digits`` says those where they are
+    not four."""
     kinds = sorted({turn.kind for turn in turns})
     place = {kind: i for i, kind in enumerate(kinds)}
 
@@ -27,16 +31,21 @@ def columns(turns: Sequence[Turn], noise: RunNoise | None) -> dict[str, Any]:
         estimate = of_runs(0.0, turn.runs, noise)
         return estimate.hi
 
+    def turned(objective: float | None) -> float | None:
+        return None if objective is None else measure.score(objective)
+
+    decimals = measure.digits + 1
     return {
+        **({} if measure.digits == BPB.digits else {"digits": measure.digits}),
         "kinds": [label(kind, 20) for kind in kinds],
         "iter": [turn.iter for turn in turns],
         "kind": [place[turn.kind] for turn in turns],
         "outcome": [turn.outcome for turn in turns],
-        "bpb": _rounded(turns, lambda turn: turn.mean),
-        "half": _rounded(turns, half),
+        "bpb": _rounded(turns, lambda turn: turned(turn.mean), decimals),
+        "half": _rounded(turns, half, decimals),
         "n": [turn.runs if turn.mean is not None else None for turn in turns],
-        "delta": _rounded(turns, lambda turn: turn.delta),
-        "stderr": _rounded(turns, lambda turn: turn.stderr),
+        "delta": _rounded(turns, lambda turn: turned(turn.delta), decimals),
+        "stderr": _rounded(turns, lambda turn: turn.stderr, decimals),
         "seconds": _rounded(turns, lambda turn: turn.spent.total or None, 2),
         "wh": _rounded(turns, lambda turn: turn.energy_wh, 4),
         "changes": [changed_text(turn) for turn in turns],
@@ -52,6 +61,6 @@ def changed_text(turn: Turn, limit: int = MOST_CHARACTERS) -> str:
 
 
 def _rounded(
-    turns: Sequence[Turn], of: Callable[[Turn], float | None], digits: int = 5
+    turns: Sequence[Turn], of: Callable[[Turn], float | None], digits: int
 ) -> list[float | None]:
     return [None if (value := of(turn)) is None else round(value, digits) for turn in turns]

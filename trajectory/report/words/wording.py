@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autoresearch.domains.base import Bin
 from autoresearch.values import Scalar
+from trainer.spec import BPB, Measure
 from trajectory.report.statistics import Estimate
 from trajectory.report.words.text import label
 
@@ -34,11 +37,40 @@ def span(lo: float | None, hi: float | None, digits: int = 4) -> str:
     return f"{number(lo, digits)} … {number(hi, digits)}"
 
 
-def half_width(estimate: Estimate, digits: int = 4) -> str:
-    """``± 0.0231`` of a symmetric interval; nothing where there is none."""
-    if estimate.hi is None:
-        return ""
-    return f"± {number(estimate.hi - estimate.value, digits)}"
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Objectives as the page writes them: as the scores they are, in the campaign's decimals."""
+
+    measure: Measure = BPB
+
+    def text(self, objective: float | None) -> str:
+        """A score; a dash for None."""
+        return number(self._turned(objective), self.measure.digits)
+
+    def signed(self, delta: float | None) -> str:
+        """A difference of scores, with its sign always."""
+        return signed(self._turned(delta), self.measure.digits)
+
+    def size(self, amount: float | None) -> str:
+        """An error or a spread, which has no direction."""
+        return number(amount, self.measure.digits)
+
+    def span(self, lo: float | None, hi: float | None) -> str:
+        """An interval of objectives or of differences, its lower end first."""
+        if lo is None or hi is None:
+            return "unknown"
+        return span(*self.measure.ends(lo, hi), self.measure.digits)
+
+    def half_width(self, estimate: Estimate) -> str:
+        """``± 0.0231`` of a symmetric interval; nothing where there is none."""
+        if estimate.hi is None:
+            return ""
+        return f"± {self.size(estimate.hi - estimate.value)}"
+
+    def _turned(self, objective: float | None) -> float | None:
+        if objective is None or self.measure.direction == "minimise":
+            return objective
+        return self.measure.score(objective) + 0.0  # no minus before a nought
 
 
 def money(usd: float) -> str:

@@ -1,0 +1,27 @@
+"""The page of a campaign whose score is to grow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.support.reports import findings, simulated
+from trainer.spec import Measure
+from trajectory.report.page import render
+
+
+def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:
+    found = findings(tmp_path, simulated(30))
+    ruler = Measure(unit="accuracy", direction="maximise")
+    # What was measured as 2.5, turned: as if the command had printed minus that.
+    about = replace(found.about, measure="accuracy", ruler=ruler)
+    page = render(replace(found, about=about), (), (), datetime.now(UTC))
+    best = found.best[0]
+    assert f"<b>\N{MINUS SIGN}{best.posterior:.4f}</b>" in page
+    assert best.delta is not None
+    assert f"<b>+{-best.delta:.4f}</b>" in page or best.delta >= 0
+    assert "positive is better" in page
+    assert "negative is better" not in page
+    assert not re.search("minus accuracy", page)
