@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.exports.base import Exported, Subject, whole_database
 from autoresearch.errors import FormatError
+from trainer.spec import BPB, Direction, Measure
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
@@ -30,6 +31,10 @@ from trajectory.history.tables import hidden
 from trajectory.rows import BaselineRow, IterationRow, Row
 
 BATCH = 500
+_DIRECTIONS: Mapping[Direction, optuna.study.StudyDirection] = {
+    "minimise": optuna.study.StudyDirection.MINIMIZE,
+    "maximise": optuna.study.StudyDirection.MAXIMIZE,
+}
 _UNUSABLE = (
     *(optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError),
     RuntimeError,  # Optuna's for another program's database
@@ -43,13 +48,14 @@ def export_optuna(subject: Subject, where: str) -> Exported:
     """
     if subject.foreign is not None:
         trials, attributes = _foreign_trials(subject.foreign)
-        name = subject.name
+        name, ruler = subject.name, BPB
         measure: str = subject.foreign.provenance.measure
     else:
         trials, attributes = _own_trials(subject)
-        name, measure = f"{subject.name} {attributes['campaign_id']}", "val_bpb"
+        ruler = subject.campaign().measured_in
+        name, measure = f"{subject.name} {attributes['campaign_id']}", ruler.name
     with whole_database(where) as place, _usable(place):
-        study = _new_study(place, name, measure)
+        study = _new_study(place, name, measure, ruler.direction)
         try:
             for key, value in attributes.items():
                 study.set_user_attr(key, value)
@@ -61,9 +67,9 @@ def export_optuna(subject: Subject, where: str) -> Exported:
     return Exported(len(trials), "configs", hidden(where))
 
 
-def _new_study(where: str, name: str, measure: str) -> optuna.Study:
+def _new_study(where: str, name: str, measure: str, direction: Direction) -> optuna.Study:
     url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
-    study = optuna.create_study(storage=url, study_name=name, direction="minimize")
+    study = optuna.create_study(storage=url, study_name=name, direction=_DIRECTIONS[direction])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([measure])
@@ -95,7 +101,7 @@ def _usable(where: str) -> Iterator[None]:
 
 def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     campaign = subject.campaign()
-    menu = subject.menu()
+    measure, menu = campaign.measured_in, subject.menu()
     evidence = Evidence()
     seen: dict[str, tuple[str, str]] = {}
     for row in subject.rows():
@@ -104,10 +110,10 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     distributions = {name: domain.distribution() for name, domain in menu.domains.items()}
     trials = [
         _trial(
-            entry.mean if entry.scores else None,
+            measure.score(entry.mean) if entry.scores else None,
             menu.knob_values(entry.config),
             distributions,
-            _attributes(entry),
+            _attributes(entry, measure),
             seen.get(entry.config_hash),
         )
         for entry in evidence.configs.values()
@@ -117,7 +123,7 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "menu": campaign.menu_name,
         "menu_sha256": campaign.menu_sha256,
         "corpus": campaign.corpus.name if campaign.corpus else None,
-        "unit": campaign.measured_in.objective_name,
+        "unit": measure.name,
         "budget": str(campaign.budget),
         "sigma_bpb": evidence.sigma,
     }
@@ -131,14 +137,16 @@ def _note_when(row: Row, seen: dict[str, tuple[str, str]]) -> None:
         seen[row.config_hash] = (first, row.at)
 
 
-def _attributes(entry: ConfigEvidence) -> dict[str, Any]:
+def _attributes(entry: ConfigEvidence, measure: Measure) -> dict[str, Any]:
     return {
         "config_hash": entry.config_hash,
         "iter": entry.iter,
         "action": entry.action,
         "reason": entry.reason,
         "n": entry.n,
-        "val_bpb_by_seed": {str(seed): score for seed, score in entry.scores.items()},
+        f"{measure.name}_by_seed": {
+            str(seed): measure.score(objective) for seed, objective in entry.scores.items()
+        },
         "failures": [failure.status for failure in entry.failures],
         "train_s": entry.train_s,
         "params": entry.params,
