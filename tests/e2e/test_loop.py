@@ -299,7 +299,8 @@ def test_a_signal_while_no_trial_runs_stops_at_once(toy: Toy) -> None:
     with OpenAIServer([hangs(60)]) as server:
         toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
         running = toy.start(3, "--proposer=llm")
-        wait_for(lambda: len(toy.rows()) >= 3 if toy.campaign.exists() else False)
+        journal = toy.campaign / "trajectory.jsonl"
+        wait_for(lambda: journal.exists() and len(toy.rows()) >= 3)
         time.sleep(0.5)
         asked = time.monotonic()
         running.send_signal(signal.SIGINT)
