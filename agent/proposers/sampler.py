@@ -113,14 +113,17 @@ class Told:
     group is a tenth of all trials, run out of measured ones to fill it with."""
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Told:
+    def of(cls, evidence: Evidence, *, best: int = BEST, latest: int = LATEST) -> Told:
+        """
+        :param best: how many of the best, and ``latest`` of the latest.
+        """
         configs = evidence.configs.values()
-        latest = list(islice(reversed(configs), LATEST))
+        newest = list(islice(reversed(configs), latest))
         sound = (entry for entry in configs if entry.scores and not entry.failures)
-        best = heapq.nsmallest(BEST, sound, key=_mean)
-        recent = [entry for entry in latest if entry.scores and not entry.failures]
-        measured = {entry.config_hash: entry for entry in (*best, *recent)}
-        failed = [entry for entry in latest if entry.failures][: len(measured)]
+        leading = heapq.nsmallest(best, sound, key=_mean)
+        recent = [entry for entry in newest if entry.scores and not entry.failures]
+        measured = {entry.config_hash: entry for entry in (*leading, *recent)}
+        failed = [entry for entry in newest if entry.failures][: len(measured)]
         return cls(_in_order(measured.values()), _in_order(failed))
 
 

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, exhausted, first_allowed, rng_for, uniform_draws
+from agent.proposers.sampler import Told
 from agent.proposers.uniform import RandomProposer
 from bench.searches.surrogate.gaussian_process import GaussianProcess
 from bench.searches.surrogate.neighbours import Edit
 from bench.searches.surrogate.promise import Fit, Promise
 from bench.searches.surrogate.space import Floats
-from bench.searches.surrogate.told import Told
+from bench.searches.surrogate.told import BEST, LATEST
 from trajectory.proposals import ProposerRecord
 
 Acquisition: TypeAlias = Callable[[Random, Floats, Floats, float], Floats]
@@ -51,7 +52,7 @@ class SurrogateProposer:
         """See :class:`~agent.proposers.base.Proposer`."""
         began = time.monotonic()
         rng = rng_for("surrogate", memory)
-        told = Told.of(memory.evidence)
+        told = Told.of(memory.evidence, best=BEST, latest=LATEST)
         draw = None
         if len(told.measured) >= self.startup:
             draws = (Draw(edit, "most promising") for edit in self._edits(rng, memory, told))

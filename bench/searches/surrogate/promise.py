@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.proposers.base import Memory
+from agent.proposers.sampler import Told
 from bench.searches.surrogate.neighbours import Neighbourhood
 from bench.searches.surrogate.space import Floats, Space, Values
-from bench.searches.surrogate.told import Scores, Told
+from bench.searches.surrogate.told import Scores
 from trainer.spec import AnyConfig
 
 ELITES = 8

@@ -7,55 +7,26 @@
   ten times as far from it as any gain, so what is much worse is drawn together, by a logarithm.
 - A config that failed has no number: a penalty would need an invented size, and poisons the search
   (arXiv 2603.24647). That it failed is learned apart.
-- The :data:`BEST` best configs and the :data:`LATEST` latest, and the failed of the latter: as
-  quick after a hundred thousand rows as after a thousand.
+- Of all configs the sampler's own choice, :data:`BEST` and :data:`LATEST` of them: as quick after a
+  hundred thousand rows as after a thousand.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Self
 
 import numpy as np
 
 from agent.proposers.base import Memory
 from bench.searches.surrogate.space import Floats, Space, Values
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import ConfigEvidence, Tally
 from trajectory.ranking import Noise
 
 BEST = 100
 LATEST = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Configs that have scores and no failure, and those that failed, in the order first seen."""
-
-    measured: tuple[ConfigEvidence, ...]
-    failed: tuple[ConfigEvidence, ...]
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Self:
-        configs = evidence.configs.values()
-        latest = list(islice(reversed(configs), LATEST))
-        sound = (entry for entry in configs if entry.scores and not entry.failures)
-        best = heapq.nsmallest(BEST, sound, key=_mean)
-        recent = [entry for entry in latest if entry.scores and not entry.failures]
-        measured = {entry.config_hash: entry for entry in (*best, *recent)}
-        failed = [entry for entry in latest if entry.failures]
-        return cls(_in_order(measured.values()), _in_order(failed))
-
-
-def _mean(entry: ConfigEvidence) -> float:
-    return entry.mean
-
-
-def _in_order(entries: Iterable[ConfigEvidence]) -> tuple[ConfigEvidence, ...]:
-    return tuple(sorted(entries, key=lambda entry: (entry.iter, entry.config_hash)))
 
 
 @dataclass(frozen=True, slots=True)

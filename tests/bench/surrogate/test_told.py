@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.searches.surrogate.space import Space
-from bench.searches.surrogate.told import BEST, LATEST, Scores, Told, shared
+from bench.searches.surrogate.told import Scores, shared
 from tests.support.memories import MENU, fresh_memory, memory_of
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
@@ -27,22 +27,6 @@ def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> Con
 
 def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
     return Evidence.restore(Tally(iterations=len(entries)), entries)
-
-
-def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
-    count = 5000
-    told = Told.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
-    numbers = [one.iter for one in told.measured]
-    assert numbers == [*range(BEST), *range(count - LATEST, count)]
-
-
-def test_a_failure_on_any_seed_is_no_result() -> None:
-    entries = [entry(n, {0: 3.9}) for n in range(12)]
-    entries += [entry(n, {}, failed=True) for n in range(12, 20)]
-    entries.append(entry(20, {0: 1.0}, failed=True))
-    told = Told.of(evidence_of(entries))
-    assert [one.iter for one in told.measured] == list(range(12))
-    assert [one.iter for one in told.failed] == list(range(12, 21))
 
 
 def scores_of(
