@@ -124,30 +124,9 @@ def night(
     rules = Rules() if rules is None else rules
     with _campaign(world, {**(settings or {}), "seed": seed}) as campaign:
         watcher = _Account(world, campaign)
-        rails = Rails(
-            campaign.menu,
-            budget=campaign.settings.budget,
-            max_changes=campaign.settings.max_changes,
-        )
         with SimulatedExecutor(world) as executor:
-            stop = StopRequest()
-            Loop(
-                campaign=campaign,
-                proposer=make_proposer(rails),
-                rails=rails,
-                rules=rules,
-                runner=TrialRunner(
-                    campaign.directory / TRIALS_DIR,
-                    campaign.trial_spec,
-                    executor,
-                    campaign.history.trial_ids(),
-                    stop,
-                    watcher,
-                ),
-                watcher=watcher,
-                stop=stop,
-                meter=_NoMeter(),
-            ).run(Goal(iterations=iterations, trials=runs))
+            loop = _loop(campaign, make_proposer, rules, executor, watcher)
+            loop.run(Goal(iterations=iterations, trials=runs))
         told = ranked_incumbent(campaign.evidence)
         delta = told.delta_vs_baseline if told is not None else None
         return Night(
@@ -163,6 +142,39 @@ def night(
             ask_ms=1000 * median(watcher.asks_s or [0.0]),
             seconds=time.monotonic() - began,
         )
+
+
+def _loop(
+    campaign: Campaign,
+    make_proposer: MakeProposer,
+    rules: Rules,
+    executor: SimulatedExecutor,
+    watcher: _Account,
+) -> Loop:
+    """The product's own, at work on this campaign."""
+    rails = Rails(
+        campaign.menu,
+        budget=campaign.settings.budget,
+        max_changes=campaign.settings.max_changes,
+    )
+    stop = StopRequest()
+    return Loop(
+        campaign=campaign,
+        proposer=make_proposer(rails),
+        rails=rails,
+        rules=rules,
+        runner=TrialRunner(
+            campaign.directory / TRIALS_DIR,
+            campaign.trial_spec,
+            executor,
+            campaign.history.trial_ids(),
+            stop,
+            watcher,
+        ),
+        watcher=watcher,
+        stop=stop,
+        meter=_NoMeter(),
+    )
 
 
 @contextmanager
