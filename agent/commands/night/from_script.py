@@ -71,6 +71,10 @@ def from_script(
         typer.echo(json.dumps(_report(draft, out), indent=2))
         return
     assert out is not None
+    _say(draft, out)
+
+
+def _say(draft: Draft, out: Path) -> None:
     console = Console()
     console.print(
         Text(
