@@ -27,7 +27,6 @@ def confirmation(
     finalists: dict[int, Config],
     *,
     gain: float = 0.3,
-    seeds: int = 2,
 ) -> tuple[list[ConfirmRow], ConfirmedRow]:
     """Fresh runs and what they say.
 
