@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from trainer.backends.products import cpu_multiplies_bf16
+
 SHORT_SEQUENCE = 512
 """Up to this many tokens :func:`_attend_short_bf16` beats the fused kernel on CPU."""
 
@@ -23,7 +25,8 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
     repeated for its queries.
 
     On CPU the fused kernel's bf16 backward pass takes three to four times as long as its fp32 one
-    (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32), so there bf16 goes two other ways.
+    (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32), so there bf16 goes two other ways: short
+    sequences as two products where the CPU has those in bf16, all else through the fp32 kernel.
     """
     on_cpu, in_bf16 = q_BHTK.device.type == "cpu", q_BHTK.dtype is torch.bfloat16
     queries_each = q_BHTK.shape[1] // k_BGTK.shape[1]
@@ -33,7 +36,7 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
         v_BGTK = v_BGTK.repeat_interleave(queries_each, dim=1)
         grouped = False
     if on_cpu and in_bf16:
-        if q_BHTK.shape[2] <= SHORT_SEQUENCE:
+        if q_BHTK.shape[2] <= SHORT_SEQUENCE and cpu_multiplies_bf16():
             return _attend_short_bf16(q_BHTK, k_BGTK, v_BGTK)
         y_BHTK = functional.scaled_dot_product_attention(
             q_BHTK.float(), k_BGTK.float(), v_BGTK.float(), is_causal=True

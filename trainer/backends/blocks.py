@@ -16,6 +16,7 @@ from trainer.accounting.declared import has_gpu_kernels
 from trainer.backends.attention import attend
 from trainer.backends.float8 import float8_linear
 from trainer.backends.kernels.sizes import NORM_EPS
+from trainer.backends.products import linear
 from trainer.spec import Activation, Config
 
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -154,11 +155,6 @@ class Rotary(nn.Module):
         length, head_dim = x_BHTK.shape[-2:]
         cos_TK, sin_TK = self.get_buffer("cos_TK")[:length], self.get_buffer("sin_TK")[:length]
         return (x_BHTK * cos_TK + x_BHTK.roll(head_dim // 2, -1) * sin_TK).to(x_BHTK.dtype)
-
-
-def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
-    """``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
-    return functional.linear(x_NI, weight_OI.to(x_NI.dtype))
 
 
 def empty(*shape: int, device: torch.device) -> nn.Parameter:

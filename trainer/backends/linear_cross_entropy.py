@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from trainer.backends.products import linear, product
 from trainer.memory.chunks import EXACT_LOGITS_AT_ONCE, chunk_tokens
 
 LossAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -42,7 +43,7 @@ def mean_loss(
     tokens, vocab_size = x_ND.shape[0], head_VD.shape[0]
     chunk = chunk_tokens(tokens, vocab_size)
     if chunk == tokens:
-        logits_NV = functional.linear(x_ND, head_VD.to(x_ND.dtype)).float()
+        logits_NV = linear(x_ND, head_VD).float()
         return functional.cross_entropy(logits_NV, targets_N, reduction="none").mean()
     loss: Tensor = _MeanLoss.apply(  # type: ignore[no-untyped-call]
         x_ND, head_VD, targets_N, chunk, loss_and_gradient
@@ -81,13 +82,13 @@ class _MeanLoss(torch.autograd.Function):
         for rows in _chunks(x_ND.shape[0], chunk):
             x_CD = x_ND[rows]
             loss, gradient_CV = loss_and_gradient(
-                functional.linear(x_CD, weight_VD), targets_N[rows], 1.0 / x_ND.shape[0]
+                linear(x_CD, weight_VD), targets_N[rows], 1.0 / x_ND.shape[0]
             )
             total += loss
-            torch.mm(gradient_CV, weight_VD, out=gradient_ND[rows])
+            product(gradient_CV, weight_VD, out=gradient_ND[rows])
             # In bf16 each product is rounded, as autocast rounds the one it would take; the sum of
             # them is fp32. (mm and addmm that write fp32 exist on CUDA alone, and move more bytes.)
-            gradient_VD += torch.mm(gradient_CV.t(), x_CD)
+            gradient_VD += product(gradient_CV.t(), x_CD)
         ctx.gradients = gradient_ND, gradient_VD
         return total / x_ND.shape[0]
 
@@ -108,7 +109,7 @@ def exact_nll(x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
     weight_VD = head_VD.to(x_ND.dtype)
     return torch.cat(
         [
-            _exact_nll_of(functional.linear(x_ND[rows], weight_VD), targets_N[rows])
+            _exact_nll_of(linear(x_ND[rows], weight_VD), targets_N[rows])
             for rows in _exact_chunks(x_ND.shape[0], head_VD.shape[0])
         ]
     )

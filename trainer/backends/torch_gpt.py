@@ -33,13 +33,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
-from trainer.backends.blocks import Block, Norm, Rotary, empty, linear
+from trainer.backends.blocks import Block, Norm, Rotary, empty
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.fused import FusedBlock, FusedHead, copies_of
 from trainer.backends.fused_functions import add_norm
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import exact_nll, loss_and_gradient, mean_loss
+from trainer.backends.products import linear
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
