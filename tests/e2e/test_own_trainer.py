@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +90,25 @@ class Own:
         script(self.checkout, MENU.format(what=what, unit=unit), "own.toml")
         self.campaign = self.checkout / "runs" / "own"
 
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "AUTORESEARCH_DATA_DIR": str(home / "data"),
+            "OPENAI_API_KEY": "precious",
+        }
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """The command at work, which nobody listens to."""
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(
+            [str(COMMAND), *words], cwd=self.checkout, env=self.env, stdout=nowhere, stderr=nowhere
+        )
+
     def __call__(self, *words: str, code: int = 0) -> str:
         ended = subprocess.run(
             [str(COMMAND), *words],
             cwd=self.checkout,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(self.home),
-                "AUTORESEARCH_DATA_DIR": str(self.home / "data"),
-                "OPENAI_API_KEY": "precious",
-            },
+            env=self.env,
             capture_output=True,
             text=True,
             check=False,
@@ -301,3 +311,21 @@ def test_the_interpreter_of_another_environment_is_asked_where_it_lies() -> None
         found = environment_of(base)
         assert any((path / "python3").exists() or path.name == "lib" for path in found)
         assert not any(Path.home().is_relative_to(path) for path in found)
+
+
+@pytest.mark.slow
+def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    hang = "import time\nopen('ckpt.pt', 'w').write('weights')\nprint('here', flush=True)\n"
+    script(own.checkout, TRAIN.replace("# Logistic", f"{hang}time.sleep(2)\n# Logistic"))
+    night = own.start("loop", "--menu=own.toml", "--iters=1")
+    kept = own.campaign / "trials" / "t000001" / "tmp" / "work" / "ckpt.pt"
+    give_up_at = time.monotonic() + 60
+    while not kept.exists():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    night.kill()
+    night.wait()
+    assert kept.exists()
+    own.loop(1, "--no-confirm")
+    assert list(own.campaign.glob("trials/*/tmp*")) == []
