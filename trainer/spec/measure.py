@@ -73,6 +73,13 @@ class Measure(Frozen):
         """An interval of objectives as one of scores, its lower end first."""
         return (lo, hi) if self.direction == "minimise" else (-hi, -lo)
 
+    def fields(
+        self, objective: float, lo: float | None, hi: float | None
+    ) -> dict[str, float | None]:
+        """An estimate as scores, for programs; without ends where there is no interval."""
+        low, high = (None, None) if lo is None or hi is None else self.ends(lo, hi)
+        return {"score": self.score(objective), "score_lo": low, "score_hi": high}
+
     def text(self, objective: float) -> str:
         """``2.6695``"""
         return f"{self.score(objective):.{self.digits}f}"

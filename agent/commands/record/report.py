@@ -122,13 +122,19 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
     }
 
 
-def _turned(found: Findings) -> dict[str, Any]:
-    """Where a score is to grow: ``best`` and ``baseline`` are objectives, and this is the score."""
-    ruler = found.about.ruler
-    if ruler.direction == "minimise":
-        return {}
-    best = ruler.score(found.best[0].posterior) if found.best else None
-    return {"direction": ruler.direction, "best_score": best}
+def _ruled(found: Findings) -> dict[str, Any]:
+    """The scores in their own unit and direction: what ``best`` and ``baseline`` say beside these
+    are objectives, of which the lower is the better."""
+    ruler, known = found.about.ruler, found.baseline
+    best = found.best[0] if found.best else None
+    return {
+        "unit": ruler.unit if found.ours else found.about.measure,
+        "direction": ruler.direction,
+        "best": asdict(best) | ruler.fields(best.posterior, best.lo, best.hi) if best else None,
+        "baseline": asdict(known) | ruler.fields(known.value, known.lo, known.hi)
+        if known
+        else None,
+    }
 
 
 def _summary(found: Findings) -> dict[str, Any]:
@@ -137,12 +143,10 @@ def _summary(found: Findings) -> dict[str, Any]:
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
-        **_turned(found),
         "iterations": len(found.turns),
         "kept": len(found.kept),
         "configs": len(found.samples),
-        "best": asdict(found.best[0]) if found.best else None,
-        "baseline": asdict(found.baseline) if found.baseline else None,
+        **_ruled(found),
         "sigma": found.noise.sigma if found.noise else None,
         "sigma_dof": found.noise.dof if found.noise else None,
         "work_s": spending.total.total if spending else None,
