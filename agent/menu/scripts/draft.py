@@ -108,6 +108,16 @@ class Draft:
         return told
 
     @property
+    def lengths(self) -> list[str]:
+        """Where a trial is of another length than the script's own, a clause each."""
+        return [
+            f"{one.option.name} is {one.option.default} in the script, and a trial has {self.steps}"
+            for one in self.given
+            if one.template == given_by(one.option) == "{steps}"
+            and one.option.default not in (None, self.steps)
+        ]
+
+    @property
     def steps(self) -> int:
         """How long a trial is, where the script is told it in steps."""
         return self._by_hand("{steps}") or USUAL_STEPS
@@ -129,6 +139,7 @@ class Draft:
             list(self._constants()),
             *(_constraint_lines(one) for one in self.constraints),
             list(self._campaign()),
+            list(self._replaced()),
             list(self._left_over()),
         ]
         return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -210,7 +221,8 @@ class Draft:
         seconds = any("{seconds}" in one.template for one in self.given)
         yield "[campaign]"
         if steps:
-            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for'
+            own = "".join(f"; {plain(each)}" for each in self.lengths)
+            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for{own}'
             horizon = self._by_hand("{horizon}") or max(USUAL_HORIZON, self.steps)
             if any("{horizon}" in one.template for one in self.given):
                 yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
@@ -219,14 +231,17 @@ class Draft:
         else:
             yield 'budget = "1 run"  # as long as the script runs by itself'
 
+    def _replaced(self) -> Iterator[str]:
+        if self.given:
+            yield "# Given for each trial, instead of the script's own:"
+        for one in self.given:
+            yield f"#   {_as_it_is(one.option)}: {plain(one.why)}"
+
     def _left_over(self) -> Iterator[str]:
         if self.left:
             yield "# Left as the script has them:"
         for place in self.left:
-            option = place.option
-            default = "" if option.default is None else f" = {_short(option.default)}"
-            why = f": {place.why}" if place.why else ""
-            yield f"#   {option.name}{default}  (line {option.line}){plain(why)}"
+            yield f"#   {_as_it_is(place.option)}: {plain(place.why)}"
 
 
 def draft_of(script: Script, menu: Path | None) -> Draft:
@@ -284,6 +299,12 @@ def _constraint_lines(one: Constraint) -> list[str]:
 def _braced(word: str) -> str:
     """A word as it is: its braces are none of the menu's."""
     return word.replace("{", "{{").replace("}", "}}")
+
+
+def _as_it_is(option: Option) -> str:
+    """``max_iters = 5000  (line 12)``"""
+    default = "" if option.default is None else f" = {_short(option.default)}"
+    return f"{option.name}{default}  (line {option.line})"
 
 
 def _short(value: Scalar) -> str:
