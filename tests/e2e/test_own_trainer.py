@@ -177,7 +177,8 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     own.loop(8)
     here = f"--campaign={own.campaign}"
     assert own.rows("confirmed")
-    own("report", here)
+    shown = json.loads(own("report", here, "--json"))["summary"]["best"]
+    assert 0 < shown["score_lo"] < shown["score"] < shown["score_hi"]
     page = (own.campaign / "report" / "report.html").read_text()
     assert "How it was measured is that script" in page
     assert "bits per byte" not in page
@@ -188,14 +189,17 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     assert "nobody but that script knows" in refused
     assert "Traceback" not in refused
     for words in (("ladder", "--hours=1"), ("cost",)):
-        assert "Traceback" not in own(*words, here, code=1)
+        assert "of what that trains only the knobs" in " ".join(own(*words, here, code=1).split())
+    assert "leave --fidelity out" in own("calibrate", here, "--fidelity", code=1)
+    for words in (("envelope",), ("compare",)):
+        assert "no shape and no tokens" in own(*words, "--menu=own.toml", code=1)
     own("attribute", here, "--seeds=1", "--steps=150")
     own("export", here, "--to=csv", "--out=t.csv")
     head, *lines = (own.checkout / "t.csv").read_text().splitlines()
     assert {"score", "config.lr", "config.l2"} <= set(head.split(","))
     assert len(lines) > 8
     own("export", here, "--to=jsonl", "--out=t.jsonl")
-    own("import", "t.jsonl", "--campaign=runs/again")
+    assert "nats per point, lower is better" in own("import", "t.jsonl", "--campaign=runs/again")
     again = json.loads(own("top", "--campaign=runs/again", "--json"))
     assert again["configs"] == json.loads(own("top", here, "--json"))["configs"]
     own("reindex", here)

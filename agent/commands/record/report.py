@@ -31,7 +31,7 @@ from funnel.cost.whole_bill import RatedMeter
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.findings import Findings
+from trajectory.report.findings import Best, Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.reading.own_campaign import read_campaign
 from trajectory.report.reading.samples import ReportedKnob
@@ -130,11 +130,16 @@ def _ruled(found: Findings) -> dict[str, Any]:
     return {
         "unit": ruler.unit if found.ours else found.about.measure,
         "direction": ruler.direction,
-        "best": asdict(best) | ruler.fields(best.posterior, best.lo, best.hi) if best else None,
+        "best": _best(best) | ruler.fields(best.posterior, best.lo, best.hi) if best else None,
         "baseline": asdict(known) | ruler.fields(known.value, known.lo, known.hi)
         if known
         else None,
     }
+
+
+def _best(best: Best) -> dict[str, Any]:
+    fresh = best.fresh.model_dump(mode="json") if best.fresh else None
+    return asdict(best) | {"fresh": fresh}
 
 
 def _summary(found: Findings) -> dict[str, Any]:
