@@ -186,6 +186,8 @@ class Sandbox:
     def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
         """Look at this process and this machine; at the GPU driver's files below ``root``."""
         paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
+        if layers.confine:
+            abi_version()  # its first call looks for the C library, for which it starts ldconfig
         if layers.seccomp:
             seccomp.prepare()
         return cls(layers, tasks_of_this_user(), paths)
