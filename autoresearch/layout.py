@@ -46,6 +46,9 @@ RESULT_FILE = "result.json"
 ERROR_FILE = "error.json"
 SCRATCH_DIR = "tmp"
 
+CAMPAIGN_MARKS = frozenset((JOURNAL_FILE, LOCK_FILE, IMPORTED_FILE))
+"""Of these a campaign's directory has at least one."""
+
 REPORT_DIR = "report"
 REPORT_PAGE = "report.html"
 FIGURES_DIR = "figures"

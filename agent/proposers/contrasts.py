@@ -18,6 +18,7 @@ from statistics import fmean
 
 from agent.menu.files import ProxyMenu
 from autoresearch.values import Scalar
+from trainer.spec import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import RACE_PRIOR_DOF, Noise
 
@@ -27,16 +28,15 @@ class Contrast:
     """How much one config measured above another."""
 
     delta: float
-    """Bits per byte; negative is better."""
+    """Of objectives: negative is better."""
     stderr: float | None
     """None while the noise is unknown."""
     pairs: int
     """Common seeds; 0 where there is none and means are compared."""
 
-    def __str__(self) -> str:
-        """``-31±14``, in thousandths of a bit per byte."""
-        text = f"{1000 * self.delta:+.0f}"
-        return text if self.stderr is None else f"{text}±{1000 * self.stderr:.0f}"
+    def text(self, measure: Measure) -> str:
+        """``-31±14``, as scores go and in the parts of their unit."""
+        return measure.counted(self.delta, self.stderr)
 
     @property
     def weight(self) -> float:

@@ -14,10 +14,11 @@ from agent.menu.trainer_table import TrainerTable, ruler_text
 from agent.search.campaign import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
+from autoresearch.layout import TRIALS_DIR, nth_trial_id
 from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
-from trainer.command.workspace import refuse_home
+from trainer.command.workspace import Reach, refuse_home
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
@@ -70,6 +71,7 @@ class OwnTrainer:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
+            Reach.of(command, campaign.resolve() / TRIALS_DIR / nth_trial_id(1))  # as trials will
             script = _script_in(directory, campaign, table)
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
@@ -99,7 +101,7 @@ class OwnTrainer:
 
     def reads(self) -> Iterator[str]:
         """What it may read besides the system's libraries, in words."""
-        yield "the script's directory but for hidden files and links out of it"
+        yield "the script's directory but for hidden files, campaigns and links out of it"
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads

@@ -31,6 +31,7 @@ from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
+from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
@@ -88,6 +89,7 @@ class Sitting:
                     script=own.script if own else None,
                 )
             )
+            clear_left(directory / TRIALS_DIR)
             telemetry = device_telemetry(settings.device)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             yield cls(

@@ -46,16 +46,19 @@ class Panel:
     """One a seed."""
 
 
-def save_plot(panels: Sequence[Panel], baseline: Panel | None, stem: Path) -> list[Path]:
+def save_plot(
+    panels: Sequence[Panel], baseline: Panel | None, stem: Path, *, unit: str = "nats per token"
+) -> list[Path]:
     """Draw the panels and write them beside ``stem`` in every format; the files.
 
     :param baseline: drawn in grey in every panel, and in a panel of its own at the end.
+    :param unit: of the losses, in words.
     :raises MachineryError: where the disk refuses.
     """
-    return save_figure(lambda: _figure(panels, baseline), stem)
+    return save_figure(lambda: _figure(panels, baseline, unit), stem)
 
 
-def _figure(panels: Sequence[Panel], baseline: Panel | None) -> Figure:
+def _figure(panels: Sequence[Panel], baseline: Panel | None, unit: str) -> Figure:
     from matplotlib.figure import Figure as Sheet  # noqa: PLC0415 (slow to load)
 
     shown = [*panels, *([baseline] if baseline else [])]
@@ -72,7 +75,7 @@ def _figure(panels: Sequence[Panel], baseline: Panel | None) -> Figure:
     grid.flat[0].set_ylim(*_limits(shown))
     _legend(figure)
     figure.supxlabel("step", fontsize=8)
-    figure.supylabel("training loss, nats per token", fontsize=8)
+    figure.supylabel(f"training loss, {unit}", fontsize=8)
     return figure
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +90,25 @@ class Own:
         script(self.checkout, MENU.format(what=what, unit=unit), "own.toml")
         self.campaign = self.checkout / "runs" / "own"
 
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "AUTORESEARCH_DATA_DIR": str(home / "data"),
+            "OPENAI_API_KEY": "precious",
+        }
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """The command at work, which nobody listens to."""
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(
+            [str(COMMAND), *words], cwd=self.checkout, env=self.env, stdout=nowhere, stderr=nowhere
+        )
+
     def __call__(self, *words: str, code: int = 0) -> str:
         ended = subprocess.run(
             [str(COMMAND), *words],
             cwd=self.checkout,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(self.home),
-                "AUTORESEARCH_DATA_DIR": str(self.home / "data"),
-                "OPENAI_API_KEY": "precious",
-            },
+            env=self.env,
             capture_output=True,
             text=True,
             check=False,
@@ -154,6 +164,9 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     assert "bpb" not in listed
     best = json.loads(own("top", "--menu=own.toml", "--json"))
     assert (best["unit"], best["direction"]) == ("nats per point", "minimise")
+    first_config = best["configs"][0]
+    assert first_config["score"] == first_config["posterior_bpb"]
+    assert first_config["score_lo"] < first_config["score"] < first_config["score_hi"]
     # Going on needs nothing but the campaign.
     assert "8 iterations" in own.loop(8, "--no-confirm")
 
@@ -164,7 +177,8 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     own.loop(8)
     here = f"--campaign={own.campaign}"
     assert own.rows("confirmed")
-    own("report", here)
+    shown = json.loads(own("report", here, "--json"))["summary"]["best"]
+    assert 0 < shown["score_lo"] < shown["score"] < shown["score_hi"]
     page = (own.campaign / "report" / "report.html").read_text()
     assert "How it was measured is that script" in page
     assert "bits per byte" not in page
@@ -175,14 +189,17 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     assert "nobody but that script knows" in refused
     assert "Traceback" not in refused
     for words in (("ladder", "--hours=1"), ("cost",)):
-        assert "Traceback" not in own(*words, here, code=1)
+        assert "of what that trains only the knobs" in " ".join(own(*words, here, code=1).split())
+    assert "leave --fidelity out" in own("calibrate", here, "--fidelity", code=1)
+    for words in (("envelope",), ("compare",)):
+        assert "no shape and no tokens" in own(*words, "--menu=own.toml", code=1)
     own("attribute", here, "--seeds=1", "--steps=150")
     own("export", here, "--to=csv", "--out=t.csv")
     head, *lines = (own.checkout / "t.csv").read_text().splitlines()
     assert {"score", "config.lr", "config.l2"} <= set(head.split(","))
     assert len(lines) > 8
     own("export", here, "--to=jsonl", "--out=t.jsonl")
-    own("import", "t.jsonl", "--campaign=runs/again")
+    assert "nats per point, lower is better" in own("import", "t.jsonl", "--campaign=runs/again")
     again = json.loads(own("top", "--campaign=runs/again", "--json"))
     assert again["configs"] == json.loads(own("top", here, "--json"))["configs"]
     own("reindex", here)
@@ -195,6 +212,11 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
     own.loop(10)
     best = json.loads(own("top", "--menu=own.toml", "--json"))["configs"]
     assert best[0]["posterior_bpb"] <= best[-1]["posterior_bpb"] < 0  # objectives: turned round
+    assert 0 < best[0]["score_lo"] < best[0]["score"] < best[0]["score_hi"]
+    summary = json.loads(own("report", "--menu=own.toml", "--json"))["summary"]
+    assert (summary["unit"], summary["direction"]) == ("accuracy", "maximise")
+    assert summary["best"]["score"] == best[0]["score"] == -summary["best"]["posterior"]
+    assert 0 < summary["baseline"]["score_lo"] < summary["baseline"]["score"] < 1
     listed = own("top", "--menu=own.toml")
     assert "accuracy, higher is better" in listed
     shown = [float(line.split()[3]) for line in listed.splitlines() if re.match(r" +\d+ ", line)]
@@ -301,3 +323,21 @@ def test_the_interpreter_of_another_environment_is_asked_where_it_lies() -> None
         found = environment_of(base)
         assert any((path / "python3").exists() or path.name == "lib" for path in found)
         assert not any(Path.home().is_relative_to(path) for path in found)
+
+
+@pytest.mark.slow
+def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: Path) -> None:
+    own = Own(tmp_path)
+    hang = "import time\nopen('ckpt.pt', 'w').write('weights')\nprint('here', flush=True)\n"
+    script(own.checkout, TRAIN.replace("# Logistic", f"{hang}time.sleep(2)\n# Logistic"))
+    night = own.start("loop", "--menu=own.toml", "--iters=1")
+    kept = own.campaign / "trials" / "t000001" / "tmp" / "work" / "ckpt.pt"
+    give_up_at = time.monotonic() + 60
+    while not kept.exists():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    night.kill()
+    night.wait()
+    assert kept.exists()
+    own.loop(1, "--no-confirm")
+    assert list(own.campaign.glob("trials/*/tmp*")) == []

@@ -22,6 +22,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import replace_file
 from autoresearch.layout import CURVE_FILE, RESULT_FILE
 from trainer.command.filling import Filled, filled
+from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program, Started
@@ -210,10 +211,14 @@ class _Run:
         return self._failed("no_score", f"it ended without a score: {where}", lines=True)
 
     def _failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
-        last = self._printed.last_lines if lines else ""
-        message = f"{why}: {last}" if last else why
+        if lines:
+            directory = Path(self._command.directory)
+            hint = refusal_hint(self._printed.last, directory.resolve(), self._work)
+            last = self._printed.last_lines
+            why = f"{why} ({hint})" if hint else why
+            why = f"{why}: {last}" if last else why
         return TrialFailed(
-            status=status, message=message[:MAX_MESSAGE_CHARACTERS], steps=self._last_step
+            status=status, message=why[:MAX_MESSAGE_CHARACTERS], steps=self._last_step
         )
 
     def _score(self) -> float | None:

@@ -109,7 +109,8 @@ class Printed:
             self._step = 3 - loss
             self._curve = Number(curve.pattern, loss)
         self._oom = re.compile("|".join(f"(?:{each})" for each in (*OUT_OF_MEMORY, *command.oom)))
-        self._last: deque[str] = deque(maxlen=SHOWN_LINES)
+        self.last: deque[str] = deque(maxlen=SHOWN_LINES)
+        """The last of them that are not blank."""
         self.scores: list[float] = []
         """In order; those that are not finite among them. A flood keeps its ends."""
         self.out_of_memory = ""
@@ -118,7 +119,7 @@ class Printed:
     def take(self, line: str) -> tuple[int, float] | None:
         """Take in a line; the point of the curve that it is, if it is one."""
         if line.strip(" ^~"):  # nor what only underlines the line before, in a traceback
-            self._last.append(line[:SHOWN_CHARACTERS])
+            self.last.append(line[:SHOWN_CHARACTERS])
         if not self.out_of_memory and self._oom.search(line):
             self.out_of_memory = line[:SHOWN_CHARACTERS]
         if self._score is not None and (found := self._score.search(line)) is not None:
@@ -139,8 +140,8 @@ class Printed:
 
     @property
     def last_lines(self) -> str:
-        """The last of them that are not blank, on one line."""
-        return " | ".join(plain(line).strip() for line in self._last)
+        """Those on one line, made plain."""
+        return " | ".join(plain(line).strip() for line in self.last)
 
 
 _MOST_SCORES = 100_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.errors import SpecError
-from autoresearch.layout import JOURNAL_FILE, LOCK_FILE
+from autoresearch.layout import CAMPAIGN_MARKS
 
 CODE = frozenset(".py .pyx .sh .bash .c .cc .cpp .cu .cuh .h .jl .lua .r .R .rs".split())
 """Suffixes of what is taken for code: data and results may come and go beside it."""
@@ -51,15 +51,10 @@ def code_sha256(directory: Path, but: Path) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-def holds_campaign(directory: Path) -> bool:
-    """Whether a campaign keeps its journal in a directory."""
-    return any((directory / name).is_file() for name in (JOURNAL_FILE, LOCK_FILE))
-
-
 def _code(directory: Path, but: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(directory):
         here = Path(parent)
-        if here != directory and holds_campaign(here):
+        if here != directory and not CAMPAIGN_MARKS.isdisjoint(names):
             folders.clear()
             continue
         folders[:] = sorted(
@@ -68,15 +63,18 @@ def _code(directory: Path, but: Path) -> Iterator[Path]:
             if not name.startswith(".") and name not in _NOT_CODE and (here / name).resolve() != but
         )
         for name in sorted(names):
+            suffix = Path(name).suffix  # before anything that asks the disk: data are many
+            if suffix not in CODE and suffix not in SETTINGS:
+                continue
             path = here / name
             if path.is_symlink() or not path.is_file():
                 continue
-            if path.suffix in CODE or _is_setting(path):
+            if suffix in CODE or _is_setting(path):
                 yield path
 
 
 def _is_setting(path: Path) -> bool:
-    if path.suffix not in SETTINGS or path.stat().st_size > _MOST_SETTINGS_BYTES:
+    if path.stat().st_size > _MOST_SETTINGS_BYTES:
         return False
     is_menu = path.suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
     return not is_menu

@@ -4,8 +4,8 @@ Its working directory is empty but for a link to each entry of the script's dire
 script reads by a relative path is there, what it writes by one lands with the trial and goes with
 it, and nothing that it does changes the next trial's script. Left out are
 
-* names that begin with a dot, and links to such: ``.env`` and ``.git`` may hold keys. Below the
-  top level an entry is read as a whole;
+* what is closed to trials (:mod:`trainer.command.open_paths`), at the top and below, and links to
+  such;
 * the entry that holds the campaign, where a checkout holds its own runs: trials see no others;
 * links out of the directory: a checkout could have one to the user's home. What lies elsewhere and
   is needed the menu declares under ``reads``;
@@ -17,15 +17,16 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError, SpecError
-from autoresearch.layout import SCRATCH_DIR
-from trainer.spec import Command, TrialSpec
+from autoresearch.layout import CAMPAIGN_MARKS, SCRATCH_DIR
+from trainer.command.open_paths import OpenPaths, open_paths
+from trainer.spec import Command
 
-MAX_ENTRIES = 2000
 WORK_DIR = "work"
 
 
@@ -41,7 +42,9 @@ class Reach:
     listed: Path
     """A directory whose names may be listed, all the way down."""
     entries: tuple[Path, ...]
-    """Of it, what may be read and run."""
+    """Of it, what the working directory has a link to."""
+    granted: tuple[Path, ...]
+    """Of it, what may be read and run: files, and folders with all in them."""
     programs: tuple[Path, ...]
     """The interpreter's environment."""
     declared: tuple[Path, ...]
@@ -51,71 +54,92 @@ class Reach:
     def of(cls, command: Command, trial_dir: Path) -> Reach:
         """
         :raises SandboxError: where that would open more than a script and its data.
+        :raises SpecError: where the script's directory cannot be read, or is too large.
         """
         directory = Path(command.directory).resolve()
         _refuse_too_much(directory, "the script's directory", trial_dir)
-        declared = []
-        for text in command.reads:
-            path = Path(text).resolve()
-            _refuse_too_much(path, "a path that the menu reads", trial_dir)
-            if trial_dir.is_relative_to(path):
-                raise SandboxError(
-                    f"the menu reads {path}, in which the campaign lies; trials see no others: "
-                    "name what the script needs of it"
-                )
-            declared.append(path)
-        return cls(
-            directory,
-            tuple(_entries(directory, command, trial_dir)),
-            tuple(map(Path, command.programs)),
-            tuple(declared),
-        )
+        top = _names_in(directory)
+        _refuse_campaign(directory, top)
+        declared = tuple(_declared(command, directory, trial_dir))
+        programs = tuple(map(Path, command.programs))
+        shut = {
+            str(directory / name) for name in top if _shut(directory / name, command, trial_dir)
+        }
+        whole = {str(path) for path in (*declared, *programs, Path(sys.prefix, "lib").resolve())}
+        opened = open_paths(directory, shut=shut, whole=whole)
+        entries = tuple(path for name in top if _is_open(path := directory / name, opened))
+        return cls(directory, entries, opened.granted, programs, declared)
 
 
-def furnish(spec: TrialSpec, trial_dir: Path) -> None:
-    """Make the working directory, before the trial is confined.
+def furnish(command: Command, trial_dir: Path) -> Reach:
+    """Make the working directory, before the trial is confined; what the command may read.
 
     :raises MachineryError: where it cannot be made.
     :raises SandboxError: see :meth:`Reach.of`.
     """
-    if spec.command is None:
-        raise SpecError("a trial without a command has no place to run one in")
+    reach = Reach.of(command, trial_dir)
     work = work_dir(trial_dir)
     try:
         work.mkdir()
-        for entry in Reach.of(spec.command, trial_dir).entries:
+        for entry in reach.entries:
             (work / entry.name).symlink_to(entry)
     except OSError as error:
         raise MachineryError(
             f"the trial's working directory {work} cannot be made ({error.strerror}); free some "
             "space there, or give the campaign another directory"
         ) from error
+    return reach
 
 
-def _entries(directory: Path, command: Command, trial_dir: Path) -> Iterator[Path]:
-    kept = 0
+def _names_in(directory: Path) -> list[str]:
     try:
-        found = sorted(directory.iterdir())
+        return sorted(path.name for path in directory.iterdir())
     except OSError as error:
         raise SpecError(
             f"the script's directory {directory} cannot be read ({error.strerror}); bring it back"
         ) from error
+
+
+def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Path]:
+    """What the menu reads, which is read whole, hidden files and all."""
+    for text in command.reads:
+        path = Path(text).resolve()
+        _refuse_too_much(path, "a path that the menu reads", trial_dir)
+        for held, why in (
+            (trial_dir, "in which the campaign lies; trials see no others"),
+            (directory, "in which the script's directory lies, with whatever is hidden there"),
+        ):
+            if held.is_relative_to(path):
+                raise SandboxError(
+                    f"the menu reads {path}, {why}: name what the script needs of it"
+                )
+        yield path
+
+
+def _shut(entry: Path, command: Command, trial_dir: Path) -> bool:
+    """Whether an entry of the script's directory is closed for what this trial is."""
     written = (command.score.file or "").split("/", 1)[0]
-    for entry in found:
-        resolved = entry.resolve()
-        hidden = entry.name.startswith(".") or entry.name == written
-        outside = not resolved.is_relative_to(directory)
-        if hidden or outside or trial_dir.is_relative_to(resolved):
-            continue
-        if any(part.startswith(".") for part in resolved.relative_to(directory).parts):
-            continue
-        kept += 1
-        if kept > MAX_ENTRIES:
-            raise SpecError(
-                f"the script's directory {directory} holds more than {MAX_ENTRIES:,} entries; put "
-                "the script into one of its own, and what it reads under [trainer] reads"
-            )
-        yield entry
+    return (
+        entry.name.startswith(".")
+        or entry.name == written
+        or trial_dir.is_relative_to(_real(entry))
+    )
+
+
+def _real(path: Path) -> Path:
+    """Where its links lead; a circle of them is a place of its own, where nothing is."""
+    return Path(os.path.realpath(path))
+
+
+def _is_open(entry: Path, opened: OpenPaths) -> bool:
+    """Whether the working directory gets a link to an entry: not where that leads out, or to what
+    is closed."""
+    resolved = _real(entry)
+    return (
+        resolved.is_relative_to(opened.directory)
+        and opened.allows(entry)
+        and opened.allows(resolved)
+    )
 
 
 def refuse_home(path: Path, what: str, but: Path | None = None) -> None:
@@ -153,4 +177,13 @@ def _refuse_too_much(path: Path, what: str, trial_dir: Path) -> None:
     if path.is_relative_to(trial_dir.parent.parent):
         raise SandboxError(
             f"{what}, {path}, lies in the campaign's own directory; put one of the two elsewhere"
+        )
+
+
+def _refuse_campaign(directory: Path, names: list[str]) -> None:
+    mark = next((name for name in names if name in CAMPAIGN_MARKS), None)
+    if mark is not None:
+        raise SandboxError(
+            f"the script's directory {directory} holds {mark}: it is a campaign's own, and trials "
+            "see no scores; put the script into another directory"
         )

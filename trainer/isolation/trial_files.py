@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -38,6 +36,7 @@ from autoresearch.layout import (
 )
 from autoresearch.values import Frozen, PlainText
 from trainer.isolation.contradiction import contradiction
+from trainer.isolation.scratch import clear
 from trainer.isolation.sealed_spec import sealed_path
 from trainer.isolation.trial_log import TrialLog
 from trainer.spec import (
@@ -109,7 +108,7 @@ class TrialFiles:
                     " run the trial in a new directory"
                 )
             for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, ERROR_FILE, SCRATCH_DIR):
-                _clear(trial_dir / name)
+                clear(trial_dir / name)
             self.log = TrialLog(trial_dir / LOG_FILE, spec.limits.log_bytes)
             sealed_path(trial_dir).parent.mkdir(exist_ok=True)
             _write_durably(sealed_path(trial_dir), self._order)
@@ -131,7 +130,7 @@ class TrialFiles:
         :raises MachineryError: where the directory cannot be written.
         """
         try:
-            _clear(self.path / RESULT_FILE)
+            clear(self.path / RESULT_FILE)
             _write_durably(self.path / RESULT_FILE, result.model_dump_json(indent=2).encode())
         except OSError as error:
             raise MachineryError(
@@ -142,7 +141,7 @@ class TrialFiles:
     def discard_result(self) -> None:
         """Remove what the trial left as its result, if anything; what resists stays."""
         with contextlib.suppress(OSError):
-            _clear(self.path / RESULT_FILE)
+            clear(self.path / RESULT_FILE)
 
     def tampering(self) -> str:
         """What the trial did to its own order; empty where that is as it was given."""
@@ -162,7 +161,7 @@ class TrialFiles:
         self.curve.close()
         self.log.close()
         with contextlib.suppress(OSError):
-            _clear(self.path / SCRATCH_DIR)
+            clear(self.path / SCRATCH_DIR)
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
@@ -261,18 +260,3 @@ def _write_durably(path: Path, data: bytes) -> None:
     """On return the file, its name and its directory's name would survive a power cut."""
     replace_file(path, data, durable=True)
     sync_directory(path.parent.parent)
-
-
-def _clear(path: Path) -> None:
-    """Make way for a file of that name, following no link.
-
-    What cannot be removed (a very deep tree, a directory that may not be looked into) is put aside
-    under a name that nobody reads.
-    """
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        with contextlib.suppress(RecursionError):
-            shutil.rmtree(path, ignore_errors=True)
-        if os.path.lexists(path):
-            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}.in-the-way"))

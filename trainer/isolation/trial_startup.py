@@ -61,9 +61,8 @@ def live(
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
-        if spec.command is not None:
-            furnish(spec, trial_dir)
-        sandbox.confine(spec, trial_dir)
+        reach = None if spec.command is None else furnish(spec.command, trial_dir)
+        sandbox.confine(spec, trial_dir, reach)
         _start_device(spec, line)
         run(spec, trial_dir, born=born)
     except AutoresearchError as error:

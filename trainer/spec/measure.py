@@ -51,6 +51,12 @@ class Measure(Frozen):
         return self.short if self.direction == "minimise" else f"minus {self.short}"
 
     @property
+    def parts(self) -> int:
+        """Of a unit: what differences are counted in where a text is to be short. Thousandths of
+        what is shown to three decimals or four."""
+        return int(10 ** (self.digits if self.digits < 4 else self.digits - 1))
+
+    @property
     def better(self) -> str:
         """``lower is better``"""
         return "lower is better" if self.direction == "minimise" else "higher is better"
@@ -67,6 +73,13 @@ class Measure(Frozen):
         """An interval of objectives as one of scores, its lower end first."""
         return (lo, hi) if self.direction == "minimise" else (-hi, -lo)
 
+    def fields(
+        self, objective: float, lo: float | None, hi: float | None
+    ) -> dict[str, float | None]:
+        """An estimate as scores, for programs; without ends where there is no interval."""
+        low, high = (None, None) if lo is None or hi is None else self.ends(lo, hi)
+        return {"score": self.score(objective), "score_lo": low, "score_hi": high}
+
     def text(self, objective: float) -> str:
         """``2.6695``"""
         return f"{self.score(objective):.{self.digits}f}"
@@ -74,6 +87,11 @@ class Measure(Frozen):
     def signed(self, delta: float) -> str:
         """A difference: ``-0.0121``."""
         return f"{self.score(delta):+.{self.digits}f}"
+
+    def counted(self, delta: float, stderr: float | None = None) -> str:
+        """A difference in :attr:`parts`, with its standard error: ``-31±14``."""
+        text = f"{self.parts * self.score(delta):+.0f}"
+        return text if stderr is None else f"{text}±{self.parts * stderr:.0f}"
 
     def size(self, amount: float) -> str:
         """Of an error or a spread, which has no direction."""

@@ -66,7 +66,8 @@ def stress(
         work = _prepare(sitting, asked)
         sitting.greet(*announcement(work))
         report = StressReport.of(work, work.run())
-        files = save_plot(*report.panels(), directory / f"stress-{asked.steps}")
+        unit = "nats per token" if sitting.own is None else "as the command printed it"
+        files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)
         if as_json:
             typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
             return

@@ -86,6 +86,8 @@ def _say(draft: Draft, out: Path) -> None:
     )
     for one in draft.to_do:
         console.print(Text(f"to do: {one}"), soft_wrap=True)
+    for each in draft.lengths:
+        console.print(Text(f"length: {each}, by the budget under [campaign]"), soft_wrap=True)
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
     console.print(Text(f"prune it, then search with:\n  {command}"), soft_wrap=True)
 
@@ -96,6 +98,7 @@ def _report(draft: Draft, out: Path | None) -> dict[str, object]:
         "set_by": draft.script.means,
         "knobs": [one.knob.model_dump(mode="json") for one in draft.knobs],
         "constants": {one.option.name: one.value for one in draft.constants},
+        "lengths": draft.lengths,
         "given": {one.option.name: one.template for one in draft.given},
         "left": {one.option.name: one.why for one in draft.left},
         "constraints": [one.expr for one in draft.constraints],

@@ -13,6 +13,7 @@ from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
 from agent.commands.tables import plain_table
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
+from agent.menu.trainer_table import ruler_text
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.likeness import Likeness
@@ -145,7 +146,7 @@ def _print(menu: ProxyMenu, console: Console) -> None:
     if menu.ties:
         tied = plain_table("tied", "follows", "at the defaults")
         for tie in menu.ties.values():
-            formula, value = tie.expression.source.strip(), getattr(menu.baseline, tie.name)
+            formula, value = tie.expression.source.strip(), menu.baseline.value(tie.name)
             tied.add_row(tie.name, escape(formula), json_text(value))
         console.print(tied)
     if menu.constants:
@@ -160,11 +161,20 @@ def _print(menu: ProxyMenu, console: Console) -> None:
             note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
             constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
         console.print(constraints)
-    campaign = menu.campaign
+    console.print(escape("\n".join(_campaign_lines(menu))), highlight=False, soft_wrap=True)
+
+
+def _campaign_lines(menu: ProxyMenu) -> list[str]:
+    campaign, trainer = menu.campaign, menu.trainer
+    if trainer is not None:
+        return [
+            f"trainer: {' '.join(trainer.command)}",
+            f"score: {ruler_text(trainer)}",
+            f"campaign: budget {campaign.budget}",
+        ]
     horizon = "budget" if campaign.horizon_steps is None else f"{campaign.horizon_steps} steps"
-    console.print(
+    return [
         f"campaign: budget {campaign.budget}, schedule horizon {horizon}, corpus "
-        f"{escape(campaign.corpus)}, tokenizer {escape(campaign.tokenizer)}, "
-        f"{campaign.heldout_bytes} bytes held out",
-        highlight=False,
-    )
+        f"{campaign.corpus}, tokenizer {campaign.tokenizer}, "
+        f"{campaign.heldout_bytes} bytes held out"
+    ]

@@ -124,6 +124,7 @@ def _own_board(directory: Path, k: int) -> Board:
     differences = [difference(entry.config, baseline) for entry in ranked]
     configs = [
         entry.model_dump(mode="json")
+        | measure.fields(entry.posterior, entry.lo, entry.hi)
         | {
             "rank": place,
             "vs_baseline": versus,
@@ -141,7 +142,8 @@ def _own_board(directory: Path, k: int) -> Board:
         legend=_legend(noise, measure, menu),
         nothing="nothing measured yet",
         fields={
-            **_ruler_fields(menu),
+            "unit": measure.unit,
+            "direction": measure.direction,
             "sigma_bpb": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
@@ -224,13 +226,6 @@ def _incumbent(
                 "which nothing has beaten in a race since"
             )
     return "the loop goes on from its incumbent, which is not among these"
-
-
-def _ruler_fields(menu: ProxyMenu | None) -> dict[str, Any]:
-    """What a program should know of scores that are a command's."""
-    if menu is None or menu.trainer is None:
-        return {}
-    return {"unit": menu.measure.unit, "direction": menu.measure.direction}
 
 
 def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> str:

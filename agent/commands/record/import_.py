@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import load_menu
+from agent.search.campaign import read_campaign_row
 from agent.settings.environment import read_environment
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
@@ -78,7 +79,16 @@ def _name_of(file: Path) -> str:
     return path.stem if path.suffix else path.name
 
 
+def _measure_in(directory: Path, provenance: Provenance) -> str:
+    """What was measured, as the campaign itself says where it is one of ours."""
+    row = read_campaign_row(directory)
+    if row is None:
+        return f"{provenance.measure}, lower is better"
+    return f"{row.measured_in.name}, {row.measured_in.better}"
+
+
 def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:
+    measure = _measure_in(directory, provenance)
     lines = [
         f"line {skipped.line} was left out: {skipped.why}"
         for skipped in provenance.skipped[:SHOWN_SKIPPED]
@@ -88,7 +98,7 @@ def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold |
     return [
         *lines,
         f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
-        f"measure   {provenance.measure}, lower is better",
+        f"measure   {measure}",
         *(retold.lines() if retold else ()),
         f"look with autoresearch top --campaign {directory}",
     ]

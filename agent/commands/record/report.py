@@ -31,7 +31,7 @@ from funnel.cost.whole_bill import RatedMeter
 from trainer.isolation.trial_files import read_curve
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.findings import Findings
+from trajectory.report.findings import Best, Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.reading.own_campaign import read_campaign
 from trajectory.report.reading.samples import ReportedKnob
@@ -122,13 +122,24 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
     }
 
 
-def _turned(found: Findings) -> dict[str, Any]:
-    """Where a score is to grow: ``best`` and ``baseline`` are objectives, and this is the score."""
-    ruler = found.about.ruler
-    if ruler.direction == "minimise":
-        return {}
-    best = ruler.score(found.best[0].posterior) if found.best else None
-    return {"direction": ruler.direction, "best_score": best}
+def _ruled(found: Findings) -> dict[str, Any]:
+    """The scores in their own unit and direction: what ``best`` and ``baseline`` say beside these
+    are objectives, of which the lower is the better."""
+    ruler, known = found.about.ruler, found.baseline
+    best = found.best[0] if found.best else None
+    return {
+        "unit": ruler.unit if found.ours else found.about.measure,
+        "direction": ruler.direction,
+        "best": _best(best) | ruler.fields(best.posterior, best.lo, best.hi) if best else None,
+        "baseline": asdict(known) | ruler.fields(known.value, known.lo, known.hi)
+        if known
+        else None,
+    }
+
+
+def _best(best: Best) -> dict[str, Any]:
+    fresh = best.fresh.model_dump(mode="json") if best.fresh else None
+    return asdict(best) | {"fresh": fresh}
 
 
 def _summary(found: Findings) -> dict[str, Any]:
@@ -137,12 +148,10 @@ def _summary(found: Findings) -> dict[str, Any]:
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
-        **_turned(found),
         "iterations": len(found.turns),
         "kept": len(found.kept),
         "configs": len(found.samples),
-        "best": asdict(found.best[0]) if found.best else None,
-        "baseline": asdict(found.baseline) if found.baseline else None,
+        **_ruled(found),
         "sigma": found.noise.sigma if found.noise else None,
         "sigma_dof": found.noise.dof if found.noise else None,
         "work_s": spending.total.total if spending else None,

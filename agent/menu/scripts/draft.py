@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +10,22 @@ from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
-from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
+from agent.menu.scripts.toml_text import (
+    as_it_is,
+    braced,
+    constraint_lines,
+    knob_lines,
+    literal,
+    toml,
+)
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
 from trainer.spec import BITS_PER_BYTE
 
-MOST_DOC = 160
 USUAL_STEPS = 60
 USUAL_HORIZON = 1000
 
@@ -108,6 +113,16 @@ class Draft:
         return told
 
     @property
+    def lengths(self) -> list[str]:
+        """Where a trial is of another length than the script's own, a clause each."""
+        return [
+            f"{one.option.name} is {one.option.default} in the script, and a trial has {self.steps}"
+            for one in self.given
+            if one.template == given_by(one.option) == "{steps}"
+            and one.option.default not in (None, self.steps)
+        ]
+
+    @property
     def steps(self) -> int:
         """How long a trial is, where the script is told it in steps."""
         return self._by_hand("{steps}") or USUAL_STEPS
@@ -125,10 +140,11 @@ class Draft:
         blocks = [
             self._head(),
             self._trainer(),
-            *(_knob_lines(one) for one in self.knobs),
+            *(knob_lines(one) for one in self.knobs),
             list(self._constants()),
-            *(_constraint_lines(one) for one in self.constraints),
+            *(constraint_lines(one) for one in self.constraints),
             list(self._campaign()),
+            list(self._replaced()),
             list(self._left_over()),
         ]
         return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -141,8 +157,8 @@ class Draft:
             f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
             "# that are no question, narrow the others, and mind the words TO DO.",
             *(f"# TO DO: {one}" for one in self.to_do),
-            f"name = {_toml(self._name())}",
-            f"doc = {_toml(f'the options of {plain(name)}')}",
+            f"name = {toml(self._name())}",
+            f"doc = {toml(f'the options of {plain(name)}')}",
         ]
 
     def _name(self) -> str:
@@ -160,26 +176,26 @@ class Draft:
             "[trainer]",
             "command = [",
             '    "python",',
-            f"    {_toml(self.script.path.name)},",
+            f"    {toml(self.script.path.name)},",
         ]
-        lines += [f"    {_toml(_braced(word))}," for word in self.script.words]
-        lines += [f"    {_toml(word)},{note}" for word, note in self._words()]
-        lines += ["]", f"directory = {_toml(self.directory)}"]
+        lines += [f"    {toml(braced(word))}," for word in self.script.words]
+        lines += [f"    {toml(word)},{note}" for word, note in self._words()]
+        lines += ["]", f"directory = {toml(self.directory)}"]
         if env := dict(self._variables()):
-            said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
+            said = ", ".join(f"{name} = {toml(value)}" for name, value in env.items())
             lines.append(f"env = {{ {said} }}")
         if self.script.means == "edit":
             lines.append('set_by = "edit"')
-            said = ", ".join(f"{one.option.name} = {_toml(one.template)}" for one in self.given)
+            said = ", ".join(f"{one.option.name} = {toml(one.template)}" for one in self.given)
             lines += [f"edits = {{ {said} }}"] if said else []
         line = f"  # line {score.line}" if score else ""
-        lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
-        lines.append(f"unit = {_toml(unit)}")
+        lines.append(f'score = {{ pattern = {literal(pattern)}, take = "last" }}{line}')
+        lines.append(f"unit = {toml(unit)}")
         lines.append(
             f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"'
         )
         if curve:
-            lines.append(f"curve = {{ pattern = {_literal(curve.pattern)} }}  # line {curve.line}")
+            lines.append(f"curve = {{ pattern = {literal(curve.pattern)} }}  # line {curve.line}")
         return lines
 
     def _words(self) -> Iterator[tuple[str, str]]:
@@ -203,14 +219,15 @@ class Draft:
         if self.constants:
             yield "[constants]"
         for one in self.constants:
-            yield f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
+            yield f"{one.option.name} = {toml(one.value)}  # line {one.option.line}: {one.why}"
 
     def _campaign(self) -> Iterator[str]:
         steps = any("{steps}" in one.template for one in self.given)
         seconds = any("{seconds}" in one.template for one in self.given)
         yield "[campaign]"
         if steps:
-            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for'
+            own = "".join(f"; {plain(each)}" for each in self.lengths)
+            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for{own}'
             horizon = self._by_hand("{horizon}") or max(USUAL_HORIZON, self.steps)
             if any("{horizon}" in one.template for one in self.given):
                 yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
@@ -219,14 +236,17 @@ class Draft:
         else:
             yield 'budget = "1 run"  # as long as the script runs by itself'
 
+    def _replaced(self) -> Iterator[str]:
+        if self.given:
+            yield "# Given for each trial, instead of the script's own:"
+        for one in self.given:
+            yield f"#   {as_it_is(one.option)}: {plain(one.why)}"
+
     def _left_over(self) -> Iterator[str]:
         if self.left:
             yield "# Left as the script has them:"
         for place in self.left:
-            option = place.option
-            default = "" if option.default is None else f" = {_short(option.default)}"
-            why = f": {place.why}" if place.why else ""
-            yield f"#   {option.name}{default}  (line {option.line}){plain(why)}"
+            yield f"#   {as_it_is(place.option)}: {plain(place.why)}"
 
 
 def draft_of(script: Script, menu: Path | None) -> Draft:
@@ -260,43 +280,3 @@ def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
                     expr = f"{names[least]} <= {names[rate]}"
                     yield Constraint(expr=expr, doc="the rate falls to its least")
                     return
-
-
-def _knob_lines(one: Turned) -> list[str]:
-    option, knob = one.option, one.knob
-    said = _doc(option)
-    return [
-        f"[knobs.{knob.name}]  # line {option.line}",
-        *knob.domain.toml_lines(),
-        f"default = {_toml(knob.default)}",
-        *([f"doc = {_toml(said)}"] if said else []),
-    ]
-
-
-def _doc(option: Option) -> str:
-    return " ".join(plain(option.doc).split())[:MOST_DOC]
-
-
-def _constraint_lines(one: Constraint) -> list[str]:
-    return ["[[constraints]]", f"expr = {_toml(one.expr)}", f"doc = {_toml(one.doc)}"]
-
-
-def _braced(word: str) -> str:
-    """A word as it is: its braces are none of the menu's."""
-    return word.replace("{", "{{").replace("}", "}}")
-
-
-def _short(value: Scalar) -> str:
-    text = _toml(value)
-    return plain(text if len(text) <= 60 else f"{text[:57]}...")
-
-
-def _literal(pattern: str) -> str:
-    """A pattern is best read without escapes."""
-    plain_enough = "'" not in pattern and pattern.isprintable()
-    return f"'{pattern}'" if plain_enough else _toml(pattern)
-
-
-def _toml(value: Scalar) -> str:
-    """A JSON string, number or boolean is the same TOML value."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

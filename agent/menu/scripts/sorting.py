@@ -23,6 +23,14 @@ class Given:
     option: Option
     template: str
 
+    @property
+    def why(self) -> str:
+        """What is given, and why the script's own value is not taken."""
+        if re.fullmatch(_EVERY, words_of(self.option.name)):
+            return f"{self.template}, so that it scores where a trial ends"
+        named = next((name for name in _GIVEN_FOR if f"{{{name}}}" in self.template), "")
+        return f"{self.template}, {_GIVEN_FOR[named]}" if named else self.template
+
 
 @dataclass(frozen=True, slots=True)
 class Turned:
@@ -56,6 +64,16 @@ _HELD = {
     "ruler": "changes what the score is measured with or on",
     "machine": "the machine's affair",
 }
+_GIVEN_FOR = {
+    "steps": "how long a trial is",
+    "horizon": "over how many steps a schedule falls",
+    "seconds": "how long a trial is",
+    "seed": "another for each run of a config",
+    "out": "the trial's own directory",
+    "threads": "the campaign's threads",
+    "device": "the campaign's device",
+}
+_ASIDE = "for logging, saving or launching, by its name"
 _EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
 _LONGEST = r"(max|total|train|training) "
 
@@ -78,7 +96,7 @@ def sorted_options(script: Script) -> list[Place]:
 def _kept(place: Place) -> Place:
     """What a person sets by hand is passed on, whatever it is for."""
     option = place.option
-    if isinstance(place, Left) and not place.why and option.default is not None:
+    if isinstance(place, Left) and place.why == _ASIDE and option.default is not None:
         return Held(option, option.default, "as it is started by hand")
     return place
 
@@ -99,8 +117,10 @@ def _place(option: Option) -> Place:
     if why := _why_left(option):
         return Left(option, why)
     role, value = role_of(option), option.default
-    if value is None or role == "aside":
-        return Left(option, "")
+    if role == "aside":
+        return Left(option, _ASIDE)
+    if value is None:
+        return Left(option, "it has no default of its own")
     return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
 
 

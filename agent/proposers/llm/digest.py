@@ -16,6 +16,7 @@ from agent.proposers.base import Memory
 from agent.proposers.contrasts import Effect, contrast, effects
 from agent.proposers.priors import Finding
 from autoresearch.values import Scalar
+from trainer.spec import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 
@@ -160,7 +161,8 @@ class _Lines:
 
     def _result(self, entry: ConfigEvidence) -> str:
         against = contrast(entry, self.reference, self.noise)
-        result = f"{entry.mean:.4f}" if against is None else str(against)
+        measure = self.memory.menu.measure
+        result = measure.text(entry.mean) if against is None else against.text(measure)
         if entry.action == "keep":
             result += " kept"
         if entry.same_as is not None:
@@ -209,13 +211,13 @@ def _effects(
         best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
         parts = []
         for before, group in groupby(best_known, key=lambda effect: effect.before):
-            parts.append(f"from {short(before)}: {', '.join(_afters(group))}")
+            parts.append(f"from {short(before)}: {', '.join(_afters(group, memory.menu.measure))}")
         yield f"{name}: {'; '.join(parts)}"
 
 
-def _afters(group: Iterable[Effect]) -> list[str]:
+def _afters(group: Iterable[Effect], measure: Measure) -> list[str]:
     ordered = sorted(group, key=lambda effect: _order(effect.after))
-    return [f"{short(effect.after)} {effect.contrast}" for effect in ordered]
+    return [f"{short(effect.after)} {effect.contrast.text(measure)}" for effect in ordered]
 
 
 def _order(value: Scalar) -> tuple[float, str]:

@@ -39,10 +39,20 @@ ROOM_SHARE = 0.15
 without their explanations."""
 
 _VARIABLES = {
-    SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus", "own"}
+    SYSTEM: {
+        "knobs",
+        "tied",
+        "constants",
+        "constraints",
+        "budget",
+        "horizon",
+        "corpus",
+        "own",
+        "measure",
+    }
     | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
     USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", "example", "own", *SECTIONS},
+    | {"suggestion", "example", "own", "measure", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
 
@@ -196,6 +206,7 @@ class Prompter:
                 "horizon": self._horizon_steps,
                 "corpus": memory.corpus,
                 "own": _own(memory),
+                "measure": menu.measure,
                 "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
                 "max_changes": memory.max_changes,
@@ -212,6 +223,7 @@ class Prompter:
         sigma = memory.evidence.sigma
         return {
             "own": _own(memory),
+            "measure": memory.menu.measure,
             "iteration": memory.iter,
             "until": memory.until,
             "reference": _point(memory, memory.reference),
@@ -234,14 +246,14 @@ class Point:
 
     values: str
     mean: float | None
-    """val_bpb; None where it was not measured."""
+    """An objective; None where it was not measured."""
     n: int
     params: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseLevel:
-    """What of a difference is chance, in bits per byte."""
+    """What of a difference is chance, in the score's unit."""
 
     sigma: float
     difference: float
@@ -251,7 +263,7 @@ class NoiseLevel:
 def _own(memory: Memory) -> str | None:
     """What a script of one's own measures; None where the built-in trainer does."""
     menu = memory.menu
-    return None if menu.trainer is None else menu.measure.objective_name
+    return None if menu.trainer is None else menu.measure.name
 
 
 def _point(memory: Memory, config: AnyConfig) -> Point:

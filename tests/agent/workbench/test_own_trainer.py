@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.menu.files import parse_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.menu.trainer_table import TrainerTable
-from agent.workbench.own_trainer import command_of
+from agent.workbench.own_trainer import OwnTrainer, command_of
 from autoresearch.errors import MenuError, SpecError
 from tests.support.commands import script
 
@@ -70,3 +70,17 @@ def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() 
     assert str(parse_menu(told, "own").campaign.budget) == "1 run"
     said = parse_menu(f'{told}[campaign]\nbudget = "60 steps"\n', "own")
     assert str(said.campaign.budget) == "60 steps"
+
+
+def test_a_directory_that_trials_could_not_be_given_is_refused_at_the_start(
+    checkout: Path, tmp_path: Path
+) -> None:
+    menu = checkout / "own.toml"
+    menu.write_text(MENU.format(program="{python}", script="train.py", more='reads = [".."]'))
+    with pytest.raises(MenuError, match="name what the script needs of it"):
+        OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+    menu.write_text(MENU.format(program="{python}", script="train.py", more=""))
+    assert OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+    script(checkout, "", "campaign.lock")
+    with pytest.raises(MenuError, match="is a campaign's own"):
+        OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")

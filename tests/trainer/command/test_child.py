@@ -344,3 +344,11 @@ def test_a_score_that_its_pattern_cuts_is_none(run: Runs) -> None:
     assert isinstance(result, TrialFailed)
     assert result.status == "no_score"
     assert result.message == "the score's pattern stops inside 3.4e-5; write ([-+0-9.eE]+)"
+
+
+def test_what_a_run_by_hand_left_is_told_with_what_to_do(run: Runs, tmp_path: Path) -> None:
+    script(tmp_path / "script" / "out", "weights", "model.pt")
+    result = run("open('out/model.pt', 'w')")
+    assert isinstance(result, TrialFailed)
+    assert "move it away if a run by hand left it, or have it written below {out}" in result.message
+    assert "Permission denied: 'out/model.pt'" in result.message

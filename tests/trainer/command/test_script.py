@@ -42,3 +42,12 @@ def test_a_link_to_a_hidden_file_is_as_hidden(own: Path, tmp_path: Path) -> None
     (own / "plainlink").symlink_to(".env")
     reach = Reach.of(command(directory=str(own)), tmp_path / "c" / "trials" / "t000001")
     assert [entry.name for entry in reach.entries] == ["train.py"]
+
+
+def test_what_an_edited_campaign_writes_is_no_code_of_anothers_script(own: Path) -> None:
+    before = code_sha256(own, own / "runs" / "b")
+    campaign = script(own / "runs" / "a", "", "campaign.lock")
+    script(campaign, "lr = 1", "campaign.toml")
+    script(campaign / "trials" / "t000001" / "tmp" / "work", "lr = 2")
+    script(campaign / "export", "{}", "best.json")
+    assert code_sha256(own, own / "runs" / "b") == before

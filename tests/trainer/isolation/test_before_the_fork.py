@@ -20,6 +20,7 @@ from tests.support import hostile
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
 
 STARTS_CUDA = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
 ENGINES = ("transformer_engine", "transformer_engine_torch", "deep_gemm", "flash_attn")
@@ -83,3 +84,19 @@ def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
         server = str(executor._server.pid)
     calls = notes.read_text().splitlines() if notes.exists() else []
     assert not [call for call in calls if call.split()[0] == server], calls
+
+
+@pytest.mark.skipif(Layers.detect().landlock_abi < 1, reason="this kernel has no Landlock")
+def test_no_trial_starts_a_process_to_find_the_c_library() -> None:
+    """It costs milliseconds, and what the fork server knows its trials know."""
+    program = """
+import sys
+from trainer.isolation.kernel.sandbox import Layers, Sandbox
+Sandbox.prepare(Layers(1, False))
+started = []
+sys.addaudithook(lambda name, args: name == "subprocess.Popen" and started.append(args))
+from landlockpy import abi_version
+abi_version()
+sys.exit(bool(started))
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

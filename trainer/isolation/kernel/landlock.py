@@ -66,7 +66,7 @@ class SystemPaths:
         )
 
 
-def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
+def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
     """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
@@ -99,7 +99,7 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
             allow(path, read)
         for path, access in _of_itself(spec.device):
             allow(path, access)
-        for path, access in _of_the_spec(spec, trial_dir, read, run):
+        for path, access in _of_the_spec(spec, trial_dir, reach, read, run):
             allow(path, access)
         allow(Path(os.devnull), write)
         if spec.device.startswith("cuda"):
@@ -119,18 +119,17 @@ def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> None:
 
 
 def _of_the_spec(
-    spec: TrialSpec, trial_dir: Path, read: AccessFS, run: AccessFS
+    spec: TrialSpec, trial_dir: Path, reach: Reach | None, read: AccessFS, run: AccessFS
 ) -> Iterator[tuple[Path, AccessFS]]:
     """What this trial is made to read: its texts, or a command's script and what its menu names."""
-    if spec.command is None:
+    if reach is None:
         yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), read
         for text in spec.texts:
             yield _beside(trial_dir, Path(text.path).resolve()), read
         return
-    reach = Reach.of(spec.command, trial_dir)
     yield reach.listed, AccessFS.READ_DIR
-    for path in (*reach.entries, *reach.declared):
-        yield path.resolve(), run
+    for path in (*reach.granted, *reach.declared):
+        yield path, run
     for path in reach.programs:
         yield _beside(trial_dir, path), run
 

@@ -35,10 +35,11 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   its limit (:mod:`trainer.isolation.kernel.cgroup`, tests/trainer/isolation/
   test_delegated_cgroup.py).
 * **Commands.** A trial that runs a menu's command is confined before it starts it, so all of the
-  above holds for that, too, and is attacked through it. It reads its script's directory entry by
-  entry (:mod:`trainer.command.workspace`: no hidden file, no link out of it, not the entry that
-  holds the campaign), its interpreter's environment and the paths that the menu declares; names of
-  files can be listed below the script's directory, whatever they are. Of a corpus it reads nothing.
+  above holds for that, too, and is attacked through it. It reads its script's directory
+  (:mod:`trainer.command.open_paths`: nothing hidden and no campaign, however deep, no link out of
+  it, not the entry that holds the campaign), its interpreter's environment and the paths that the
+  menu declares; names of files can be listed below the script's directory, whatever they are. Of a
+  corpus it reads nothing.
   What /proc says of the processes that it starts is closed to these themselves.
 * **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
   even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
@@ -57,6 +58,8 @@ Not covered:
   machine code. Whatever runs is confined as the trial is.
 * Existence, size and times of files (stat), and setting the times of files the user owns; all of
   /usr and /opt is readable.
+* What is hidden, or a campaign's, below a path that a menu declares under ``reads``; and what comes
+  to be so, below a script's directory, while a trial runs. A hard link to a hidden file is a file.
 * The sum of file sizes: many files below the limit can still fill the disk. Processor time within
   the wall clock. Buffers of pipes, of which Linux allows a user 64 MiB and two pages a pipe more.
 * On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that a
@@ -96,6 +99,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
+from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp
 from trainer.isolation.kernel.capabilities import drop_capabilities
 from trainer.isolation.kernel.landlock import SystemPaths
@@ -182,13 +186,16 @@ class Sandbox:
     def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
         """Look at this process and this machine; at the GPU driver's files below ``root``."""
         paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
+        if layers.confine:
+            abi_version()  # its first call looks for the C library, for which it starts ldconfig
         if layers.seccomp:
             seccomp.prepare()
         return cls(layers, tasks_of_this_user(), paths)
 
-    def confine(self, spec: TrialSpec, trial_dir: Path) -> None:
+    def confine(self, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
         """Give up, for good, all that this trial does not need. This process has one thread.
 
+        :param reach: what a command may read, where one trains.
         :raises SandboxError: where that is not possible.
         """
         if spec.makes_code and not self.layers.can_make_code:
@@ -201,7 +208,7 @@ class Sandbox:
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
-                    landlock.restrict(self.paths, spec, trial_dir)
+                    landlock.restrict(self.paths, spec, trial_dir, reach)
                 drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)

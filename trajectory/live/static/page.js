@@ -408,7 +408,7 @@ function drawCurve({ summary, running, points, trial }) {
     make: () => ({
       legend: { show: false },
       scales: { x: { time: false, range: (u, low, high) => [1, running?.steps ?? Math.max(high, 2)] } },
-      axes: [axis({ label: "step", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 50, label: "nats per token", labelSize: 20 })],
+      axes: [axis({ label: "step", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 50, label: summary.status.unit === "bpb" ? "nats per token" : "loss, as printed", labelSize: 20 })],
       series: [{ label: "step" }, { label: "training loss", stroke: colour("accent"), width: 1.5, points: { show: false } }],
     }),
   }, [points.map((one) => one.step), points.map((one) => one.loss)]);

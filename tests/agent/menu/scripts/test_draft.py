@@ -168,6 +168,10 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
     assert menu.trainer.tells_seed
     assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["to_do"])
+    toml = report["toml"]
+    assert report["lengths"] == []  # 100 was given by hand
+    assert "#   max_iters = 100" in toml
+    assert "{steps}, so that it scores where a trial ends" in toml
 
 
 def test_constants_are_edited(tmp_path: Path) -> None:
@@ -179,6 +183,9 @@ def test_constants_are_edited(tmp_path: Path) -> None:
     assert menu.trainer is not None
     assert menu.trainer.set_by == "edit"
     assert menu.trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
+    assert report["lengths"] == ["STEPS is 500 in the script, and a trial has 60"]
+    assert "# what {steps} stands for; STEPS is 500 in the script" in report["toml"]
+    assert "#   STEPS = 500  (line 2): {steps}, how long a trial is" in report["toml"]
     assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
 
 

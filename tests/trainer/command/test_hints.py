@@ -1,0 +1,46 @@
+"""A script that was refused a file: what a person is told to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import script
+from trainer.command.hints import refusal_hint
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, Path]:
+    """A script's directory, and the working directory of a trial of it."""
+    directory = script(tmp_path / "own", "print(1)")
+    script(directory / "out", "x", "ckpt.pt")
+    script(directory / "sub", "KEY=1", ".env")
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("out", "sub", "train.py"):
+        (work / name).symlink_to(directory / name)
+    return directory, work
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: 'out/ckpt.pt'", "out/ckpt.pt lies in the"),
+        ("PermissionError: [Errno 13] Permission denied: 'out/new' -> 'x'", "out/new lies in the"),
+        ("sh: 1: cannot create train.py: Permission denied", "train.py lies in the script's dir"),
+        ("PermissionError: [Errno 13] Permission denied: 'sub/.env'", "sub/.env is hidden"),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "/data/x is closed to trials"),
+        ("RuntimeError: open file failed with strerror: Permission denied", "move it away"),
+        ("Permission denied: '/\x1b[31m\nx'", "/ [31m x is closed"),
+        ("ValueError: nothing of the kind", ""),
+    ],
+)
+def test_each_refusal_says_what_to_do(place: tuple[Path, Path], line: str, says: str) -> None:
+    hint = refusal_hint(["step 1", line.replace("\n", " "), "  ^^^"], *place)
+    assert says in hint if says else hint == ""
+    assert hint.isprintable()
+
+
+def test_a_file_that_the_script_itself_closed_is_its_own_affair(place: tuple[Path, Path]) -> None:
+    assert refusal_hint(["Permission denied: 'made.txt'"], *place) == ""

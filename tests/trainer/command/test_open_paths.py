@@ -1,0 +1,104 @@
+"""What of a script's directory is open to trials: computed here, attacked in test_privacy.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import SandboxError, SpecError
+from tests.support.commands import command, script
+from trainer.command import open_paths as module
+from trainer.command.open_paths import OpenPaths, open_paths
+from trainer.command.workspace import Reach
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return script(tmp_path / "own", "print(1)")
+
+
+def opened(own: Path, *whole: str) -> OpenPaths:
+    return open_paths(own, shut=set(), whole={str(own / name) for name in whole})
+
+
+def granted(own: Path, *whole: str) -> list[str]:
+    return sorted(str(path.relative_to(own)) for path in opened(own, *whole).granted)
+
+
+def reach(own: Path, tmp_path: Path, **changes: object) -> Reach:
+    told = command(directory=str(own), **changes)
+    return Reach.of(told, tmp_path / "c" / "trials" / "t000001")
+
+
+def test_a_folder_with_nothing_hidden_is_granted_whole(own: Path) -> None:
+    script(own / "data" / "deep", "1", "a.txt")
+    assert granted(own) == ["data", "train.py"]
+
+
+def test_beside_something_hidden_each_entry_is_granted_by_itself(own: Path) -> None:
+    script(own / "sub" / "deep" / "deeper", "1", "a.txt")
+    script(own / "sub" / "deep", "KEY=1", ".env")
+    script(own / "sub" / "other", "1", "b.txt")
+    assert granted(own) == ["sub/deep/deeper", "sub/other", "train.py"]
+
+
+@pytest.mark.parametrize("mark", ["trajectory.jsonl", "campaign.lock", "imported.jsonl"])
+def test_another_campaign_is_closed_however_deep(own: Path, mark: str) -> None:
+    script(own / "old" / "runs" / "a" / "trials" / "t000001", "{}", "result.json")
+    script(own / "old" / "runs" / "a", "rows", mark)
+    script(own / "old", "kept", "notes.txt")
+    assert granted(own) == ["old/notes.txt", "train.py"]
+
+
+def test_small_files_that_hold_no_keys_split_no_folder(own: Path) -> None:
+    script(own / "data", "*", ".gitignore")
+    assert granted(own) == ["data", "train.py"]
+    script(own / "data" / ".keep", "KEY=1", "key")  # a folder of that name may hold anything
+    assert granted(own) == ["data/.gitignore", "train.py"]
+
+
+def test_a_link_grants_nothing_by_itself(own: Path, tmp_path: Path) -> None:
+    script(own / "sub", "KEY=1", ".env")
+    (own / "sub" / "plain").symlink_to(".env")
+    (own / "top").symlink_to("sub/.env")
+    (own / "circle").symlink_to("circle")
+    (own / "good").symlink_to("train.py")
+    assert granted(own) == ["train.py"]
+    assert [entry.name for entry in reach(own, tmp_path).entries] == [
+        *("circle", "good", "sub", "train.py")
+    ]
+
+
+def test_what_the_menu_reads_is_read_whole_and_not_looked_through(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        script(own / "data" / "images", "1", f"{number}.png")
+    monkeypatch.setattr(module, "MOST_SEEN", 10)
+    with pytest.raises(SpecError, match=r'name what the script reads .* \("data", say\)'):
+        opened(own)
+    assert granted(own, "data") == ["train.py"]
+    found = reach(own, tmp_path, reads=(str(own / "data"),))
+    assert (found.granted, found.declared) == ((own / "train.py",), (own / "data",))
+
+
+def test_a_hidden_file_beside_much_says_what_to_do(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        script(own / "data", "1", f"{number}.png")
+    monkeypatch.setattr(module, "MOST_GRANTED", 10)
+    assert granted(own) == ["data", "train.py"]
+    script(own / "data", "KEY=1", ".env")
+    with pytest.raises(SpecError, match=r"data holds .*data/\.env, which is closed .* reads"):
+        opened(own)
+
+
+def test_what_would_open_the_directory_as_a_whole_is_refused(own: Path, tmp_path: Path) -> None:
+    for path in (own, tmp_path):
+        with pytest.raises(SandboxError, match="name what the script needs of it"):
+            reach(own, tmp_path / "elsewhere", reads=(str(path),))
+    script(own, "rows", "trajectory.jsonl")
+    with pytest.raises(SandboxError, match=r"holds trajectory\.jsonl: it is a campaign's own"):
+        reach(own, tmp_path)

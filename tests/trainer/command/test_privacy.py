@@ -1,0 +1,144 @@
+"""Keys and scores that lie below a script's directory, attacked by the script itself.
+
+Each way in is also tried without the sandbox, where it must lead to the secret: an attack that
+cannot work proves nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import command, command_spec, script
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import CommandOk
+
+pytestmark = pytest.mark.skipif(
+    Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
+)
+
+SECRET = "the-secret"
+SECRETS = (
+    "sub/.env",
+    "sub/deep/er/.env",
+    "sub/.git/config",
+    "sub/module/.hidden/below/key",
+    "old/runs/a/trajectory.jsonl",
+    "old/runs/a/trials/t000001/result.json",
+    "old/runs/a/prompts/1.txt",
+)
+ATTACK = """
+import ctypes, os, sys
+from pathlib import Path
+here = Path(PLACE)
+def tries(name):
+    yield "relative", lambda: Path(name).read_text()
+    yield "absolute", lambda: (here / name).read_text()
+    yield "by the root", lambda: Path(f"/proc/self/root{here}/{name}").read_text()
+    yield "by the cwd", lambda: Path(f"/proc/self/cwd/{name}").read_text()
+    def folder():
+        fd = os.open(here / name.split("/")[0], os.O_PATH | os.O_DIRECTORY)
+        return os.read(os.open(name.split("/", 1)[1], os.O_RDONLY, dir_fd=fd), 99).decode()
+    yield "by a folder's descriptor", folder
+    def pinned():
+        fd = os.open(here / name, os.O_PATH)
+        return Path(f"/proc/self/fd/{fd}").read_text()
+    yield "by a pinned descriptor", pinned
+    def linked():
+        os.link(here / name, "hard"); text = Path("hard").read_text(); os.unlink("hard")
+        return text
+    yield "by a hard link", linked
+    def soft():
+        os.symlink(here / name, "soft")
+        try:
+            return Path("soft").read_text()
+        finally:
+            os.unlink("soft")
+    yield "by a link of its own", soft
+    def moved():
+        os.rename(here / name, "moved")
+        try:
+            return Path("moved").read_text()
+        finally:
+            os.rename("moved", here / name)
+    yield "by a rename", moved
+    def child():
+        import subprocess
+        return subprocess.run(["/bin/cat", str(here / name)], capture_output=True, text=True,
+                              check=True).stdout
+    yield "by a child", child
+for name in NAMES:
+    for how, way in tries(name):
+        try:
+            got = SECRET in way()
+        except Exception as error:
+            got = False
+        print("GOT" if got else "kept", name, how)
+print("open", Path("sub/open.txt").read_text(), Path("sub/deep/near.txt").read_text(),
+      Path("old/notes.txt").read_text(), Path("sub/module/code.txt").read_text())
+print("val loss 1.0")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    text = ATTACK.replace("PLACE", repr(str(tmp_path / "own")))
+    text = text.replace("NAMES", repr(SECRETS)).replace("SECRET", repr(SECRET))
+    place = script(tmp_path / "own", text)
+    for name in SECRETS:
+        script((place / name).parent, SECRET, Path(name).name)
+    for name in ("sub/open.txt", "sub/deep/near.txt", "old/notes.txt", "sub/module/code.txt"):
+        script((place / name).parent, "fine", Path(name).name)
+    return place
+
+
+@pytest.fixture(scope="module")
+def confined() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def unconfined() -> Iterator[LocalExecutor]:
+    layers = Layers(0, seccomp=False)
+    with LocalExecutor(entry=COMMAND_ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+def strike(executor: LocalExecutor, place: Path) -> list[str]:
+    """What the script says of each of its tries."""
+    trial = place.parent / "campaign" / "trials" / "t000001"
+    told = command(argv=(sys.executable, "train.py"), directory=str(place))
+    result = executor.run(command_spec(command=told), trial).result
+    log = (trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert "open fine fine fine fine" in log
+    return [line for line in log.splitlines() if line.startswith(("GOT", "kept"))]
+
+
+def test_no_key_and_no_score_below_the_script_can_be_read(
+    confined: LocalExecutor, place: Path
+) -> None:
+    tries = strike(confined, place)
+    assert len(tries) == 10 * len(SECRETS)
+    assert [line for line in tries if line.startswith("GOT")] == []
+
+
+def test_without_the_sandbox_every_way_leads_there(unconfined: LocalExecutor, place: Path) -> None:
+    assert [line for line in strike(unconfined, place) if line.startswith("kept")] == []
+
+
+def test_a_function_of_a_script_sees_no_more(confined: LocalExecutor, place: Path) -> None:
+    source = (place / "train.py").read_text()
+    body = "".join(f"    {line}\n" for line in source.splitlines())
+    script(place, f"def main():\n{body}")
+    trial = place.parent / "campaign" / "trials" / "t000002"
+    argv = (sys.executable, "train.py")
+    told = command(argv=argv, directory=str(place), main="main")
+    assert isinstance(confined.run(command_spec(command=told), trial).result, CommandOk)
+    log = (trial / "trainer.log").read_text()
+    assert ("GOT" in log, log.count("kept ")) == (False, 10 * len(SECRETS))

@@ -1,0 +1,62 @@
+"""What a person can do about a command that was refused a file, found in what it said last.
+
+The lines are data: a name in them is looked up and, where it is shown, made plain and cut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from autoresearch.plain_text import plain
+
+_DENIED = re.compile(
+    r"""[Pp]ermission\ denied:\ (?P<quote>['"])(?P<after>.{1,400}?)(?P=quote)  # Python
+      | (?P<before>(?=[^\s:'"]*[./])[^\s:'"]{1,400}):\ [Pp]ermission\ denied    # sh, C programs
+      | [Pp]ermission\ denied                                                  # torch.save
+    """,
+    re.VERBOSE,
+)
+_SHOWN_CHARACTERS = 80
+
+
+def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
+    """What to do where the last of these lines that says so was refused a file; else empty.
+
+    :param directory: the script's.
+    :param work: where the command ran.
+    """
+    found = [match for line in lines if (match := _DENIED.search(line)) is not None]
+    if not found:
+        return ""
+    name = found[-1]["after"] or found[-1]["before"]
+    if name is None:
+        return (
+            "trials write below {out}, or by a relative path where the script's directory has "
+            "nothing of that name; what a run by hand left there they only read: move it away, or "
+            "write below {out}"
+        )
+    path = Path(os.path.realpath(work / name))
+    if path.is_relative_to(work):
+        return ""
+    if not path.is_relative_to(directory):
+        return (
+            f"{_shown(name)} is closed to trials: have it written below {{out}}, or read by "
+            "naming it under [trainer] reads"
+        )
+    within = path.relative_to(directory)
+    if any(part.startswith(".") for part in within.parts):
+        return (
+            f"{_shown(within)} is hidden, and so closed to trials; name it under [trainer] reads "
+            "if the script needs it"
+        )
+    return (
+        f"{_shown(within)} lies in the script's directory, which trials only read; move it away if "
+        "a run by hand left it, or have it written below {out}"
+    )
+
+
+def _shown(name: object) -> str:
+    return plain(str(name))[:_SHOWN_CHARACTERS]

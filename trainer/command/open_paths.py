@@ -1,0 +1,137 @@
+"""What of a script's directory a trial may read, all the way down.
+
+Landlock only grants: a folder whose inside is closed in part cannot be granted and the part taken
+back. So the tree is looked through before each trial, and a folder that holds something closed is
+not granted as a whole but entry by entry, as is each folder above it. All others are granted whole.
+Closed are
+
+* names that begin with a dot: ``.env``, ``.git`` and their like may hold keys. Not the few small
+  files of which it is known what they hold (:data:`HARMLESS`), which lie beside much data;
+* folders of campaigns, the trial's own among them: a journal holds scores;
+* what this user may not look into.
+
+A link grants nothing: what it leads to is as open as it is where it lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoresearch.errors import SpecError
+from autoresearch.layout import CAMPAIGN_MARKS
+
+MOST_SEEN = 100_000
+"""Files and folders that are looked at before a trial: a tenth of a second or two."""
+MOST_GRANTED = 5000
+HARMLESS = frozenset(".gitignore .gitkeep .gitattributes .keep .DS_Store".split())
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPaths:
+    """The open part of a directory, to be granted path by path."""
+
+    directory: Path
+    granted: tuple[Path, ...]
+    """Files, and folders with all in them."""
+    closed: frozenset[str]
+
+    def allows(self, path: Path) -> bool:
+        """Whether a path below the directory, free of links, lies in the open part."""
+        return not any(str(each) in self.closed for each in (path, *path.parents))
+
+
+@dataclass(slots=True)
+class _Walk:
+    directory: Path
+    whole: Set[str]
+    """Folders that are not looked through."""
+    closed: set[str]
+    in_part: dict[str, str]
+    """Folders that are granted entry by entry, each with what is closed in it."""
+    seen: int = 0
+
+    def look(self) -> None:
+        top = str(self.directory)
+        left = [top]
+        while left:
+            folder = left.pop()
+            try:
+                with os.scandir(folder) as found:
+                    entries = list(found)
+            except OSError:
+                self._close(folder)
+                continue
+            if folder != top and any(entry.name in CAMPAIGN_MARKS for entry in entries):
+                self._close(folder)
+                continue
+            self._count(folder, len(entries))
+            for entry in entries:
+                if entry.path in self.closed or entry.path in self.whole:
+                    continue
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if entry.name.startswith(".") and (is_folder or entry.name not in HARMLESS):
+                    self._close(entry.path)
+                elif is_folder:
+                    left.append(entry.path)
+
+    def _close(self, path: str) -> None:
+        self.closed.add(path)
+        above = path.rpartition("/")[0]
+        while above not in self.in_part:  # the directory itself always is
+            self.in_part[above] = path
+            above = above.rpartition("/")[0]
+
+    def _count(self, folder: str, number: int) -> None:
+        self.seen += number
+        if self.seen > MOST_SEEN:
+            first = Path(folder).relative_to(self.directory).parts[:1]
+            raise SpecError(
+                f"the script's directory {self.directory} holds more than {MOST_SEEN:,} files and "
+                "folders, too many to look through for hidden ones before each trial; name what "
+                f'the script reads of them under [trainer] reads ("{first[0] if first else "data"}"'
+                ", say): that is read whole, hidden files and all"
+            )
+
+
+def open_paths(directory: Path, *, shut: Set[str], whole: Set[str]) -> OpenPaths:
+    """The open part of ``directory``, which is free of links.
+
+    :param shut: entries to close besides, by their paths.
+    :param whole: folders that need not be looked through: they are granted elsewhere.
+    :raises SpecError: where there is too much of it, with what to do.
+    """
+    walk = _Walk(directory, whole, set(shut), {str(directory): ""})
+    walk.look()
+    granted = tuple(_granted(walk))
+    return OpenPaths(directory, granted, frozenset(walk.closed))
+
+
+def _granted(walk: _Walk) -> Iterator[Path]:
+    left, number = [str(walk.directory)], 0
+    while left:
+        folder = left.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # one that went away
+            for entry in entries:
+                if entry.path in walk.closed or entry.path in walk.whole or entry.is_symlink():
+                    continue
+                if entry.path in walk.in_part:
+                    left.append(entry.path)
+                    continue
+                number += 1
+                if number > MOST_GRANTED:
+                    raise SpecError(_too_many(walk, folder))
+                yield Path(entry.path)
+
+
+def _too_many(walk: _Walk, folder: str) -> str:
+    why = walk.in_part[folder]
+    said = f"{folder} holds {why}, which is closed to trials" if why else f"{folder} is large"
+    return (
+        f"{said}, and with it more than {MOST_GRANTED:,} entries that would have to be opened one "
+        "by one; move one of the two into a folder of its own, or name what the script needs under "
+        "[trainer] reads"
+    )
