@@ -28,9 +28,12 @@ import heapq
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from random import Random
+from typing import Any, Self
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -180,25 +183,49 @@ def told_study(memory: Memory, told: Told, priors: Sequence[FrozenTrial] = ()) -
     with _quiet():
         study = optuna.create_study(direction="minimize")
     study.add_trials(priors)
-    scored = [(entry, TrialState.COMPLETE, entry.mean) for entry in told.measured]
-    scoreless = [(entry, TrialState.PRUNED, None) for entry in told.failed]
-    for entry, state, value in (*scored, *scoreless):
-        parameters = _parameters(memory, entry.config)
-        if parameters is not None:
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=state, params=parameters, distributions=distributions, value=value
-                )
-            )
-    for config in memory.pending:
+    scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in told.measured]
+    scoreless = [(entry.config, TrialState.PRUNED, None) for entry in told.failed]
+    underway = [(config, TrialState.RUNNING, None) for config in memory.pending]
+    for config, state, value in (*scored, *scoreless, *underway):
         parameters = _parameters(memory, config)
         if parameters is not None:
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=TrialState.RUNNING, params=parameters, distributions=distributions
-                )
-            )
+            study.add_trial(_ToldTrial.of(state, value, parameters, distributions))
     return study
+
+
+class _ToldTrial(FrozenTrial):
+    """A trial that nobody changes once it is told.
+
+    A study in memory copies each trial it is given, to the last choice of the last knob's
+    distribution, which took half of an ask. Only its number is the study's own.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        state: TrialState,
+        value: float | None,
+        parameters: dict[str, Scalar],
+        distributions: dict[str, BaseDistribution],
+    ) -> Self:
+        """As :func:`optuna.trial.create_trial`; distributions of old versions are not looked for."""
+        now = datetime.now()
+        return cls(
+            number=-1,
+            trial_id=-1,
+            state=state,
+            value=value,
+            datetime_start=now,
+            datetime_complete=now if state.is_finished() else None,
+            params=parameters,
+            distributions=distributions,
+            user_attrs={},
+            system_attrs={},
+            intermediate_values={},
+        )
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return copy(self)
 
 
 def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
