@@ -208,7 +208,7 @@ class _ToldTrial(FrozenTrial):
         parameters: dict[str, Scalar],
         distributions: dict[str, BaseDistribution],
     ) -> Self:
-        """As :func:`optuna.trial.create_trial`; distributions of old versions are not looked for."""
+        """As :func:`optuna.trial.create_trial`, which looks for old versions of distributions."""
         now = datetime.now()
         return cls(
             number=-1,
