@@ -2,6 +2,7 @@
 
     worlds     what the worlds are made of, and how far they can be believed
     searches   mean regret of searches over paired nights
+    verdict    all searches in all worlds, night by night, as Markdown
     rules      the judge's rules, by what is kept, what it truly gained and what was told of it
 
 Nights are kept in ``runs/simulator/nights.jsonl`` as they end, so that a command that was stopped
@@ -19,10 +20,12 @@ import typer
 from rich.console import Console
 
 from bench.simulator.comparison import NightStore, Plan, spend
+from bench.simulator.idle import be_idle, one_thread
 from bench.simulator.night import Night
 from bench.simulator.rules import RULES
 from bench.simulator.searches import SEARCHES
 from bench.simulator.tables import described, regret_table, rules_table
+from bench.simulator.verdict import Verdict, asked, markdown, places, spend_missing
 from bench.simulator.worlds import JOURNAL, WORLDS, Sources, worlds
 
 NIGHTS = Path("runs/simulator/nights.jsonl")
@@ -55,9 +58,14 @@ def searches(
     published: Published = None,
     table: TablePath = JOURNAL,
     kept: Store = NIGHTS,
+    listed: Annotated[bool, typer.Option("--list", help="Only say which there are.")] = False,
 ) -> None:
     """Mean regret (thousandths of the world's score, ± standard error) of searches over paired
     nights, and the mean of their differences to one of them."""
+    if listed:
+        for who, known in SEARCHES.items():
+            typer.echo(who if known.within_limits else f"{who} (an ask takes longer than it may)")
+        return
     store = NightStore(kept)
     asked = list(dict.fromkeys([against, *(search or SEARCHES)]))
     for one in name or ["made-up"]:
@@ -67,6 +75,35 @@ def searches(
             who: spend(one, found, (who, SEARCHES[who]), plan, store, _told(who)) for who in asked
         }
         console.print(regret_table(one, spent, against, iterations))
+
+
+@app.command("verdict")
+def give_verdict(
+    search: Annotated[list[str] | None, typer.Option(help="Of a search; may repeat.")] = None,
+    name: Names = None,
+    nights: Annotated[int, typer.Option(min=1)] = 40,
+    iterations: Annotated[int, typer.Option(min=1)] = 200,
+    hours: Annotated[float | None, typer.Option(min=0, help="Of processor time, at most.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="Spend nothing, tell what is.")] = False,
+    idle: Annotated[bool, typer.Option(help="Only what nobody else wants of the machine.")] = True,
+    published: Published = None,
+    table: TablePath = JOURNAL,
+    kept: Store = NIGHTS,
+) -> None:
+    """All searches in all worlds: the night 0 of each, then the night 1 of each, and so on.
+
+    COST
+    Stopped, it goes on where it was; what rounds are whole are told at its end, as Markdown.
+    """
+    if idle and not tables:
+        be_idle()
+    sources = Sources(table, tuple(published or ()))
+    found = places(name or [one for one in WORLDS if one != "made-up"], sources, _note)
+    verdict = Verdict(found, asked(search), Plan(nights, iterations), NightStore(kept))
+    with one_thread():
+        spend_missing(verdict, 0.0 if tables else hours, _note)
+    for place in found:
+        typer.echo(f"\n{markdown(verdict, place)}")
 
 
 @app.command()
@@ -96,6 +133,10 @@ def rules(
             for who in rule or RULES
         }
         console.print(rules_table(one, spent, runs))
+
+
+def _note(text: str) -> None:
+    console.print(text, style="dim", highlight=False)
 
 
 def _told(who: str) -> Callable[[Night], None]:

@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 from pydantic import ValidationError
 
 from autoresearch.values import Frozen
-from bench.simulator.night import Night, night
+from bench.simulator.night import Night
 from bench.simulator.searches import Search
 from bench.simulator.world import World
 from trajectory.rules import Rules
@@ -118,14 +118,8 @@ def spend(
         variant = plan.variant(world, search[1])
         known = store.get(name, search[0], variant, seed)
         if known is None:
-            known = night(
-                world,
-                search[1].make,
-                seed=seed,
-                iterations=plan.iterations,
-                rules=plan.rules,
-                settings=search[1].chosen(world.menu),
-                runs=plan.runs,
+            known = search[1].night(
+                world, seed=seed, iterations=plan.iterations, rules=plan.rules, runs=plan.runs
             )
             store.add(KeptNight(world=name, search=search[0], variant=variant, night=known))
             on_night(known)
