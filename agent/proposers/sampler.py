@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -141,7 +141,7 @@ def _in_order(entries: Iterable[ConfigEvidence]) -> tuple[ConfigEvidence, ...]:
 class _SomeKnobs(optuna.samplers.TPESampler):
     """TPE over some of the study's parameters, whatever values the others had."""
 
-    def __init__(self, names: Sequence[str], seed: int) -> None:
+    def __init__(self, space: Mapping[str, BaseDistribution], seed: int) -> None:
         super().__init__(
             seed=seed,
             n_startup_trials=0,
@@ -149,23 +149,34 @@ class _SomeKnobs(optuna.samplers.TPESampler):
             multivariate=True,
             constant_liar=True,  # what is being raced counts as bad: others look elsewhere
         )
-        self._names = frozenset(names)
+        self._space = dict(space)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        space = super().infer_relative_search_space(study, trial)
-        return {name: space[name] for name in space if name in self._names}
+        return self._space
 
 
 def _tpe_draws(rng: Random, memory: Memory, study: optuna.Study, reason: str) -> Iterator[Draw]:
     domains = memory.menu.domains
+    distributions = {name: domain.search_distribution() for name, domain in domains.items()}
+    known = _known_to_all(study)
     while True:
         names = _knobs_to_turn(rng, memory)
-        study.sampler = _SomeKnobs(names, rng.getrandbits(32))
-        trial = study.ask({name: domains[name].search_distribution() for name in names})
+        space = {name: distributions[name] for name in sorted(names) if name in known}
+        study.sampler = _SomeKnobs(space, rng.getrandbits(32))
+        trial = study.ask({name: distributions[name] for name in names})
         values = {name: domains[name].value(trial.params[name]) for name in names}
         yield Draw(against_reference(memory, values), reason)
+
+
+def _known_to_all(study: optuna.Study) -> frozenset[str]:
+    """The parameters that TPE can choose jointly: those that every finished trial has, as all have
+    but some of another menu's. Optuna would find them anew for each draw, trial by trial."""
+    finished = (TrialState.COMPLETE, TrialState.PRUNED)
+    told = study.get_trials(deepcopy=False, states=finished)
+    first, *others = (trial.params.keys() for trial in told) if told else (frozenset[str](),)
+    return frozenset(first).intersection(*others)
 
 
 def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
