@@ -25,6 +25,7 @@ from bench.paired.found import incumbent_at, seconds_of
 from bench.paired.fresh import FreshRuns, Interval
 from bench.simulator.idle import be_idle
 from bench.table.__main__ import WALL_S
+from bench.table.plan import SHORT_STEPS
 from trainer.executors.local import LocalExecutor
 from trainer.spec import Config
 
@@ -39,6 +40,7 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Campaign seeds.")] = 5,
     iterations: Annotated[int, typer.Option("--iters", min=1, help="Of each loop.")] = 100,
     fresh: Annotated[int, typer.Option(min=1, help="Seeds that no search used.")] = 8,
+    steps: Annotated[int, typer.Option(min=3, help="Of a trial.")] = SHORT_STEPS,
     work: Annotated[Path, typer.Option(help="Where all of it is kept.")] = Path("runs/paired"),
     idle: Annotated[bool, typer.Option(help="Only what nobody else wants of the machine.")] = True,
 ) -> None:
@@ -49,14 +51,15 @@ def main(
     versions = [Checkout.made("earlier", earlier, work), Checkout.made("now", now, work)]
     for seed in range(seeds):
         for version in versions:
-            _loop(version, _campaign(version, seed), seed, iterations)
-    _tell(versions, seeds, fresh, work, typer.echo)
+            _loop(version, _campaign(version, seed), seed, iterations, steps)
+    _tell(versions, seeds, fresh, steps, work, typer.echo)
 
 
-def _loop(version: Checkout, campaign: Path, seed: int, iterations: int) -> None:
+def _loop(version: Checkout, campaign: Path, seed: int, iterations: int, steps: int) -> None:
     """The search and nothing after it: what it found is measured here, alike for both."""
     options = ["--iters", str(iterations), "--seed", str(seed), "--threads", "1"]
     options += ["--menu", MENU, "--proposer", "sampler", "--trial-wall-s", f"{WALL_S:.0f}"]
+    options += ["--budget", f"{steps} steps"]
     knows_confirm = (version.directory / "agent/search/confirm").exists()
     version.loop(campaign, *options, *(["--no-confirm"] if knows_confirm else []))
 
@@ -66,14 +69,19 @@ def _campaign(version: Checkout, seed: int) -> Path:
 
 
 def _tell(
-    versions: list[Checkout], seeds: int, fresh: int, work: Path, say: Callable[[str], None]
+    versions: list[Checkout],
+    seeds: int,
+    fresh: int,
+    steps: int,
+    work: Path,
+    say: Callable[[str], None],
 ) -> None:
     menu = load_menu(MENU)
     settings = new_settings(menu, MENU, {"threads": 1})
     corpus = prepared_corpus(settings, Console(stderr=True))
     gains: dict[str, list[float]] = {version.name: [] for version in versions}
     with LocalExecutor() as executor:
-        runs = FreshRuns(work / "fresh.jsonl", executor, settings, corpus)
+        runs = FreshRuns(work / f"fresh-{steps}.jsonl", executor, settings, corpus, steps)
         for seed in range(seeds):
             campaigns = {version.name: _campaign(version, seed) for version in versions}
             seconds = min(seconds_of(campaign) for campaign in campaigns.values())

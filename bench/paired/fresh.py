@@ -26,12 +26,13 @@ FIRST_FRESH_SEED = 9_000_000
 
 @dataclass(slots=True)
 class FreshRuns:
-    """Trials of the menu's own length, in a file a line each."""
+    """Trials of one length, in a file a line each."""
 
     path: Path
     executor: Executor
     settings: CampaignSettings
     corpus: Corpus
+    steps: int = SHORT_STEPS
     _known: dict[tuple[str, int], float | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class FreshRuns:
         """On the so-manieth fresh seed; None where it failed."""
         key = config.config_hash, FIRST_FRESH_SEED + number
         if key not in self._known:
-            job = Job("spread", config, key[1], SHORT_STEPS)
+            job = Job("spread", config, key[1], self.steps)
             spec = spec_of(job, self.settings, self.corpus)
             with tempfile.TemporaryDirectory() as scratch:
                 result = self.executor.run(spec, Path(scratch)).result

@@ -11,6 +11,10 @@ from bench.simulator.world import World
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
+NEAR = 0.25
+"""Standard deviations of one run: what differs from its reference by less is as good as nothing to
+whoever runs a night."""
+
 
 class Stage(Frozen):
     """How far a night had come after an iteration; 0 for the baseline."""
@@ -33,6 +37,9 @@ class Account:
     stages: list[Stage] = field(default_factory=list)
     keeps: int = 0
     false_keeps: int = 0
+    nulls: int = 0
+    near_nulls: int = 0
+    near_nulls_kept: int = 0
     refused: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     asks_s: list[float] = field(default_factory=list)
@@ -70,11 +77,17 @@ class Account:
         self.refused += row.config is None
         before = self.stages[-1].truth
         self.stages.append(self._stage(row.iter))
-        if row.decision.action == "keep" and row.config is not None:
-            self.keeps += 1
-            self.false_keeps += self._truth(row.config) >= self._truth_of(
-                row.decision.reference_hash, before
-            )
+        kept = row.decision.action == "keep"
+        self.keeps += kept
+        truth = None if row.config is None else self.world.truth(row.config)
+        if truth is None:
+            return
+        above = truth - self._truth_of(row.decision.reference_hash, before)
+        self.nulls += above >= 0
+        self.false_keeps += kept and above >= 0
+        near = abs(above) <= NEAR * (self.campaign.evidence.sigma or 0.0)
+        self.near_nulls += near
+        self.near_nulls_kept += kept and near
 
     def _stage(self, iteration: int) -> Stage:
         return Stage(

@@ -78,7 +78,7 @@ class Plan:
     def variant(self, world: World, search: Search) -> str:
         """What else a kept night must have been: the world and what made it, the search's settings,
         the rules, of which a kind may differ from another by its code alone, and its length."""
-        rules = self.rules or Rules()
+        rules = search.rules or self.rules or Rules()
         of = [
             [world.name, repr(world.best), _made_by(world)],
             {name: repr(value) for name, value in search.chosen(world.menu).items()},

@@ -52,6 +52,11 @@ class Night(Frozen):
     keeps: int
     false_keeps: int
     """Kept and truly no better than the reference of that iteration."""
+    nulls: int = 0
+    """Candidates raced that were truly no better than their reference."""
+    near_nulls: int = 0
+    """Those that differed from it, either way, by a quarter of one run's noise at most."""
+    near_nulls_kept: int = 0
     refused: int
     """Proposals that the rails refused."""
     failures: dict[str, int]
@@ -139,6 +144,9 @@ def night(
             stages=tuple(watcher.stages),
             keeps=watcher.keeps,
             false_keeps=watcher.false_keeps,
+            nulls=watcher.nulls,
+            near_nulls=watcher.near_nulls,
+            near_nulls_kept=watcher.near_nulls_kept,
             refused=watcher.refused,
             failures=watcher.failures,
             told_gain=None if delta is None else -delta,

@@ -64,8 +64,12 @@ class Search:
     """Of the loop, where it is not the proposer that is done otherwise."""
     told: Told | None = None
     """What of earlier nights the proposer is shown."""
+    rules: Rules | None = None
+    """Of the judge, where not those that all are compared with."""
     needs_curves: bool = False
     """Whether it is another search only where runs leave curves."""
+    by_name_only: bool = False
+    """Whether it is left out where none is named: it differs from another in one detail."""
     within_limits: bool = True
     """Whether an ask takes at most 60 ms at 100 configs and 200 ms at 10,000."""
 
@@ -99,7 +103,7 @@ class Search:
             make,
             seed=seed,
             iterations=iterations,
-            rules=rules,
+            rules=self.rules or rules,
             settings=self.chosen(world.menu),
             runs=runs,
             parts=self.parts,
@@ -141,7 +145,8 @@ SHORT_LOOKS = Parts(executor=ShortLooks)
 
 
 def _process(**done: Any) -> Search:
-    return Search(lambda rails: SurrogateProposer(rails, **done))
+    """A process with one thing done otherwise."""
+    return Search(lambda rails: SurrogateProposer(rails, **done), by_name_only=True)
 
 
 SEARCHES: dict[str, Search] = {
@@ -160,26 +165,28 @@ SEARCHES: dict[str, Search] = {
     "sampler": Search(SamplerProposer),
     "sampler, no pruning": Search(SamplerProposer, {"prune": False}, needs_curves=True),
     "sampler, short looks": Search(SamplerProposer, parts=SHORT_LOOKS, needs_curves=True),
-    "sampler, other seeds": Search(SamplerProposer, parts=OTHER_SEEDS),
+    "sampler, other seeds": Search(SamplerProposer, parts=OTHER_SEEDS, by_name_only=True),
     "sampler, top-two": Search(
         lambda rails: RaceAgain(rails, SamplerProposer(rails), top_two), parts=RE_RACES
     ),
     "sampler, OCBA": Search(
-        lambda rails: RaceAgain(rails, SamplerProposer(rails), ocba), parts=RE_RACES
+        lambda rails: RaceAgain(rails, SamplerProposer(rails), ocba),
+        parts=RE_RACES,
+        by_name_only=True,
     ),
     "sampler, a prior": Search(SamplerProposer, told=earlier),
-    "sampler, a misleading prior": Search(SamplerProposer, told=misleading),
-    "sampler, 5 knobs": Search(SamplerProposer, {"max_changes": 5}),
-    "sampler, whole menu": Search(SamplerProposer, whole_menu=True),
+    "sampler, a misleading prior": Search(SamplerProposer, told=misleading, by_name_only=True),
+    "sampler, 5 knobs": Search(SamplerProposer, {"max_changes": 5}, by_name_only=True),
+    "sampler, whole menu": Search(SamplerProposer, whole_menu=True, by_name_only=True),
     "TPE, each knob alone": Search(
-        lambda rails: OptunaProposer(rails, univariate_tpe), whole_menu=True
+        lambda rails: OptunaProposer(rails, univariate_tpe), whole_menu=True, by_name_only=True
     ),
     "CatCMA": Search(EvolutionProposer, whole_menu=True),
     "trust region": Search(TrustRegion, whole_menu=True),
     "trust region, Thompson": Search(
-        lambda rails: TrustRegion(rails, worth=thompson), whole_menu=True
+        lambda rails: TrustRegion(rails, worth=thompson), whole_menu=True, by_name_only=True
     ),
-    "process": _process(),
+    "process": Search(SurrogateProposer),
     "process, 3 knobs by chance": _process(knobs=3),
     "process, 5 knobs by chance": _process(knobs=5),
     "process, a third chance": Search(lambda rails: Interleaved(rails, 3)),
@@ -190,11 +197,17 @@ SEARCHES: dict[str, Search] = {
     "process, mean alone": _process(worth=mean_alone),
     "process, noise not learned": _process(fit=fixed_noise),
     "process, one length": _process(fit=one_length),
-    "process, 4 in flight": Search(lambda rails: InFlight(SurrogateProposer(rails), 4)),
-    "process, 16 in flight": Search(lambda rails: InFlight(SurrogateProposer(rails), 16)),
+    "process, 4 in flight": Search(
+        lambda rails: InFlight(SurrogateProposer(rails), 4), by_name_only=True
+    ),
+    "process, 16 in flight": Search(
+        lambda rails: InFlight(SurrogateProposer(rails), 16), by_name_only=True
+    ),
     "4 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 4)),
     "16 in flight": Search(lambda rails: InFlight(SamplerProposer(rails), 16)),
-    "16 in flight, untold": Search(lambda rails: InFlight(SamplerProposer(rails), 16, told=False)),
+    "16 in flight, untold": Search(
+        lambda rails: InFlight(SamplerProposer(rails), 16, told=False), by_name_only=True
+    ),
     "forest": Search(lambda rails: SurrogateProposer(rails, Forest.fit), within_limits=False),
     "Optuna's process": Search(
         lambda rails: OptunaProposer(rails, gaussian_process),

@@ -139,7 +139,8 @@ def places(
 
 
 def asked(names: Sequence[str] | None) -> dict[str, Search]:
-    """Those of these names, uniform edits first; without names all whose ask is within the limits.
+    """Those of these names, uniform edits first; without names all that are no mere detail of
+    another and whose ask is within the limits.
 
     :raises SettingsError: where there is none of a name.
     """
@@ -148,7 +149,9 @@ def asked(names: Sequence[str] | None) -> dict[str, Search]:
             raise SettingsError(
                 f"there is no search {name!r}; `python -m bench.simulator searches --list` has them"
             )
-    chosen = names or [name for name, search in SEARCHES.items() if search.within_limits]
+    chosen = names or [
+        name for name, one in SEARCHES.items() if one.within_limits and not one.by_name_only
+    ]
     return {name: SEARCHES[name] for name in dict.fromkeys([AGAINST, *chosen])}
 
 
@@ -166,7 +169,7 @@ def spend_missing(verdict: Verdict, hours: float | None, note: Callable[[str], N
         busy_s += spent.cpu_s
         note(
             f"{every - len(missing)} of {every}: night {number} of {who} in {spent.world}, regret "
-            f"{1000 * spent.regret(verdict.plan.iterations):.2f}, {spent.runs} runs, "
+            f"{1000 * (spent.stages[-1].truth - spent.best):.2f}, {spent.runs} runs, "
             f"{spent.cpu_s:.1f} s; {_hours(verdict.left_s(missing))}"
         )
 

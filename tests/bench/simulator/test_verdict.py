@@ -85,6 +85,8 @@ def test_without_names_all_are_asked_that_answer_in_time() -> None:
     assert "SMAC" in SEARCHES
     assert "SMAC" not in chosen
     assert {"CatCMA", "trust region", "sampler, top-two", "16 in flight"} <= chosen.keys()
+    assert "process, one length" not in chosen
+    assert "process, one length" in asked(["process, one length"])
 
 
 def test_the_command_tells_markdown_and_lists_searches(tmp_path: Path) -> None:
