@@ -143,7 +143,8 @@ def rules(
         who: replace(proposing, rules=RULES[who])
         for who in dict.fromkeys([SHIPPED, *(rule or RULES)])
     }
-    verdict = Verdict(found, compared, Plan(nights, 10 * runs, None, runs), NightStore(kept))
+    plan, kept_as = Plan(nights, 10 * runs, None, runs), dict.fromkeys(compared, search)
+    verdict = Verdict(found, compared, plan, NightStore(kept), kept_as)
     with one_thread():
         spend_missing(verdict, 0.0 if tables else hours, _note)
     for place in found:

@@ -38,6 +38,9 @@ class Verdict:
     searches: Mapping[str, Search]
     plan: Plan
     store: NightStore
+    kept_as: Mapping[str, str] = field(default_factory=dict)
+    """The name that a search's nights are kept by, where it is another: of one search under several
+    rules they are told apart by those."""
     _took_s: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
     _variants: dict[tuple[Cell, int], str] = field(default_factory=dict)
 
@@ -63,7 +66,7 @@ class Verdict:
     def known(self, name: str, who: str, number: int) -> Night | None:
         """The night, where it was spent."""
         variant = self._variant(name, who, number)
-        return self.store.get(name, who, variant, FIRST_SEED + number)
+        return self.store.get(name, self.kept_as.get(who, who), variant, FIRST_SEED + number)
 
     def spend(self, name: str, who: str, number: int) -> Night:
         """One night, which is kept."""
@@ -76,7 +79,8 @@ class Verdict:
             runs=self.plan.runs,
         )
         variant = self._variant(name, who, number)
-        self.store.add(KeptNight(world=name, search=who, variant=variant, night=spent))
+        kept_as = self.kept_as.get(who, who)
+        self.store.add(KeptNight(world=name, search=kept_as, variant=variant, night=spent))
         self._took_s[name, who].append(spent.cpu_s)
         return spent
 

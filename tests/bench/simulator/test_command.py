@@ -40,3 +40,5 @@ def test_rules_are_told_at_equal_runs(tmp_path: Path) -> None:
     assert "z 2.0" in result.output
     assert "night 0" in result.output
     assert "night 0" not in again.output, "they were kept"
+    other = CliRunner().invoke(app, [*asked, "--search", "uniform, Sobol"])
+    assert "night 0" in other.output, "another search's are other nights"
