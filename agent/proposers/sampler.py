@@ -26,11 +26,14 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from random import Random
+from typing import Any, Self
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -138,7 +141,7 @@ def _in_order(entries: Iterable[ConfigEvidence]) -> tuple[ConfigEvidence, ...]:
 class _SomeKnobs(optuna.samplers.TPESampler):
     """TPE over some of the study's parameters, whatever values the others had."""
 
-    def __init__(self, names: Sequence[str], seed: int) -> None:
+    def __init__(self, space: Mapping[str, BaseDistribution], seed: int) -> None:
         super().__init__(
             seed=seed,
             n_startup_trials=0,
@@ -146,23 +149,34 @@ class _SomeKnobs(optuna.samplers.TPESampler):
             multivariate=True,
             constant_liar=True,  # what is being raced counts as bad: others look elsewhere
         )
-        self._names = frozenset(names)
+        self._space = dict(space)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        space = super().infer_relative_search_space(study, trial)
-        return {name: space[name] for name in space if name in self._names}
+        return self._space
 
 
 def _tpe_draws(rng: Random, memory: Memory, study: optuna.Study, reason: str) -> Iterator[Draw]:
     domains = memory.menu.domains
+    distributions = {name: domain.search_distribution() for name, domain in domains.items()}
+    known = _known_to_all(study)
     while True:
         names = _knobs_to_turn(rng, memory)
-        study.sampler = _SomeKnobs(names, rng.getrandbits(32))
-        trial = study.ask({name: domains[name].search_distribution() for name in names})
+        space = {name: distributions[name] for name in sorted(names) if name in known}
+        study.sampler = _SomeKnobs(space, rng.getrandbits(32))
+        trial = study.ask({name: distributions[name] for name in names})
         values = {name: domains[name].value(trial.params[name]) for name in names}
         yield Draw(against_reference(memory, values), reason)
+
+
+def _known_to_all(study: optuna.Study) -> frozenset[str]:
+    """The parameters that TPE can choose jointly: those that every finished trial has, as all have
+    but some of another menu's. Optuna would find them anew for each draw, trial by trial."""
+    finished = (TrialState.COMPLETE, TrialState.PRUNED)
+    told = study.get_trials(deepcopy=False, states=finished)
+    first, *others = (trial.params.keys() for trial in told) if told else (frozenset[str](),)
+    return frozenset(first).intersection(*others)
 
 
 def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
@@ -180,25 +194,49 @@ def told_study(memory: Memory, told: Told, priors: Sequence[FrozenTrial] = ()) -
     with _quiet():
         study = optuna.create_study(direction="minimize")
     study.add_trials(priors)
-    scored = [(entry, TrialState.COMPLETE, entry.mean) for entry in told.measured]
-    scoreless = [(entry, TrialState.PRUNED, None) for entry in told.failed]
-    for entry, state, value in (*scored, *scoreless):
-        parameters = _parameters(memory, entry.config)
-        if parameters is not None:
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=state, params=parameters, distributions=distributions, value=value
-                )
-            )
-    for config in memory.pending:
+    scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in told.measured]
+    scoreless = [(entry.config, TrialState.PRUNED, None) for entry in told.failed]
+    underway = [(config, TrialState.RUNNING, None) for config in memory.pending]
+    for config, state, value in (*scored, *scoreless, *underway):
         parameters = _parameters(memory, config)
         if parameters is not None:
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=TrialState.RUNNING, params=parameters, distributions=distributions
-                )
-            )
+            study.add_trial(_ToldTrial.of(state, value, parameters, distributions))
     return study
+
+
+class _ToldTrial(FrozenTrial):
+    """A trial that nobody changes once it is told.
+
+    A study in memory copies each trial it is given, to the last choice of the last knob's
+    distribution, which took half of an ask. Only its number is the study's own.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        state: TrialState,
+        value: float | None,
+        parameters: dict[str, Scalar],
+        distributions: dict[str, BaseDistribution],
+    ) -> Self:
+        """As :func:`optuna.trial.create_trial`, which looks for old versions of distributions."""
+        now = datetime.now()
+        return cls(
+            number=-1,
+            trial_id=-1,
+            state=state,
+            value=value,
+            datetime_start=now,
+            datetime_complete=now if state.is_finished() else None,
+            params=parameters,
+            distributions=distributions,
+            user_attrs={},
+            system_attrs={},
+            intermediate_values={},
+        )
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return copy(self)
 
 
 def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:

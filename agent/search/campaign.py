@@ -82,6 +82,7 @@ class Campaign(Closing):
         self.command = command
         self._corpus = corpus
         self._script = script
+        self._reserve_gib = read_environment().memory_reserve_gib
         self.note: str | None
         """What a person should know of how it was opened."""
         with ExitStack() as resources:
@@ -166,7 +167,7 @@ class Campaign(Closing):
         limits = Limits(
             wall_s=settings.trial_wall_s,
             memory_gib=settings.trial_memory_gib,
-            reserve_gib=read_environment().memory_reserve_gib,
+            reserve_gib=self._reserve_gib,
         )
         if self.menu.trainer is not None and self.menu.trainer.file_gib is not None:
             file_bytes = int(self.menu.trainer.file_gib * 2**30)

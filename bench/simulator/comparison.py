@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 from pydantic import ValidationError
 
 from autoresearch.values import Frozen
-from bench.simulator.night import Night, night
+from bench.simulator.night import Night
 from bench.simulator.searches import Search
 from bench.simulator.world import World
 from trajectory.rules import Rules
@@ -78,7 +78,7 @@ class Plan:
     def variant(self, world: World, search: Search) -> str:
         """What else a kept night must have been: the world and what made it, the search's settings,
         the rules, of which a kind may differ from another by its code alone, and its length."""
-        rules = self.rules or Rules()
+        rules = search.rules or self.rules or Rules()
         of = [
             [world.name, repr(world.best), _made_by(world)],
             {name: repr(value) for name, value in search.chosen(world.menu).items()},
@@ -118,14 +118,8 @@ def spend(
         variant = plan.variant(world, search[1])
         known = store.get(name, search[0], variant, seed)
         if known is None:
-            known = night(
-                world,
-                search[1].make,
-                seed=seed,
-                iterations=plan.iterations,
-                rules=plan.rules,
-                settings=search[1].chosen(world.menu),
-                runs=plan.runs,
+            known = search[1].night(
+                world, seed=seed, iterations=plan.iterations, rules=plan.rules, runs=plan.runs
             )
             store.add(KeptNight(world=name, search=search[0], variant=variant, night=known))
             on_night(known)

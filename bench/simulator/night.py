@@ -11,14 +11,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from agent.judge import Assessment
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
@@ -29,29 +28,17 @@ from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.layout import TRIALS_DIR
 from autoresearch.values import Frozen
+from bench.simulator.account import Account, Stage
 from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.world import World
 from trainer.corpus import Corpus
-from trainer.spec import Config, CorpusInfo, CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import CorpusInfo
 from trajectory.history.tables import MEMORY
 from trajectory.ranking import ranked_incumbent
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 from trajectory.rules import Rules
 
 MakeProposer = Callable[[Rails], Proposer]
 SHM = Path("/dev/shm")
-
-
-class Stage(Frozen):
-    """How far a night had come after an iteration; 0 for the baseline."""
-
-    iteration: int
-    runs: int
-    """Trials so far, the baseline's among them."""
-    train_s: float
-    """Simulated seconds that those took."""
-    truth: float
-    """Of the reference, without noise."""
 
 
 class Night(Frozen):
@@ -65,6 +52,11 @@ class Night(Frozen):
     keeps: int
     false_keeps: int
     """Kept and truly no better than the reference of that iteration."""
+    nulls: int = 0
+    """Candidates raced that were truly no better than their reference."""
+    near_nulls: int = 0
+    """Those that differed from it, either way, by a quarter of one run's noise at most."""
+    near_nulls_kept: int = 0
     refused: int
     """Proposals that the rails refused."""
     failures: dict[str, int]
@@ -75,6 +67,8 @@ class Night(Frozen):
     """Median of what proposing took."""
     seconds: float
     """That the night itself took."""
+    cpu_s: float = 0.0
+    """Of processor time, all its threads together."""
 
     @property
     def true_gain(self) -> float:
@@ -102,6 +96,19 @@ class Night(Frozen):
         return next((one for one in reversed(self.stages) if counts(one)), self.stages[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of what a night is made: the product's own classes, and what is compared with one."""
+
+    campaign: type[Campaign] = Campaign
+    rails: type[Rails] = Rails
+    loop: type[Loop] = Loop
+    executor: type[SimulatedExecutor] = SimulatedExecutor
+
+
+THE_PRODUCTS = Parts()
+
+
 def night(
     world: World,
     make_proposer: MakeProposer,
@@ -111,6 +118,7 @@ def night(
     rules: Rules | None = None,
     settings: Mapping[str, Any] | None = None,
     runs: int | None = None,
+    parts: Parts = THE_PRODUCTS,
 ) -> Night:
     """Search in this world.
 
@@ -120,12 +128,12 @@ def night(
     :param settings: the campaign's that are not to be the product's defaults.
     :param runs: also end once so many trials were run.
     """
-    began = time.monotonic()
+    began, busy = time.monotonic(), time.process_time()
     rules = Rules() if rules is None else rules
-    with _campaign(world, {**(settings or {}), "seed": seed}) as campaign:
-        watcher = _Account(world, campaign)
-        with SimulatedExecutor(world) as executor:
-            loop = _loop(campaign, make_proposer, rules, executor, watcher)
+    with scratch_campaign(world, {**(settings or {}), "seed": seed}, parts.campaign) as campaign:
+        watcher = Account(world, campaign)
+        with parts.executor(world) as executor:
+            loop = put_together(campaign, make_proposer, rules, executor, watcher, parts)
             loop.run(Goal(iterations=iterations, trials=runs))
         told = ranked_incumbent(campaign.evidence)
         delta = told.delta_vs_baseline if told is not None else None
@@ -136,29 +144,34 @@ def night(
             stages=tuple(watcher.stages),
             keeps=watcher.keeps,
             false_keeps=watcher.false_keeps,
+            nulls=watcher.nulls,
+            near_nulls=watcher.near_nulls,
+            near_nulls_kept=watcher.near_nulls_kept,
             refused=watcher.refused,
             failures=watcher.failures,
             told_gain=None if delta is None else -delta,
             ask_ms=1000 * median(watcher.asks_s or [0.0]),
             seconds=time.monotonic() - began,
+            cpu_s=time.process_time() - busy,
         )
 
 
-def _loop(
+def put_together(
     campaign: Campaign,
     make_proposer: MakeProposer,
     rules: Rules,
     executor: SimulatedExecutor,
-    watcher: _Account,
+    watcher: Account,
+    parts: Parts = THE_PRODUCTS,
 ) -> Loop:
-    """The product's own, at work on this campaign."""
-    rails = Rails(
+    """The loop at work on this campaign."""
+    rails = parts.rails(
         campaign.menu,
         budget=campaign.settings.budget,
         max_changes=campaign.settings.max_changes,
     )
     stop = StopRequest()
-    return Loop(
+    return parts.loop(
         campaign=campaign,
         proposer=make_proposer(rails),
         rails=rails,
@@ -178,12 +191,14 @@ def _loop(
 
 
 @contextmanager
-def _campaign(world: World, chosen: Mapping[str, Any]) -> Iterator[Campaign]:
+def scratch_campaign(
+    world: World, chosen: Mapping[str, Any], kind: type[Campaign] = Campaign
+) -> Iterator[Campaign]:
     """A campaign in a directory that is gone afterwards."""
     shared = SHM if SHM.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="autoresearch-night-", dir=shared) as scratch:
         directory = Path(scratch)
-        with Campaign(
+        with kind(
             directory / "campaign",
             new_settings(world.menu, world.menu.name, chosen),
             world.menu,
@@ -217,77 +232,6 @@ def _no_corpus(directory: Path) -> Corpus:
     path.write_bytes(bytes(2))
     tokens = np.memmap(path, dtype=np.uint16, mode="r", shape=(1,))
     return Corpus(info=info, train=tokens, heldout=tokens, directory=directory)
-
-
-@dataclass(slots=True)
-class _Account:
-    """Looks on, and keeps the account that the campaign itself cannot."""
-
-    world: World
-    campaign: Campaign
-    stages: list[Stage] = field(default_factory=list)
-    keeps: int = 0
-    false_keeps: int = 0
-    refused: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    asks_s: list[float] = field(default_factory=list)
-    runs: int = 0
-    train_s: float = 0.0
-
-    def note(self, text: str) -> None:
-        """Nobody reads it."""
-
-    def proposing(self, iteration: int) -> None:
-        """Nobody waits for it."""
-
-    def assessed(self, assessment: Assessment) -> None:
-        """Nobody asks."""
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        """It has ended by now."""
-
-    def trial_point(self, point: CurvePoint) -> None:
-        """Nobody draws it."""
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self.runs += 1
-        self.train_s += record.wall_s
-        if isinstance(record.result, TrialFailed):
-            status = record.result.status
-            self.failures[status] = self.failures.get(status, 0) + 1
-
-    def baseline_measured(self, row: BaselineRow) -> None:
-        """The night begins where all of its seeds are measured."""
-        self.stages[:] = [self._stage(0)]
-
-    def iteration_ended(self, row: IterationRow) -> None:
-        self.asks_s.append(row.proposer.latency_s)
-        self.refused += row.config is None
-        before = self.stages[-1].truth
-        self.stages.append(self._stage(row.iter))
-        if row.decision.action == "keep" and row.config is not None:
-            self.keeps += 1
-            self.false_keeps += self._truth(row.config) >= self._truth_of(
-                row.decision.reference_hash, before
-            )
-
-    def _stage(self, iteration: int) -> Stage:
-        return Stage(
-            iteration=iteration,
-            runs=self.runs,
-            train_s=self.train_s,
-            truth=self._truth(self.campaign.reference),
-        )
-
-    def _truth_of(self, config_hash: str | None, otherwise: float) -> float:
-        known = self.campaign.evidence.configs.get(config_hash or "")
-        return otherwise if known is None else self._truth(known.config)
-
-    def _truth(self, config: Config) -> float:
-        """Of a config that was trained, which therefore has one."""
-        truth = self.world.truth(config)
-        assert truth is not None, f"{config.config_hash} was kept and cannot be trained"
-        return truth
 
 
 class _NoMeter:

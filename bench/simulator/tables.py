@@ -1,4 +1,4 @@
-"""Nights of several searches or rules, as a table to read."""
+"""Nights of several searches, as a table to read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean
 
 from rich.table import Table
 
-from bench.simulator.comparison import Mean, regrets
+from bench.simulator.comparison import regrets
 from bench.simulator.night import Night
 from bench.simulator.real import RealWorld
 from bench.simulator.world import World
@@ -59,32 +59,6 @@ def regret_table(
             f"{fmean(one.runs for one in mine):.0f}",
             f"{fmean(one.ask_ms for one in mine):.1f}",
             f"{fmean(one.seconds for one in mine):.1f}",
-        )
-    return table
-
-
-def rules_table(name: str, spent: Mapping[str, Sequence[Night]], runs: int) -> Table:
-    """What rules of the judge come to at equal runs."""
-    table = Table(title=f"{name}: {runs} runs a night", title_justify="left", box=None)
-    for header in (
-        "rules",
-        "true gain × 1000",
-        "told less true",
-        "kept",
-        "no better, % of kept",
-        "iterations",
-    ):
-        table.add_column(header)
-    for who, mine in spent.items():
-        told = [one.told_gain - one.true_gain for one in mine if one.told_gain is not None]
-        keeps = sum(one.keeps for one in mine)
-        table.add_row(
-            who,
-            str(Mean.of([one.true_gain for one in mine])),
-            str(Mean.of(told)) if told else "",
-            f"{keeps / len(mine):.1f}",
-            f"{100 * sum(one.false_keeps for one in mine) / max(keeps, 1):.1f}",
-            f"{fmean(one.stages[-1].iteration for one in mine):.0f}",
         )
     return table
 

@@ -60,6 +60,19 @@ class World(Protocol):
         ...
 
 
+def leaves_curves(world: World) -> bool:
+    """Whether its runs have learning curves, without which nothing can be stopped early."""
+    spec = TrialSpec(
+        trial_id="",
+        config=world.menu.baseline,
+        seed=0,
+        corpus_dir="simulated",
+        corpus_sha256="0" * 64,
+        budget=world.menu.campaign.budget,
+    )
+    return bool(world.outcome(spec)[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One simulated run, before anybody looked at it."""

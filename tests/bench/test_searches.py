@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,12 +13,24 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.sampler import SamplerProposer
 from bench.searches import variants
+from bench.searches.evolution import EvolutionProposer
 from bench.searches.forest import Forest
 from bench.searches.in_flight import InFlight
+from bench.searches.library_samplers import OptunaProposer, SobolProposer, univariate_tpe
+from bench.searches.trust_region import TrustRegion, reach
 from bench.searches.variants import Interleaved, SurrogateProposer
-from tests.support.memories import RAILS, memory_of
+from bench.simulator.searches import SEARCHES
+from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
+from trainer.spec import Budget
+from trajectory.evidence import ConfigEvidence
 
+ALL_KNOBS = len(MENU.knobs)
+WHOLE = Rails(MENU, budget=Budget(), max_changes=ALL_KNOBS)
 MAKERS: dict[str, Callable[[Rails], Proposer]] = {
+    "CatCMA": EvolutionProposer,
+    "Sobol": SobolProposer,
+    "TPE, each knob alone": lambda rails: OptunaProposer(rails, univariate_tpe),
+    "trust region": TrustRegion,
     "process": SurrogateProposer,
     "forest": lambda rails: SurrogateProposer(rails, Forest.fit),
     "in flight": lambda rails: InFlight(SamplerProposer(rails), 4),
@@ -33,11 +47,65 @@ MAKERS: dict[str, Callable[[Rails], Proposer]] = {
 
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_what_it_offers_is_allowed_and_follows_from_the_memory(name: str) -> None:
-    memory = memory_of(30)
-    offer = MAKERS[name](RAILS).propose(memory)
-    checked = RAILS.check(offer.raw, memory.reference, memory.evidence.configs)
+    """To whoever is asked first and to whoever was asked all night."""
+    whole = name in {"CatCMA", "TPE, each knob alone", "trust region"}
+    rails = WHOLE if whole else RAILS
+    memory = replace(memory_of(30), max_changes=rails.max_changes)
+    offer = MAKERS[name](rails).propose(memory)
+    checked = rails.check(offer.raw, memory.reference, memory.evidence.configs)
     assert checked.verdict.allowed
-    assert MAKERS[name](RAILS).propose(memory).raw == offer.raw
+    assert MAKERS[name](rails).propose(memory).raw == offer.raw
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SMAC", "Optuna's process"])
+def test_what_asks_for_seconds_asks_all_the_same(name: str) -> None:
+    if name == "SMAC":
+        pytest.importorskip("smac")
+    memory = replace(memory_of(15), max_changes=ALL_KNOBS)
+    offer = SEARCHES[name].make(WHOLE).propose(memory)
+    assert "chance" not in offer.raw
+    assert WHOLE.check(offer.raw, memory.reference, memory.evidence.configs).verdict.allowed
+
+
+def test_a_strategy_that_went_on_stands_where_one_that_is_made_anew_does() -> None:
+    """An evolution's state is had again from what was measured, and depends on it."""
+
+    def offers(sign: int) -> list[str]:
+        memory, raws = replace(fresh_memory(), max_changes=ALL_KNOBS), []
+        going_on = EvolutionProposer(WHOLE)
+        for _ in range(26):
+            raws.append(going_on.propose(memory).raw)
+            changes = json.loads(raws[-1])["changes"]
+            off = abs(math.log10(changes.get("lr", 1e-3) / 1e-2))
+            memory = remember(memory, changes, 4.0 + sign * off)
+        assert going_on.propose(memory).raw == EvolutionProposer(WHOLE).propose(memory).raw
+        return raws
+
+    up, down = offers(1), offers(-1)
+    first = [one for one, other in zip(up, down, strict=True) if one == other]
+    assert first == up[: len(first)]
+    assert 8 < len(first) < 20, "a generation is proposed before anything of it is told"
+    assert "generation 2" in up[-1]
+
+
+@pytest.mark.parametrize(
+    ("actions", "far"),
+    [
+        ("", 0.4),
+        ("k", 0.8),
+        ("kk", 0.8),
+        ("dddddddd", 0.2),
+        ("dddddddk", 0.8),
+        ("d" * 40, 0.4),
+    ],
+)
+def test_reach_grows_with_keeps_and_shrinks_without(actions: str, far: float) -> None:
+    said = {"k": "keep", "d": "discard"}
+    entries = [
+        ConfigEvidence(MENU.baseline, str(n), n, action=said[one]) for n, one in enumerate(actions)
+    ]
+    assert reach(entries) == pytest.approx(far)
 
 
 class Spy:

@@ -129,6 +129,16 @@ def test_the_study_is_told_what_is_being_raced_as_running() -> None:
     assert running.value is None
 
 
+def test_what_is_told_is_not_copied() -> None:
+    """Optuna's study in memory copies trials to the last choice of a distribution: half an ask."""
+    memory = memory_of(20)
+    study = told_study(memory, Told.of(memory.evidence))
+    first, *others = study.get_trials(deepcopy=False)
+    (name, distribution), *_ = first.distributions.items()
+    assert all(trial.distributions[name] is distribution for trial in others)
+    assert [trial.number for trial in (first, *others)] == list(range(len(others) + 1))
+
+
 def test_nothing_tried_is_offered_again() -> None:
     sampler, memory = SamplerProposer(RAILS), fresh_memory()
     for _ in range(60):

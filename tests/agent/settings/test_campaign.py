@@ -181,3 +181,17 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_pa
         assert hidden | {path.name for path in directory.glob(".*.toml.*")} == {
             ".in_flight.json.notes"
         }
+
+
+def test_the_environment_is_read_once_a_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a trial it was a third of a simulated night."""
+    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
+    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+    menu = load_menu("cpu-tiny")
+    settings = new_settings(menu, "cpu-tiny", {})
+    monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "3")
+    with Campaign(tmp_path / "c", settings, menu, corpus, sandbox="none") as campaign:
+        monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "no number")
+        assert campaign.trial_spec(menu.baseline, 1).limits.reserve_gib == 3

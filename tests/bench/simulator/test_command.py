@@ -31,9 +31,14 @@ def test_searches_are_told_beside_each_other_and_kept(tmp_path: Path) -> None:
 
 
 def test_rules_are_told_at_equal_runs(tmp_path: Path) -> None:
-    asked = ["rules", "--rule", "as shipped", "--rule", "z 2.0", "--nights", "2", "--runs", "20"]
-    asked += ["--nights-file", str(tmp_path / "nights.jsonl")]
-    result = CliRunner().invoke(app, asked)
+    asked = ["rules", "--rule", "z 2.0", "--nights", "2", "--runs", "20", "--world", "made-up"]
+    asked += ["--no-idle", "--nights-file", str(tmp_path / "nights.jsonl")]
+    result, again = (CliRunner().invoke(app, asked) for _ in range(2))
     assert result.exit_code == 0, result.output
+    assert "made-up, 20 runs a night, 2 paired nights" in result.output
     assert "as shipped" in result.output
     assert "z 2.0" in result.output
+    assert "night 0" in result.output
+    assert "night 0" not in again.output, "they were kept"
+    other = CliRunner().invoke(app, [*asked, "--search", "uniform, Sobol"])
+    assert "night 0" in other.output, "another search's are other nights"

@@ -1,0 +1,83 @@
+"""A version of this repository in a place of its own, run with the libraries installed here."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoresearch.errors import SettingsError
+
+HERE = Path(__file__).parents[2]
+_RUN = "import sys; from agent.cli import main; sys.argv[0] = 'autoresearch'; sys.exit(main())"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """One version."""
+
+    name: str
+    directory: Path
+
+    @classmethod
+    def made(cls, name: str, commit: str, work: Path) -> Checkout:
+        """The files of a commit, where they are not there yet.
+
+        Its interpreter finds the commit's packages and the libraries of this environment, and not
+        the packages that are installed here from another version.
+
+        :raises SettingsError: where this repository has no such commit.
+        """
+        directory = work.absolute() / f"{name}-{full_hash(commit)[:12]}"
+        if not (directory / ".whole").exists():
+            archive = _git("archive", "--format=tar", commit)
+            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+                files.extractall(directory, filter="data")
+            venv.create(directory / ".venv", symlinks=True, with_pip=False)
+            (site,) = (directory / ".venv" / "lib").glob("python3*/site-packages")
+            lines = [str(directory), sysconfig.get_path("purelib")]
+            (site / "versions.pth").write_text("\n".join(dict.fromkeys(lines)) + "\n")
+            (directory / ".whole").touch()
+        return cls(name, directory)
+
+    def loop(self, campaign: Path, *options: str) -> None:
+        """``autoresearch loop`` as this version has it.
+
+        :raises SettingsError: where it ended otherwise than well.
+        """
+        command = [str(self.directory / ".venv/bin/python"), "-c", _RUN, "loop"]
+        command += ["--campaign", str(campaign.absolute()), *options]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        ended = subprocess.run(
+            command, cwd=self.directory, env=environment, stdout=sys.stderr, check=False
+        )
+        if ended.returncode:
+            raise SettingsError(
+                f"the loop of {self.name} in {self.directory} ended with exit code "
+                f"{ended.returncode}; what it said stands above; the same command goes on"
+            )
+
+
+def full_hash(commit: str) -> str:
+    """The whole name of a commit.
+
+    :raises SettingsError: where this repository has no such commit.
+    """
+    return _git("rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
+
+
+def _git(*arguments: str) -> bytes:
+    ended = subprocess.run(["git", "-C", str(HERE), *arguments], capture_output=True, check=False)
+    if ended.returncode:
+        why = ended.stderr.decode(errors="replace").strip()
+        raise SettingsError(
+            f"git {arguments[0]} of {arguments[-1]} failed: {why}; name a commit that this "
+            "repository has"
+        )
+    return ended.stdout

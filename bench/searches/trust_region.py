@@ -1,0 +1,96 @@
+"""A trust region about the reference (after TuRBO; Eriksson, Pearce, Gardner, Turner and Poloczek
+2019, arXiv 1910.04951): a model chooses among edits of any number of knobs that stay within reach,
+and the reach grows with each keep and shrinks where many candidates in a row were not kept.
+
+The reach follows from the campaign's rows alone, so nothing is lost when it is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer
+from agent.proposers.draws import Draw
+from agent.proposers.sampler import Told
+from bench.searches.offering import offered
+from bench.searches.surrogate.gaussian_process import GaussianProcess
+from bench.searches.surrogate.neighbours import Edit
+from bench.searches.surrogate.promise import Fit, Promise
+from bench.searches.surrogate.scales import is_ordered, near
+from bench.searches.surrogate.told import BEST, LATEST
+from bench.searches.variants import STARTUP, Acquisition, expected_improvement
+from trajectory.evidence import ConfigEvidence
+
+FIRST, LONGEST, SHORTEST = 0.4, 0.8, 0.02
+"""Standard deviations of a step, as shares of a knob's domain. Below the shortest it begins anew.
+"""
+PATIENCE = 8
+"""Candidates in a row that were not kept, after which the reach is halved."""
+TURNED = 6
+"""Knobs that a candidate turns, in the mean."""
+EDITS = 400
+
+
+def reach(entries: Iterable[ConfigEvidence]) -> float:
+    """How far steps go after these candidates, in the order of their iterations."""
+    now, fruitless = FIRST, 0
+    for entry in entries:
+        if entry.action == "keep":
+            now, fruitless = min(2 * now, LONGEST), 0
+            continue
+        fruitless += 1
+        if fruitless == PATIENCE:
+            now, fruitless = now / 2, 0
+            now = now if now >= SHORTEST else FIRST
+    return now
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRegion:
+    """The most promising of several hundred edits within reach."""
+
+    rails: Rails
+    fit: Fit = GaussianProcess.fit
+    worth: Acquisition = lambda _, mean_M, sd_M, bar: expected_improvement(mean_M, sd_M, bar)
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`."""
+        return offered("surrogate", self.rails, memory, lambda rng: self._draws(rng, memory), 200)
+
+    def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
+        told = Told.of(memory.evidence, best=BEST, latest=LATEST)
+        if len(told.measured) < STARTUP:
+            return
+        promise = Promise.of(memory, told, self.fit)
+        entries = sorted(memory.evidence.configs.values(), key=lambda entry: entry.iter)
+        far = reach(entry for entry in entries if entry.iter)
+        edits = [edit for _ in range(EDITS) if (edit := _within(rng, promise, far))]
+        if not edits:
+            return
+        points_MP = promise.space.edited(promise.neighbourhood.now, edits)
+        worth_M = self.worth(rng, *promise.scores.predict(points_MP), promise.bar)
+        if promise.failing is not None:
+            worth_M = worth_M * (1 - np.clip(promise.failing.predict(points_MP)[0], 0, 1))
+        for place in np.argsort(-worth_M, kind="stable"):
+            yield Draw(edits[place], f"most promising within {far:.2f}")
+
+
+def _within(rng: Random, promise: Promise, far: float) -> Edit:
+    """Some knobs moved; one without an order is turned as seldom as the reach is short."""
+    around = promise.neighbourhood
+    chance = min(1.0, TURNED / len(around.names))
+    edit: Edit = {}
+    for name in around.names:
+        domain = around.domains[name]
+        if rng.random() >= chance or (not is_ordered(domain) and rng.random() >= far):
+            continue
+        value = domain.normal(domain.rounded(near(domain, around.now[name], far, rng)))
+        if value != around.now[name]:
+            edit[name] = value
+    most = list(edit)[: around.most]
+    return {name: edit[name] for name in most}
