@@ -14,6 +14,7 @@ from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
 from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.night import _Account, _no_corpus, _NoMeter
 from tests.support.worlds import RateWorld
@@ -25,8 +26,10 @@ CLOCKS = frozenset(
 """What differs from one run of the same campaign to the next."""
 
 
-def one_lane(directory: Path, iterations: int, *, seed: int = 3) -> list[dict[str, Any]]:
-    """The rows of a campaign whose trials run one after another, without their clocks."""
+def rows_of(
+    directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3
+) -> list[dict[str, Any]]:
+    """The rows of a campaign in ``directory``, begun or gone on with, without their clocks."""
     world = RateWorld(0.05, curves=True)
     directory.mkdir(parents=True, exist_ok=True)
     settings = new_settings(world.menu, world.menu.name, {"seed": seed, "max_changes": 2})
@@ -39,7 +42,7 @@ def one_lane(directory: Path, iterations: int, *, seed: int = 3) -> list[dict[st
             sandbox="simulated",
             history_url=MEMORY,
         ) as campaign,
-        SimulatedExecutor(world) as executor,
+        SimulatedExecutor(world, lanes) as executor,
     ):
         rails = Rails(world.menu, budget=settings.budget, max_changes=2)
         stop, watcher = StopRequest(), _Account(world, campaign)
@@ -59,6 +62,7 @@ def one_lane(directory: Path, iterations: int, *, seed: int = 3) -> list[dict[st
             watcher=watcher,
             stop=stop,
             meter=_NoMeter(),
+            asking=AskedNow(),
         )
         loop.run(Goal(iterations=iterations))
     journal = (directory / "campaign" / "trajectory.jsonl").read_text("utf-8")
