@@ -201,7 +201,7 @@ def test_changes_and_reason_are_those_that_first_proposed_it() -> None:
 
 
 def test_a_snapshot_stays_as_it_was_while_rows_go_on_coming() -> None:
-    rows = Simulator(5).rows(60)
+    rows = list(Simulator(5).rows(60))
     half = len(rows) // 2
     evidence = Evidence(rows[:half])
     snapshot = evidence.snapshot()
