@@ -16,7 +16,7 @@ from agent.workbench.sitting import Sitting
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted, duration_text
-from trainer.spec import BPB, CommandOk, CurvePoint, Measure, TrialOk, TrialSpec
+from trainer.spec import BPB, CommandOk, CurvePoint, Measure, Place, TrialOk, TrialSpec
 from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, FreshGain
 from trajectory.rows import ConfirmRow, Role, TrialRecord
 
@@ -37,17 +37,21 @@ class ConfirmDisplay:
     def __init__(self, console: Console, measure: Measure = BPB) -> None:
         self._console = console
         self._measure = measure
-        self._head = ""
+        self._heads: dict[tuple[str, int], str] = {}
+        """Of the runs at work, by config and seed."""
 
     def note(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
 
     def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
         name = f"iteration {entrant.ranked.iter}" if entrant.ranked.iter else "the baseline"
-        self._head = f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
+        self._heads[entrant.ranked.config_hash, seed] = (
+            f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
+        )
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: ConfirmRow) -> None:
@@ -58,10 +62,9 @@ class ConfirmDisplay:
             said = f"{result.val_bpb:.4f}{others} bpb"
         elif isinstance(result, CommandOk):
             said = f"{self._measure.text(result.objective)} {self._measure.short}"
+        head = self._heads.pop((row.config_hash, row.trial.seed), "")
         took = duration_text(row.trial.wall_s)
-        self._console.print(
-            Text(f"{self._head}: {said}  [{took}]"), soft_wrap=True, highlight=False
-        )
+        self._console.print(Text(f"{head}: {said}  [{took}]"), soft_wrap=True, highlight=False)
 
 
 def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:

@@ -11,6 +11,7 @@ and the largest shortfall by optimal computing budget allocation (OCBA; Chen, Li
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -22,13 +23,13 @@ from agent.proposers.contrasts import Contrast, contrast
 from agent.proposers.draws import Draw, against_reference, rng_for
 from agent.search.campaign import Campaign
 from agent.search.loop import Loop
-from agent.search.pending import PendingIteration
-from agent.search.race import Outcome
 from agent.search.seed_blocks import seeds_of
+from agent.search.turns.flight import Turn
+from agent.search.turns.pending import PendingIteration
 from bench.simulator.executor import SimulatedExecutor, SimulatedJob
 from bench.simulator.world import World
 from trainer.executors.base import Finished
-from trainer.spec import AnyConfig, TrialSpec
+from trainer.spec import AnyConfig, CurvePoint, TrialSpec
 from trajectory.evidence import ConfigEvidence
 from trajectory.proposals import ProposerRecord
 from trajectory.ranking import Noise
@@ -125,13 +126,13 @@ class PatientLoop(Loop):
 
     __slots__ = ()
 
-    def _raced(self, turn: PendingIteration, reference: AnyConfig) -> Outcome:
+    def _raced(self, pending: PendingIteration) -> Turn:
         known = self.campaign.evidence.configs
-        if turn.config is None or turn.config.config_hash not in known:
-            return super()._raced(turn, reference)
+        if pending.config is None or pending.config.config_hash not in known:
+            return super()._raced(pending)
         shipped, self.rules = self.rules, patient(self.rules)
         try:
-            return super()._raced(turn, reference)
+            return super()._raced(pending)
         finally:
             self.rules = shipped
 
@@ -152,18 +153,17 @@ def patient(rules: Rules) -> Rules:
 class RememberingExecutor(SimulatedExecutor):
     """What ran once is not run again: it takes no time."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def __init__(self, world: World, places: int = 1) -> None:
+        super().__init__(world, places)
         self._ran: set[tuple[str, int]] = set()
 
-    def submit(self, spec: TrialSpec, trial_dir: Path) -> SimulatedJob:
-        """See :meth:`Executor.submit`."""
-        job = super().submit(spec, trial_dir)
+    def _run(self, spec: TrialSpec, trial_dir: Path) -> tuple[Finished, tuple[CurvePoint, ...]]:
+        finished, points = super()._run(spec, trial_dir)
         key = (spec.config.config_hash, spec.seed)
         if key in self._ran:
-            return SimulatedJob(Finished(job.result().result, 0.0), job.points())
+            return replace(finished, wall_s=0.0), points
         self._ran.add(key)
-        return job
+        return finished, points
 
 
 class OtherSeeds(Campaign):

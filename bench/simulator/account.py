@@ -8,7 +8,7 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from autoresearch.values import Frozen
 from bench.simulator.world import World
-from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import Config, CurvePoint, Place, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 NEAR = 0.25
@@ -58,7 +58,10 @@ class Account:
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         """It has ended by now."""
 
-    def trial_point(self, point: CurvePoint) -> None:
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        """Nor where it ran."""
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         """Nobody draws it."""
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -76,7 +79,7 @@ class Account:
         self.asks_s.append(row.proposer.latency_s)
         self.refused += row.config is None
         before = self.stages[-1].truth
-        self.stages.append(self._stage(row.iter))
+        self.stages.append(self._stage(len(self.stages)))
         kept = row.decision.action == "keep"
         self.keeps += kept
         truth = None if row.config is None else self.world.truth(row.config)

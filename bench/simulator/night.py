@@ -26,6 +26,7 @@ from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
 from autoresearch.layout import TRIALS_DIR
 from autoresearch.values import Frozen
 from bench.simulator.account import Account, Stage
@@ -119,6 +120,7 @@ def night(
     settings: Mapping[str, Any] | None = None,
     runs: int | None = None,
     parts: Parts = THE_PRODUCTS,
+    lanes: int = 1,
 ) -> Night:
     """Search in this world.
 
@@ -127,12 +129,13 @@ def night(
     :param rules: of the judge; None: those the product ships with.
     :param settings: the campaign's that are not to be the product's defaults.
     :param runs: also end once so many trials were run.
+    :param lanes: trials at once.
     """
     began, busy = time.monotonic(), time.process_time()
     rules = Rules() if rules is None else rules
     with scratch_campaign(world, {**(settings or {}), "seed": seed}, parts.campaign) as campaign:
         watcher = Account(world, campaign)
-        with parts.executor(world) as executor:
+        with parts.executor(world, lanes) as executor:
             loop = put_together(campaign, make_proposer, rules, executor, watcher, parts)
             loop.run(Goal(iterations=iterations, trials=runs))
         told = ranked_incumbent(campaign.evidence)
@@ -187,6 +190,7 @@ def put_together(
         watcher=watcher,
         stop=stop,
         meter=_NoMeter(),
+        asking=AskedNow(),  # proposing takes no simulated time either
     )
 
 

@@ -7,20 +7,22 @@ at once submits several; who wants one and to wait for it calls :meth:`Executor.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from autoresearch.closing import Closing
+from autoresearch.errors import MachineryError
 from trainer.isolation.outcome import TrialAborted
-from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
+from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
-__all__ = ["Executor", "Finished", "Job", "StillRunning", "TrialAborted"]
+__all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
 
-_LOOK_S = 0.1
+LOOK_S = 0.1
 """Between two looks at a job: what a curve's points and a stop wait for at most."""
-_CANCEL_S = 15.0
+CANCEL_S = 15.0
 """A job that was cancelled ends within seconds; who leaves on an error waits no longer than this
 for it."""
 
@@ -29,12 +31,20 @@ class StillRunning(TimeoutError):
     """The time given to :meth:`Job.result` is over, and the trial is not."""
 
 
+class LaneLost(MachineryError):
+    """What ran the trial died and took it along: its machine, its process there, its server. That
+    says nothing about the trial, which may run again elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A trial's one result. ``wall_s`` is from the request to the result in hand."""
+    """A trial's one result. ``wall_s`` is from the request, or from when a place was free for it,
+    to the result in hand."""
 
     result: Measured | TrialFailed
     wall_s: float
+    place: Place | None = None
+    """Where it ran; None where there is one place and it is here."""
 
 
 class Job(Protocol):
@@ -57,9 +67,20 @@ class Job(Protocol):
         :raises SpecError: where no trainer could run the spec.
         :raises CorpusError: where the corpus is not the one meant.
         :raises SandboxError: where the trial cannot be confined.
+        :raises LaneLost: where what ran it died.
         :raises MachineryError: where the machinery failed; the trial counts for nothing.
         """
         ...
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once the trial has ended: once, from any thread, at once where
+        it has. It is to be quick and to raise nothing. Who waits for the first of several jobs
+        gives each the same one, which wakes him."""
+        ...
+
+    def place(self) -> Place | None:
+        """Where it runs or ran; None while it waits for a place, and where there is only one."""
+        return None
 
     def points(self) -> tuple[CurvePoint, ...]:
         """The lines of the curve that have come since the last call, each once and in order. All
@@ -75,6 +96,9 @@ class Job(Protocol):
 class Executor(Closing, Protocol):
     """The seam where other ways of running trials plug in. Who opens one closes it."""
 
+    places: int = 1
+    """Trials that run at once; what is submitted beyond them waits for its turn."""
+
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """Have a trial run as ``spec`` says, in and only in ``trial_dir``; returns at once.
 
@@ -84,6 +108,11 @@ class Executor(Closing, Protocol):
         :raises MachineryError: where the executor is closed. Whatever else fails is the job's.
         """
         ...
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        """Until ``wake`` is set, as by the end of a job (:meth:`Job.when_done`), or for so long. An
+        executor whose trials take no real time moves its own clock on instead."""
+        wake.wait(timeout_s)
 
     def describe(self) -> str:
         """How trials are confined and started, for the record and the screen."""
@@ -113,7 +142,7 @@ class Executor(Closing, Protocol):
         try:
             ended = False
             while not ended:
-                ended = job.wait(_LOOK_S)
+                ended = job.wait(LOOK_S)
                 for point in job.points():
                     if on_point is not None:
                         on_point(point)
@@ -121,6 +150,6 @@ class Executor(Closing, Protocol):
                     job.cancel()
         except BaseException:
             job.cancel()
-            job.wait(_CANCEL_S)
+            job.wait(CANCEL_S)
             raise
         return job.result()

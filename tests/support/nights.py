@@ -1,0 +1,116 @@
+"""A short campaign in a world where only the learning rate matters, and what it wrote down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Proposer
+from agent.proposers.uniform import RandomProposer
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.goal import Goal
+from agent.search.loop import Loop
+from agent.search.stopping import StopRequest
+from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
+from bench.simulator.executor import SimulatedExecutor
+from bench.simulator.account import Account
+from bench.simulator.night import _no_corpus, _NoMeter
+from tests.support.worlds import RateWorld
+from trajectory.rows import BaselineRow, IterationRow, TrialRecord
+
+CLOCKS = frozenset(
+    "at created_at id wall_s latency_s elapsed_s energy_wh versions hardware corpus_dir".split()
+)
+"""What differs from one run of the same campaign to the next."""
+
+
+class Onlooker(Account):
+    """Looks on, and does what it is told at a moment."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        stop: StopRequest,
+        at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
+    ) -> None:
+        super().__init__(WORLD, campaign)
+        self._stop = stop
+        self._at_trial = at_trial
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        super().trial_ended(record)
+        self._at_trial(record.trial_id, self._stop)
+
+    def baseline_measured(self, row: BaselineRow) -> None: ...
+    def iteration_ended(self, row: IterationRow) -> None: ...
+
+
+WORLD = RateWorld(0.05, curves=True)
+
+
+def work(
+    directory: Path,
+    goal: Goal,
+    *,
+    lanes: int = 1,
+    seed: int = 3,
+    proposer: Callable[[Rails], Proposer] = RandomProposer,
+    at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
+) -> str:
+    """Begin the campaign in ``directory``, or go on with it, until the goal; what ended it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = new_settings(WORLD.menu, WORLD.menu.name, {"seed": seed, "max_changes": 2})
+    with (
+        Campaign(
+            directory / "campaign", settings, WORLD.menu, _no_corpus(directory), sandbox="simulated"
+        ) as campaign,
+        SimulatedExecutor(WORLD, lanes) as executor,
+    ):
+        rails = Rails(WORLD.menu, budget=settings.budget, max_changes=2)
+        stop = StopRequest()
+        watcher = Onlooker(campaign, stop, at_trial)
+        loop = Loop(
+            campaign=campaign,
+            proposer=proposer(rails),
+            rails=rails,
+            rules=settings.rules(),
+            runner=TrialRunner(
+                campaign.directory / "trials",
+                campaign.trial_spec,
+                executor,
+                campaign.history.trial_ids(),
+                stop,
+                watcher,
+            ),
+            watcher=watcher,
+            stop=stop,
+            meter=_NoMeter(),
+            asking=AskedNow(),
+        )
+        return loop.run(goal)
+
+
+def rows_of(
+    directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3
+) -> list[dict[str, Any]]:
+    """The rows of a campaign in ``directory`` after so many iterations, without their clocks."""
+    work(directory, Goal(iterations=iterations), lanes=lanes, seed=seed)
+    return written(directory)
+
+
+def written(directory: Path) -> list[dict[str, Any]]:
+    """What its journal holds by now, without clocks."""
+    journal = (directory / "campaign" / "trajectory.jsonl").read_text("utf-8")
+    return [without_clocks(json.loads(line)) for line in journal.splitlines()]
+
+
+def without_clocks(value: Any) -> Any:
+    """A row without what no two runs have in common."""
+    if isinstance(value, dict):
+        return {name: without_clocks(one) for name, one in value.items() if name not in CLOCKS}
+    return [without_clocks(one) for one in value] if isinstance(value, list) else value
