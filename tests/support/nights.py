@@ -17,8 +17,8 @@ from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from agent.search.turns.asking import AskedNow
-from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.account import Account
+from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.night import _no_corpus, _NoMeter
 from tests.support.worlds import RateWorld
 from trajectory.rows import BaselineRow, IterationRow, TrialRecord
