@@ -71,6 +71,7 @@ OTHERS: dict[str, Any] = {
     "llm_warmup": 5,
     "prompt_tokens": 5000,
     "threads": 5,
+    "lanes": 4,
     "trial_wall_s": 5.0,
     "trial_memory_gib": 5.0,
     "prune": True,
