@@ -21,6 +21,7 @@ class OneScript(Executor):
         """
         self._executor = executor
         self._check = check
+        self.places = executor.places
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`.
@@ -66,6 +67,10 @@ class _CheckedJob(Job):
                 raise
             self._check = None
         return finished
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self._job.when_done(callback)
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

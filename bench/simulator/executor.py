@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from autoresearch.errors import AutoresearchError, MachineryError
@@ -79,6 +80,10 @@ class SimulatedJob(Job):
         if isinstance(self._outcome, AutoresearchError):
             raise self._outcome
         return self._outcome
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`: it has ended."""
+        callback()
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

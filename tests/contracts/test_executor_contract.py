@@ -198,6 +198,26 @@ def test_it_says_how_trials_are_confined(executor: Executor) -> None:
     assert "\n" not in said
 
 
+def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Path) -> None:
+    told: list[str] = []
+    job = submit(executor, trial_dir, hostile.nap, s=0.5)
+    job.when_done(lambda: told.append("while it ran"))
+    assert told == []
+    until(lambda: bool(told))
+    assert job.done()
+    job.when_done(lambda: told.append("after it"))
+    assert told == ["while it ran", "after it"]
+
+
+def test_who_waits_for_a_cancelled_one_is_woken(executor: Executor, tmp_path: Path) -> None:
+    told: list[int] = []
+    jobs = [submit(executor, tmp_path / str(n), hostile.nap, s=60) for n in range(2)]
+    for number, job in enumerate(jobs):
+        job.when_done(lambda number=number: told.append(number))  # type: ignore[misc]
+        job.cancel()
+    until(lambda: sorted(told) == [0, 1])
+
+
 # --- on time, and nothing left -------------------------------------------------------------------
 
 

@@ -47,6 +47,9 @@ class _Ended(Job):
             raise self._outcome
         return self._outcome
 
+    def when_done(self, callback: Callable[[], None]) -> None:
+        callback()
+
     def points(self) -> tuple[CurvePoint, ...]:
         points, self._points = self._points, ()
         return points

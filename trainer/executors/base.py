@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from autoresearch.closing import Closing
+from autoresearch.errors import MachineryError
 from trainer.isolation.outcome import TrialAborted
-from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
+from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
-__all__ = ["Executor", "Finished", "Job", "StillRunning", "TrialAborted"]
+__all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
 
 _LOOK_S = 0.1
 """Between two looks at a job: what a curve's points and a stop wait for at most."""
@@ -29,12 +30,20 @@ class StillRunning(TimeoutError):
     """The time given to :meth:`Job.result` is over, and the trial is not."""
 
 
+class LaneLost(MachineryError):
+    """What ran the trial died and took it along: its machine, its process there, its server. That
+    says nothing about the trial, which may run again elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A trial's one result. ``wall_s`` is from the request to the result in hand."""
+    """A trial's one result. ``wall_s`` is from the request, or from when a place was free for it,
+    to the result in hand."""
 
     result: Measured | TrialFailed
     wall_s: float
+    place: Place | None = None
+    """Where it ran; None where there is one place and it is here."""
 
 
 class Job(Protocol):
@@ -57,8 +66,15 @@ class Job(Protocol):
         :raises SpecError: where no trainer could run the spec.
         :raises CorpusError: where the corpus is not the one meant.
         :raises SandboxError: where the trial cannot be confined.
+        :raises LaneLost: where what ran it died.
         :raises MachineryError: where the machinery failed; the trial counts for nothing.
         """
+        ...
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once the trial has ended: once, from any thread, at once where
+        it has. It is to be quick and to raise nothing. Who waits for the first of several jobs
+        gives each the same one, which wakes him."""
         ...
 
     def points(self) -> tuple[CurvePoint, ...]:
@@ -74,6 +90,9 @@ class Job(Protocol):
 
 class Executor(Closing, Protocol):
     """The seam where other ways of running trials plug in. Who opens one closes it."""
+
+    places: int = 1
+    """Trials that run at once; what is submitted beyond them waits for its turn."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """Have a trial run as ``spec`` says, in and only in ``trial_dir``; returns at once.

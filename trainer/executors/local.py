@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
 from pathlib import Path
@@ -150,6 +150,10 @@ class LocalJob(Job):
         if self.future.cancelled():
             raise aborted(self._trial_id)
         return self.future.result()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self.future.add_done_callback(lambda _future: callback())
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

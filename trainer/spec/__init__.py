@@ -20,6 +20,7 @@ from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.looks import Averaging, Look
 from trainer.spec.measure import BITS_PER_BYTE, BPB, Direction, Measure
+from trainer.spec.place import Place
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CommandOk,
@@ -73,6 +74,7 @@ __all__ = [
     "Look",
     "Measure",
     "Measured",
+    "Place",
     "PruneRule",
     "ScoreRule",
     "ScoredText",

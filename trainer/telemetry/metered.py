@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,16 +23,19 @@ class MeteredExecutor(Executor):
     """An executor whose measured trials carry ``energy_wh``.
 
     The interval is the whole trial, from the request to the result in hand: start-up, training
-    and evaluation, with what the device draws when idle. Of several trials on one device at once
-    each carries all that it drew meanwhile.
+    and evaluation, with what the device draws when idle. Where several trials run at once nobody
+    can say which drew what, so that none carries any.
     """
 
     def __init__(self, executor: Executor, meter: Meter) -> None:
         self._executor = executor
         self._meter = meter
+        self.places = executor.places
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""
+        if self.places > 1:
+            return self._executor.submit(spec, trial_dir)
         since_s = self._meter.mark()
         asked_s = time.monotonic()
         return _MeteredJob(self._executor.submit(spec, trial_dir), self._meter, since_s, asked_s)
@@ -64,6 +69,10 @@ class _MeteredJob(Job):
             self._finished = self._measured(self._job.result(timeout_s))
         return self._finished
 
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self._job.when_done(callback)
+
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""
         return self._job.points()
@@ -79,4 +88,4 @@ class _MeteredJob(Job):
         if energy_wh is None:
             return finished
         result = finished.result.model_copy(update={"energy_wh": energy_wh})
-        return Finished(result, finished.wall_s)
+        return replace(finished, result=result)
