@@ -64,6 +64,12 @@ def sweep(path: Path) -> None:
         left.unlink()
 
 
+def sweep_all(directory: Path) -> None:
+    """:func:`sweep` for every file of a directory; one that is not there has none."""
+    for left in directory.glob(f".*.{'[0-9a-f]' * 16}"):
+        left.unlink()
+
+
 def sync_directory(directory: Path) -> None:
     """See the names in a directory onto the disk: a file's own fsync does not.
 

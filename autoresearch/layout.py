@@ -4,7 +4,7 @@ campaign.toml       the settings it was created with
 trajectory.jsonl    the journal: the truth
 history.sqlite      its index
 campaign.lock       who writes it
-in_flight.json      the iteration that is not in the journal yet
+in_flight/          a file for each iteration that is not in the journal yet
 pause               while it is there, the loop waits
 telemetry.csv       what the device drew
 endpoint.json       what the language model's endpoint was found to accept
@@ -27,7 +27,9 @@ SETTINGS_FILE = "campaign.toml"
 JOURNAL_FILE = "trajectory.jsonl"
 HISTORY_FILE = "history.sqlite"
 LOCK_FILE = "campaign.lock"
-IN_FLIGHT_FILE = "in_flight.json"
+IN_FLIGHT_DIR = "in_flight"
+FORMER_IN_FLIGHT_FILE = "in_flight.json"
+"""Where the one iteration in flight was before there could be several."""
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
 ENDPOINT_FILE = "endpoint.json"
@@ -72,3 +74,13 @@ def is_trial_id(name: str) -> bool:
 def trial_number(name: str) -> int:
     """Its place in the campaign: trials are numbered as they start."""
     return int(name[1:])
+
+
+def in_flight_name(iteration: int) -> str:
+    """The file of an iteration in flight: ``000012.json``."""
+    return f"{iteration:06d}.json"
+
+
+def in_flight_files(directory: Path) -> list[Path]:
+    """Those of a campaign, the lowest iteration first."""
+    return sorted((directory / IN_FLIGHT_DIR).glob("[0-9]*.json"), key=lambda file: file.name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Self
 
@@ -119,6 +119,8 @@ class Evidence:
         self.configs: dict[str, ConfigEvidence] = {}
         """By config_hash, in the order first seen."""
         self.tally = Tally()
+        self._lent: set[str] = set()
+        """The configs whose entries a snapshot has too: they are replaced, not changed."""
         for row in rows:
             self.add(row)
 
@@ -132,6 +134,30 @@ class Evidence:
         evidence.tally = tally
         evidence.configs = {entry.config_hash: entry for entry in configs}
         return evidence
+
+    def snapshot(self) -> Evidence:
+        """All of it as it is now: what is added here later changes nothing there. Costs as much as
+        a copy of the dictionary of configs, and an entry's each time that a lent one changes."""
+        taken = Evidence()
+        taken.tally = self.tally
+        taken.configs = dict(self.configs)
+        self._lent = set(self.configs)
+        return taken
+
+    def _own(self, config_hash: str) -> ConfigEvidence | None:
+        """The config's entry, to be changed."""
+        entry = self.configs.get(config_hash)
+        if entry is not None and config_hash in self._lent:
+            self._lent.discard(config_hash)
+            entry = self.configs[config_hash] = replace(
+                entry,
+                changes=dict(entry.changes),
+                scores=dict(entry.scores),
+                trial_ids=dict(entry.trial_ids),
+                failures=list(entry.failures),
+                failed_seeds=list(entry.failed_seeds),
+            )
+        return entry
 
     @property
     def iterations(self) -> int:
@@ -211,14 +237,14 @@ class Evidence:
             self._count(incumbent_hash=config_hash, incumbent_delta=delta)
 
     def _at(self, config: AnyConfig, config_hash: str, iteration: int) -> ConfigEvidence:
-        entry = self.configs.get(config_hash)
+        entry = self._own(config_hash)
         if entry is None:
             entry = ConfigEvidence(config, config_hash, iteration)
             self.configs[config_hash] = entry
         return entry
 
     def _record(self, trial: TrialRecord) -> None:
-        entry = self.configs.get(trial.config_hash)
+        entry = self._own(trial.config_hash)
         if entry is None:
             raise JournalError(
                 f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row up to "

@@ -9,7 +9,7 @@ from agent.judge import Assessment
 from agent.loggers.background import CLOSE_S, BackgroundLogger
 from agent.loggers.base import RunEvent, TrialBegan, TrialEnded, TrialPoint
 from agent.search.watcher import Watcher
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.spec import CurvePoint, Place, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 
@@ -31,7 +31,6 @@ class LoggingWatcher:
         self._watcher = watcher
         self._loggers = list(loggers)
         self._on_trouble = on_trouble
-        self._trial_id = ""
 
     def note(self, text: str) -> None:
         self._watcher.note(text)
@@ -45,13 +44,15 @@ class LoggingWatcher:
         self._watcher.proposing(iteration)
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._trial_id = spec.trial_id
         self._watcher.trial_started(spec, role)
         self._log(TrialBegan(spec, role))
 
-    def trial_point(self, point: CurvePoint) -> None:
-        self._watcher.trial_point(point)
-        self._log(TrialPoint(self._trial_id, point))
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._watcher.trial_placed(trial_id, place)
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        self._watcher.trial_point(trial_id, point)
+        self._log(TrialPoint(trial_id, point))
 
     def trial_ended(self, record: TrialRecord) -> None:
         self._watcher.trial_ended(record)

@@ -6,7 +6,7 @@ it, a sampler's no more than a language model's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,14 @@ class Memory:
     """What a change is judged by, where it is known."""
     pending: tuple[AnyConfig, ...] = ()
     """What is being raced meanwhile, where several are at once: nothing is known of them yet."""
+
+    @property
+    def tried(self) -> Container[str]:
+        """The hashes of the configs that would be no news: those measured and those in flight."""
+        configs = self.evidence.configs
+        if not self.pending:
+            return configs
+        return configs.keys() | {config.config_hash for config in self.pending}
 
 
 @dataclass(frozen=True, slots=True)

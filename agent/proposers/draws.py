@@ -56,7 +56,7 @@ def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
     """The first of ``at_most`` draws that changes something and passes every rail."""
-    tried = memory.evidence.configs.keys() | {config.config_hash for config in memory.pending}
+    tried = memory.tried
     for draw in islice(draws, at_most):
         if draw.changes and rails.check(draw.raw, memory.reference, tried).verdict.allowed:
             return draw

@@ -12,9 +12,9 @@ from agent.search.race import FEWEST_PRINTED
 from agent.search.scribe import Scribe, timestamp
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
-from trainer.spec import TrialFailed
+from trainer.spec import TrialFailed, TrialSpec
 from trajectory.evidence import SAME_RUNS
-from trajectory.rows import BaselineRow, EventRow
+from trajectory.rows import BaselineRow, EventRow, Role
 
 
 def measure_baseline(
@@ -27,12 +27,17 @@ def measure_baseline(
     baseline = campaign.menu.baseline
     known = campaign.evidence.configs.get(baseline.config_hash)
     measured = set(known.scores) if known else set()
-    for seed in campaign.baseline_seeds:
-        if seed in measured:
-            continue
-        if _are_one_run(campaign, runner):
-            break
-        trial = runner.run(baseline, seed, "baseline")
+
+    def missing() -> Iterator[tuple[TrialSpec, Role]]:
+        for seed in campaign.baseline_seeds:
+            if seed in measured:
+                continue
+            if _are_one_run(campaign, runner):
+                return
+            yield runner.spec(baseline, seed), "baseline"
+
+    for trial in runner.run_all(missing()):
+        seed = trial.seed
         if isinstance(trial.result, TrialFailed):
             scribe.record(
                 EventRow(

@@ -17,12 +17,13 @@ from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
 from autoresearch.closing import Closing
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
-from autoresearch.files import replace_file, sweep, writing_to
+from autoresearch.files import replace_file, sweep, sweep_all, writing_to
 from autoresearch.layout import (
     COMPILED_DIR,
     ENDPOINT_FILE,
+    FORMER_IN_FLIGHT_FILE,
     HISTORY_FILE,
-    IN_FLIGHT_FILE,
+    IN_FLIGHT_DIR,
     JOURNAL_FILE,
     SETTINGS_FILE,
 )
@@ -303,8 +304,9 @@ def _lock(directory: Path, resources: ExitStack) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     resources.enter_context(CampaignLock(directory))
     with writing_to(directory):
-        for name in (SETTINGS_FILE, IN_FLIGHT_FILE, ENDPOINT_FILE):
+        for name in (SETTINGS_FILE, FORMER_IN_FLIGHT_FILE, ENDPOINT_FILE):
             sweep(directory / name)
+        sweep_all(directory / IN_FLIGHT_DIR)
 
 
 def _held_back(corpus: Corpus) -> int:

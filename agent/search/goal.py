@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from autoresearch.errors import SettingsError
 from autoresearch.words import counted
 from trajectory.rows import BaselineRow, IterationRow, Row
+from trajectory.worked import Worked
 
 DEFAULT_ITERATIONS = 100
 
@@ -22,7 +23,9 @@ class Work:
     trials: int = 0
     """Short runs that ended, the baseline's among them."""
     hours: float = 0.0
-    """At work on iterations and the baseline: pauses, and what a stop cut off, left out."""
+    """At work on iterations and the baseline, by the clock: pauses, and what a stop cut off, left
+    out."""
+    _worked: Worked = field(default_factory=Worked)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
@@ -36,18 +39,19 @@ class Work:
         """One more row."""
         if isinstance(row, BaselineRow):
             self.trials += 1
-            self.hours += row.trial.wall_s / 3600
+            self.hours += self._worked.added_s(row) / 3600
         elif isinstance(row, IterationRow):
             self.iterations += 1
             self.trials += len(row.trials)
-            self.hours += row.wall_s / 3600
+            self.hours += self._worked.added_s(row) / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """To be reached in all, earlier sittings counted; what is None does not end it.
 
-    It is looked at between iterations, so the last one may overshoot by the trials of one race.
+    It is looked at before an iteration begins, so trials and hours may overshoot by the races that
+    are at work then. Iterations never do.
     """
 
     iterations: int | None = None
@@ -79,6 +83,12 @@ class Goal:
     def is_iterations_alone(self) -> bool:
         """Whether nothing else ends it."""
         return self.iterations is not None and self.trials is None and self.hours is None
+
+    def leaves_room(self, work: Work, in_flight: int) -> bool:
+        """Whether one more iteration may begin beside so many: never more than were asked for."""
+        if self.iterations is not None and work.iterations + in_flight >= self.iterations:
+            return False
+        return self.reached(work) is None
 
     def reached(self, work: Work) -> str | None:
         """What of it is reached, in words; None while nothing is."""

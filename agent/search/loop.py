@@ -1,12 +1,15 @@
 """The loop: propose, check, race, decide, write down.
 
 :class:`Loop` reads as the sentence in the design. Everything it needs is handed to it, already
-chosen; it decides nothing about how a proposer thinks, a trial runs or a row is stored.
+chosen; it decides nothing about how a proposer thinks, a trial runs or a row is stored. How many
+turns are in flight follows from how many trials the executor runs at once
+(:mod:`agent.search.turns`); where that is one, a turn ends before the next is proposed.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from agent.menu.rails import Rails
@@ -14,15 +17,19 @@ from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.pending import PendingFile, PendingIteration
-from agent.search.race import Outcome, Race, known_noise, not_raced
+from agent.search.race import Course, Race, judged, known_noise, not_raced, race_prune_rule
 from agent.search.scribe import Scribe, timestamp
-from agent.search.stopping import StopRequest
+from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
+from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
+from agent.search.turns.flight import Flight, Turn
+from agent.search.turns.numbers import Numbers
+from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.watcher import Watcher
-from trainer.spec import AnyConfig
+from autoresearch.errors import AutoresearchError
+from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Meter
-from trajectory.rows import ITERATION_SCHEMA, EventRow, IterationRow
+from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, EventRow, IterationRow
 from trajectory.rules import Rules
 
 
@@ -38,15 +45,28 @@ class Loop:
     watcher: Watcher
     stop: StopRequest
     meter: Meter
+    asking: Asking | None = None
+    """Who asks for proposals; None: the loop itself, or with several lanes a thread."""
     scribe: Scribe = field(init=False)
-    _in_flight: PendingFile = field(init=False)
+    _flight: Flight = field(init=False)
+    _files: PendingFiles = field(init=False)
+    _left: list[PendingIteration] = field(init=False, default_factory=list)
+    """In flight when the campaign last stopped, and not gone on with yet."""
+    _resumed: set[int] | None = field(init=False, default_factory=set)
+    """Those gone on with, until their races are over; None once what they left is accounted for."""
+    _numbers: Numbers = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Over all sittings."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
-        self._in_flight = PendingFile(self.campaign.directory)
+        self._flight = Flight(self.runner, self.stop)
+        self._files = PendingFiles(self.campaign.directory)
+        self._numbers = Numbers(set())
+        if self.asking is None:
+            several = self.runner.places > 1
+            self.asking = AskedAside(self.runner.wake.set) if several else AskedNow()
 
     def run(self, goal: Goal) -> str:
         """Go on until the campaign has reached its goal; what of it ended the work, in words.
@@ -58,121 +78,214 @@ class Loop:
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
-        for row in measure_baseline(self.campaign, self.runner, self.scribe):
-            self._work.add(row)
-            self.watcher.baseline_measured(row)
-        while (reached := goal.reached(self._work)) is None:
+        with self._undisturbed():
+            for row in measure_baseline(self.campaign, self.runner, self.scribe):
+                self._work.add(row)
+                self.watcher.baseline_measured(row)
+            self._take_stock()
+            while True:
+                reached = goal.reached(self._work)
+                if reached is None:
+                    self._begin_turns()
+                elif not self._flight.turns:
+                    return reached
+                for turn in self._flight.landed(more_comes=self._asking.busy):
+                    self._ended(turn)
+
+    def _undisturbed(self) -> AbstractContextManager[None]:
+        """With several lanes something is always at work that a signal must not cut short."""
+        return self.stop.deferred() if self.runner.places > 1 else nullcontext()
+
+    def _take_stock(self) -> None:
+        """Find what was in flight when the campaign last stopped."""
+        done = self.campaign.history.iteration_numbers()
+        pending = self._files.read()
+        for number in sorted(pending.keys() & done):
+            self._files.clear(number)  # killed between its row and this
+        self._left = [
+            turn for number, turn in pending.items() if number not in done and self._holds(turn)
+        ]
+        self._numbers = Numbers(done | {turn.iter for turn in self._left})
+
+    def _holds(self, turn: PendingIteration) -> bool:
+        """Whether it would pass the rails today, against the reference it was proposed for."""
+        configs = self.campaign.evidence.configs
+        reference = configs.get(turn.reference_hash)
+        if turn.proposal is None or turn.config is None or reference is None:
+            return False
+        checked = self.rails.check(turn.proposal.raw, reference.config, configs)
+        return checked.config == turn.config
+
+    # --- a turn begins ---------------------------------------------------------------------------
+
+    def _begin_turns(self) -> None:
+        """As many as there is room for. With several lanes that is one more than lanes, whose trial
+        waits for the first that is free."""
+        while self._may_begin():
+            turn = self._next_turn()
+            if turn is None:
+                return
+            self._flight.take_off(turn)
+
+    def _may_begin(self) -> bool:
+        flying = self._flight.turns
+        if not flying:
             self.stop.check()
-            self.scribe.wait_while_paused()
-            self.iterate()
-        return reached
+            if self._flight.trouble is None:
+                self.scribe.wait_while_paused()
+        elif pause_requested(self.campaign.directory):
+            return False
+        most = 1 if self.runner.places == 1 else self.runner.places + 1
+        if self._flight.is_held or len(flying) >= most:
+            return False
+        return self._goal.leaves_room(self._work, len(flying))
 
-    def iterate(self) -> IterationRow:
-        """One turn: proposal, verdict, trials, decision, one row."""
-        memory = self._memory()
-        turn = self._resumed(memory) or self._proposed(memory)
-        began = time.monotonic()
-        outcome = self._raced(turn, memory.reference)
-        return self._ended(turn, outcome, race_s=time.monotonic() - began)
-
-    def _resumed(self, memory: Memory) -> PendingIteration | None:
-        """What was in flight when the campaign last stopped, where it would pass the rails today,
-        against the same reference."""
-        turn = self._in_flight.read(memory.iter)
-        if turn is None or turn.proposal is None or turn.config is None:
+    def _next_turn(self) -> Turn | None:
+        """What was in flight before, else what is proposed; None while that is being asked for."""
+        if self._left:
+            pending = self._left.pop(0)
+            self._resumed = {pending.iter} | (self._resumed or set())
+            return self._raced(pending)
+        if not self._asking.busy:
+            memory = self._memory(self._numbers.next())
+            self.watcher.proposing(memory.iter)
+            self._asking.ask(Question(self.proposer, self.rails, memory))
+        try:
+            answer = self._asking.answer()
+        except AutoresearchError as error:
+            self._flight.trouble = error
             return None
-        if turn.reference_hash != memory.reference.config_hash:
-            return None
-        checked = self.rails.check(turn.proposal.raw, memory.reference, memory.evidence.configs)
-        return turn if checked.config == turn.config else None
+        return None if answer is None else self._raced(self._proposed(answer))
 
-    def _proposed(self, memory: Memory) -> PendingIteration:
+    @property
+    def _asking(self) -> Asking:
+        assert self.asking is not None, "it is made in __post_init__"
+        return self.asking
+
+    def _proposed(self, answer: Answer) -> PendingIteration:
         """A new proposal and the rails' verdict on it; on disk if it is to be raced."""
-        began = time.monotonic()
-        self.watcher.proposing(memory.iter)
-        offer = self.proposer.propose(memory)
-        if offer.record.fallback is not None:
-            self.scribe.record(
-                EventRow(at=timestamp(), event="fallback", why=offer.record.fallback)
-            )
-            self.watcher.note(f"iteration {memory.iter}: {offer.record.fallback}")
-        checked = self.rails.check(offer.raw, memory.reference, memory.evidence.configs)
-        turn = PendingIteration(
+        memory, record, checked = answer.memory, answer.offer.record, answer.checked
+        if record.fallback is not None:
+            self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
+            self.watcher.note(f"iteration {memory.iter}: {record.fallback}")
+        pending = PendingIteration(
             iter=memory.iter,
             reference_hash=memory.reference.config_hash,
-            proposer=offer.record,
+            proposer=record,
             proposal=checked.proposal,
             verdict=checked.verdict,
             config=checked.config,
-            wall_s=time.monotonic() - began,
+            wall_s=answer.wall_s,
+            prune=self._prune_rule(memory.reference, checked.config),
             until=memory.until,
-            began=began,
+            began=answer.began,
         )
-        if turn.config is not None:
-            self._in_flight.write(turn)
-        return turn
+        if pending.config is not None:
+            self._files.write(pending)
+        return pending
 
-    def _raced(self, turn: PendingIteration, reference: AnyConfig) -> Outcome:
-        """Its trials and what was decided from them; no trial where the rails refused it."""
-        if turn.config is None:
-            return not_raced(turn.reference_hash, self.rules)
-        settings, evidence = self.campaign.settings, self.campaign.evidence
-        outcome = Race(
+    def _prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
+        settings = self.campaign.settings
+        if candidate is None or not (settings.prune and self.campaign.prunes):
+            return None
+        evidence = self.campaign.evidence
+        return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
+
+    def _raced(self, pending: PendingIteration) -> Turn:
+        """Its trials to come, and what is decided from them; no trial where the rails refused."""
+        began = time.monotonic()
+        if pending.config is None:
+            outcome = not_raced(pending.reference_hash, self.rules)
+            return Turn(pending, _no_course(), began, outcome)
+        evidence = self.campaign.evidence
+        race = Race(
             runner=self.runner,
             evidence=evidence,
             noise=known_noise(evidence),
             rules=self.rules,
-            reference=reference,
-            candidate=turn.config,
+            reference=evidence.configs[pending.reference_hash].config,
+            candidate=pending.config,
             first_seed=self.campaign.baseline_seeds[0],
-            prune=settings.budget if settings.prune and self.campaign.prunes else None,
+            prune=pending.prune,
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,
-        ).run()
-        # Finished trials that nothing has asked for again belong to no row and never will. Long
-        # runs are another matter: the next stress test asks for them.
-        self.scribe.interrupted(
-            self.runner.leftovers.give_up(self.campaign.is_short_run),
-            "finished before the campaign last stopped, but their iteration was lost",
         )
-        return outcome
+        return Turn(pending, judged(race, lambda: self.campaign.reference), began)
 
-    def _ended(self, turn: PendingIteration, outcome: Outcome, *, race_s: float) -> IterationRow:
-        """Its row, written down and told.
+    # --- a turn ends -----------------------------------------------------------------------------
 
-        :param race_s: in this sitting; trials taken up from an earlier one come on top.
-        """
-        taken_up = [t.wall_s for t in outcome.trials if t.trial_id in self.runner.taken_up]
+    def _ended(self, turn: Turn) -> IterationRow:
+        """Its row, written down and told."""
+        pending, outcome = turn.pending, turn.outcome
+        assert outcome is not None, "a turn that ended has one"
+        race_s = time.monotonic() - turn.began
+        if pending.config is not None:
+            self._account_for_lost(pending.iter)
+        trials = self._flight.own_trials(outcome)
+        taken_up = [t.wall_s for t in trials if t.trial_id in self.runner.taken_up]
+        several = self.runner.places > 1
         row = IterationRow(
-            iter=turn.iter,
+            iter=pending.iter,
             at=timestamp(),
-            proposer=turn.proposer,
-            proposal=turn.proposal,
-            verdict=turn.verdict,
-            config=turn.config,
-            config_hash=turn.config.config_hash if turn.config else None,
-            trials=outcome.trials,
+            proposer=pending.proposer,
+            proposal=pending.proposal,
+            verdict=pending.verdict,
+            config=pending.config,
+            config_hash=pending.config.config_hash if pending.config else None,
+            trials=trials,
             decision=outcome.decision,
-            wall_s=turn.wall_s + race_s + sum(taken_up),
-            energy_wh=None if turn.began is None else self.meter.energy_wh(turn.began),
+            # In this sitting; trials taken up from an earlier one come on top.
+            wall_s=pending.wall_s + race_s + sum(taken_up),
+            energy_wh=self._energy_wh(pending),
+            lanes=self.runner.places if several else None,
         )
-        self.scribe.announce_format(ITERATION_SCHEMA)
+        self.scribe.announce_format(LANES_SCHEMA if several else ITERATION_SCHEMA)
         self.scribe.record(row)
-        self._in_flight.clear()
+        self._files.clear(pending.iter)
         self._work.add(row)
         self.watcher.iteration_ended(row)
         return row
 
-    def _memory(self) -> Memory:
+    def _energy_wh(self, pending: PendingIteration) -> float | None:
+        """What the device drew for it; where several are at once nobody can say which drew what."""
+        if pending.began is None or self.runner.places > 1:
+            return None
+        return self.meter.energy_wh(pending.began)
+
+    def _account_for_lost(self, iteration: int) -> None:
+        """Finished trials that nothing has asked for again, once all that could have has ended,
+        belong to no row and never will. Long runs are another matter: the next stress test asks
+        for them."""
+        if self._resumed is None:
+            return
+        self._resumed.discard(iteration)
+        if self._resumed or self._left:
+            return
+        self._resumed = None
+        self.scribe.interrupted(
+            self.runner.leftovers.give_up(self.campaign.is_short_run),
+            "finished before the campaign last stopped, but their iteration was lost",
+        )
+
+    def _memory(self, iteration: int) -> Memory:
         campaign = self.campaign
+        in_flight = [*(turn.pending for turn in self._flight.turns), *self._left]
+        several = self.runner.places > 1
         return Memory(
             menu=campaign.menu,
             reference=campaign.reference,
-            evidence=campaign.evidence,
-            iter=campaign.evidence.iterations + 1,
+            evidence=campaign.evidence.snapshot() if several else campaign.evidence,
+            iter=iteration,
             seed=campaign.settings.seed,
             max_changes=campaign.settings.max_changes,
             until=self._goal.iterations,
             corpus=campaign.row.corpus,
             rules=self.rules,
+            pending=tuple(turn.config for turn in in_flight if turn.config is not None),
         )
+
+
+def _no_course() -> Course:
+    """Of a turn that wants no trial."""
+    yield from ()
+    raise AssertionError("nobody goes through it")

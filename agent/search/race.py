@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.pruning import prune_rule
@@ -39,11 +39,26 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """The trial that a race needs next."""
+
+    config: AnyConfig
+    seed: int
+    role: Role
+    prune: PruneRule | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """Every trial that was run, and what was decided from them."""
 
     trials: tuple[TrialRecord, ...]
     decision: Decision
+
+
+Course: TypeAlias = Generator[Wanted, TrialRecord, Outcome]
+"""What a race goes through: it yields the trials it wants, one after another, is sent the record of
+each, and returns what was decided. Whoever drives it may do other things meanwhile."""
 
 
 def not_raced(reference_hash: str, rules: Rules) -> Outcome:
@@ -69,62 +84,82 @@ def known_noise(evidence: Evidence) -> Noise:
 
 @dataclass(slots=True)
 class Race:
-    """One race. Make one per candidate and call :meth:`run` once."""
+    """One race. Make one per candidate and go through :meth:`course`, or :meth:`run`, once."""
 
     runner: Runner
     evidence: Evidence
+    """What is known of the reference. It may grow meanwhile, by the rows of other races."""
     noise: Noise
     rules: Rules
     reference: AnyConfig
     candidate: AnyConfig
     first_seed: int
     """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
-    prune: Budget | None
-    """The trials' budget, where a hopeless candidate is to be stopped within it."""
+    prune: PruneRule | None
+    """Where a hopeless candidate is to be stopped within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     measure: Measure = BPB
     _trials: list[TrialRecord] = field(default_factory=list)
+    _scores: dict[int, float] = field(default_factory=dict)
+    """The candidate's, by seed."""
 
     def run(self) -> Outcome:
+        """The whole course, each trial run when it is wanted."""
+        course = self.course()
+        wanted = next(course)
+        while True:
+            record = self.runner.run(wanted.config, wanted.seed, wanted.role, wanted.prune)
+            try:
+                wanted = course.send(record)
+            except StopIteration as ended:
+                outcome: Outcome = ended.value
+                return outcome
+
+    def course(self) -> Course:
         """Race to a decision.
 
         A seed on which the reference itself fails is skipped: it says nothing about the candidate.
         A candidate that fails on any seed is discarded, whatever its other seeds said: a recipe
         that cannot be relied on to train is no recipe.
         """
-        decision = self._decided()
+        decision = yield from self._decided()
         return Outcome(tuple(self._trials), decision)
 
-    def _decided(self) -> Decision:
+    def against(self, reference: AnyConfig) -> Race:
+        """The same candidate against another reference, with all that was measured of it."""
+        return replace(self, reference=reference, noise=known_noise(self.evidence))
+
+    def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
         reference_hash = self.reference.config_hash
-        known = self.evidence.configs[reference_hash]
-        reference_scores = dict(known.scores)
-        reference_trials = dict(known.trial_ids)
-        candidate_scores: dict[int, float] = {}
-        prune = self._prune_rule(known.trial_ids.values())
+        common: dict[int, float] = {}
+        scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
         for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
-            if seed in known.failed_seeds:
+            if self._has_failed(seed):
                 continue
-            if seed not in reference_scores:
-                score = self._measure(self.reference, seed, "reference", None)
-                if score is None:
-                    continue
-                reference_scores[seed] = score
-                reference_trials[seed] = self._trials[-1].trial_id
-            score = self._measure(self.candidate, seed, "candidate", prune)
+            reference_score = self._known(seed)
+            if reference_score is None:
+                reference_score = yield from self._measure(self.reference, seed, "reference", None)
+            if reference_score is None:
+                continue
+            common[seed] = reference_score
+            score = self._scores.get(seed)
+            if score is None:
+                score = yield from self._measure(self.candidate, seed, "candidate", self.prune)
             if score is None:
                 return self._failed(seed)
-            first, same = not candidate_scores, score == reference_scores[seed]
-            if first and same and self._trained_alike(reference_trials[seed]):
+            first, same = not scores, score == reference_score
+            if first and same and self._trained_alike(seed):
                 printed = not isinstance(self.candidate, Config)
                 return no_effect(
                     score, seed, self.rules, reference_hash=reference_hash, printed=printed
                 )
-            candidate_scores[seed] = score
+            scores[seed] = self._scores[seed] = score
+            if len(scores) < self.rules.max_runs and self._is_measured(seed + 1):
+                continue  # a look before that pair would leave out what is known
             assessment = assess(
-                candidate_scores,
-                reference_scores,
+                scores,
+                common,
                 self.noise,
                 self.rules,
                 reference_hash=reference_hash,
@@ -137,33 +172,53 @@ class Race:
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
 
+    def _known(self, seed: int) -> float | None:
+        """The reference's score on it, where there is one."""
+        known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
+        return self._own(self.reference, seed) if known is None else known
+
+    def _own(self, config: AnyConfig, seed: int) -> float | None:
+        """What a trial of this race measured."""
+        of_it = (t for t in self._trials if (t.config_hash, t.seed) == (config.config_hash, seed))
+        return next((trial.objective for trial in of_it), None)
+
+    def _has_failed(self, seed: int) -> bool:
+        return seed in self.evidence.configs[self.reference.config_hash].failed_seeds
+
+    def _is_measured(self, seed: int) -> bool:
+        """Whether both sides have a score on it already, as after :meth:`against`."""
+        return seed in self._scores and self._known(seed) is not None
+
     @property
     def _is_certain(self) -> bool:
         """Whether a second pair would be the first once more, as of a command without chance."""
         return self.noise.sigma == 0 and not isinstance(self.candidate, Config)
 
-    def _prune_rule(self, reference_trials: Iterable[str]) -> PruneRule | None:
-        if self.prune is None:
-            return None
-        curves = [self.runner.curve(trial) for trial in reference_trials]
-        return prune_rule(curves, self.reference, self.candidate, self.prune)
-
     def _measure(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None
-    ) -> float | None:
-        record = self.runner.run(config, seed, role, prune)
+    ) -> Generator[Wanted, TrialRecord, float | None]:
+        record = yield Wanted(config, seed, role, prune)
         self._trials.append(record)
         return record.objective
 
-    def _trained_alike(self, reference_trial: str) -> bool:
-        """Whether the trial just run left the very curve that one did, every loss to the last bit.
+    def _trained_alike(self, seed: int) -> bool:
+        """Whether the candidate left the very curve there that the reference did, every loss to the
+        last bit.
 
         What cannot be read proves nothing, so the race goes on.
         """
-        theirs = [(p.step, p.tokens, p.loss) for p in self.runner.curve(reference_trial)]
-        ours = [(p.step, p.tokens, p.loss) for p in self.runner.curve(self._trials[-1].trial_id)]
+        theirs, ours = self._curve(self.reference, seed), self._curve(self.candidate, seed)
         fewest = 1 if isinstance(self.candidate, Config) else FEWEST_PRINTED
         return len(ours) >= fewest and ours == theirs
+
+    def _curve(self, config: AnyConfig, seed: int) -> list[tuple[int, int | None, float]]:
+        known = self.evidence.configs.get(config.config_hash)
+        trial_id = None if known is None else known.trial_ids.get(seed)
+        if trial_id is None:
+            of_it = (config.config_hash, seed)
+            mine = (t for t in self._trials if (t.config_hash, t.seed) == of_it)
+            trial_id = next(mine).trial_id
+        return [(p.step, p.tokens, p.loss) for p in self.runner.curve(trial_id)]
 
     def _failed(self, seed: int) -> Decision:
         result = self._trials[-1].result
@@ -174,3 +229,40 @@ class Race:
             rules=self.rules,
             explanation=f"failed on seed {seed}: {why}",
         )
+
+
+def race_prune_rule(
+    runner: Runner,
+    evidence: Evidence,
+    reference: AnyConfig,
+    candidate: AnyConfig,
+    budget: Budget,
+) -> PruneRule | None:
+    """When to stop a trial of the candidate, from the curves that the reference has by now."""
+    trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
+    curves = [runner.curve(trial) for trial in trials]
+    return prune_rule(curves, reference, candidate, budget)
+
+
+def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> Course:
+    """The course of a race while others may replace its reference.
+
+    A discard stands. A candidate that beat a reference which has been replaced meanwhile is judged
+    against the new one, on their common seeds and by what that takes, until it is discarded or has
+    beaten the one that stands.
+    """
+    outcome = yield from race.course()
+    while outcome.decision.action == "keep":
+        reference = reference_now()
+        first = outcome.decision
+        if reference.config_hash == first.reference_hash:
+            break
+        race = race.against(reference)
+        outcome = yield from race.course()
+        why = (
+            f"{outcome.decision.explanation}; kept against {(first.reference_hash or '')[:12]} "
+            f"before that was replaced ({first.explanation})"
+        )
+        decision = outcome.decision.model_copy(update={"explanation": why})
+        outcome = Outcome(outcome.trials, decision)
+    return outcome

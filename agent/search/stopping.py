@@ -33,6 +33,11 @@ class StopRequest:
         self._count = 0
         self._deferred = 0
 
+    @property
+    def asked(self) -> bool:
+        """Whether a person asked for the end: nothing new is to begin."""
+        return self._count > 0
+
     def at_once(self) -> bool:
         """Whether even the running trial should end."""
         return self._count >= 2

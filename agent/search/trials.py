@@ -8,17 +8,20 @@ reported as interrupted. Nothing is dropped in silence, and nothing counts twice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
+from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
-from trainer.executors.base import Executor, TrialAborted
+from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, TrialAborted
 from trainer.isolation.trial_files import finished_trial, read_curve, wall_s
-from trainer.spec import AnyConfig, CurvePoint, Measured, PruneRule, TrialFailed, TrialSpec
+from trainer.spec import AnyConfig, CurvePoint, Measured, Place, PruneRule, TrialFailed, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 
@@ -26,7 +29,10 @@ class TrialWatcher(Protocol):
     """Whoever shows a running trial to a person."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        """It had to wait for a place, or several are at work: it runs there now."""
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
 
@@ -43,6 +49,51 @@ class Leftovers:
         ids, for a row to name."""
         given_up = [spec for spec in self.finished if those(spec)]
         return [self.finished.pop(spec)[0] for spec in given_up]
+
+
+class Trial:
+    """One that was begun: a job, or what was taken up from before the last stop."""
+
+    def __init__(self, spec: TrialSpec, role: Role, work: Job | Finished) -> None:
+        self.spec = spec
+        self.role = role
+        self._work = work
+        self._is_placed = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was begun by this process, and not taken up."""
+        return not isinstance(self._work, Finished)
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return isinstance(self._work, Finished) or self._work.done()
+
+    def result(self) -> Finished:
+        """See :meth:`Job.result`."""
+        return self._work if isinstance(self._work, Finished) else self._work.result()
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        return () if isinstance(self._work, Finished) else self._work.points()
+
+    def newly_placed(self) -> Place | None:
+        """Where it runs, the first time that this is known."""
+        if self._is_placed or isinstance(self._work, Finished):
+            return None
+        place = self._work.place()
+        self._is_placed = place is not None
+        return place
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        if not isinstance(self._work, Finished):
+            self._work.cancel()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Until it has ended, or for so long."""
+        if not isinstance(self._work, Finished):
+            self._work.wait(timeout_s)
 
 
 class TrialRunner:
@@ -72,10 +123,21 @@ class TrialRunner:
         self._watcher = watcher
         self._curves: dict[str, list[CurvePoint]] = {}
         """The curves of references, which every race asks for again."""
+        self.wake = threading.Event()
+        """Set where a trial ends; whoever wants :meth:`wait` to return sets it too."""
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=trial_number))
+
+    @property
+    def places(self) -> int:
+        """Trials that run at once."""
+        return self._executor.places
+
+    def spec(self, config: AnyConfig, seed: int, prune: PruneRule | None = None) -> TrialSpec:
+        """The campaign's own of a config and seed, its trial_id empty."""
+        return self._template(config, seed).model_copy(update={"prune": prune})
 
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
@@ -86,42 +148,117 @@ class TrialRunner:
             was; the latter loses that trial and no other.
         :raises AutoresearchError: when the machinery fails, which is no result.
         """
-        return self.run_spec(self._template(config, seed).model_copy(update={"prune": prune}), role)
+        return self.run_spec(self.spec(config, seed, prune), role)
 
     def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
         """The trial of this spec, its trial_id empty; see :meth:`run`."""
+        trial = self.begin(spec, role)
+        while not trial.done():
+            self.wait([trial])
+        return self.ended(trial)
+
+    def run_all(self, specs: Iterable[tuple[TrialSpec, Role]]) -> Iterator[TrialRecord]:
+        """Their records, in this order, with as many of them at once as there are places; where
+        there is one, a spec is not asked for before the record ahead of it was taken.
+
+        :raises AutoresearchError: as :meth:`run`, once what else is running has ended.
+        """
+        left = iter(specs)
+        running: deque[Trial] = deque()
+        try:
+            while True:
+                while len(running) < self.places and (one := next(left, None)) is not None:
+                    running.append(self.begin(*one))
+                if not running:
+                    return
+                while not running[0].done():
+                    self.wait(running)
+                yield self.ended(running.popleft())
+        except Interrupted:
+            self._let_end(running)
+            raise
+        except AutoresearchError:
+            self._let_end(running)
+            raise
+
+    def begin(self, spec: TrialSpec, role: Role) -> Trial:
+        """Have the trial of this spec run, its trial_id empty, or take it up from before the last
+        stop; returns at once.
+
+        :raises Interrupted: once a stop was asked for, where it is to be run.
+        """
         taken_up = self.leftovers.finished.pop(spec, None)
         if taken_up is not None:
             trial_id, result = taken_up
-            trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
             self.taken_up.add(trial_id)
-        else:
-            self._stop.check()
-            self._last_number += 1
-            trial_id = nth_trial_id(self._last_number)
+            trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
             spec = spec.model_copy(update={"trial_id": trial_id})
-            self._watcher.trial_started(spec, role)
-            try:
-                with self._stop.deferred():
-                    finished = self._executor.run(
-                        spec,
-                        self._directory / trial_id,
-                        on_point=self._watcher.trial_point,
-                        should_stop=self._stop.at_once,
-                    )
-            except TrialAborted as aborted:
-                raise Interrupted("stopped at once; the running trial is lost") from aborted
-            result, trial_wall_s = finished.result, finished.wall_s
+            return Trial(spec, role, Finished(result, trial_wall_s))
+        self._stop.check()
+        self._last_number += 1
+        trial_id = nth_trial_id(self._last_number)
+        spec = spec.model_copy(update={"trial_id": trial_id})
+        self._watcher.trial_started(spec, role)
+        with self._stop.deferred():
+            job = self._executor.submit(spec, self._directory / trial_id)
+        job.when_done(self.wake.set)
+        return Trial(spec, role, job)
+
+    def wait(self, trials: Collection[Trial], timeout_s: float = LOOK_S) -> None:
+        """Until one of them ends, somebody sets :attr:`wake`, or for so long; tell what their
+        curves have meanwhile. A second request to stop ends them all."""
+        try:
+            with self._stop.deferred():
+                self._executor.wait(self.wake, timeout_s)
+                self.wake.clear()
+                for trial in trials:
+                    self._tell(trial)
+                if self._stop.at_once():
+                    for trial in trials:
+                        trial.cancel()
+        except BaseException:
+            for trial in trials:
+                trial.cancel()
+            for trial in trials:
+                trial.await_end(CANCEL_S)
+            raise
+
+    def ended(self, trial: Trial) -> TrialRecord:
+        """The record of a trial that is done.
+
+        :raises Interrupted: where it was cancelled.
+        :raises AutoresearchError: when the machinery failed.
+        """
+        self._tell(trial)
+        try:
+            finished = trial.result()
+        except TrialAborted as aborted:
+            raise Interrupted("stopped at once; what was running is lost") from aborted
+        spec = trial.spec
         record = TrialRecord(
-            trial_id=trial_id,
-            role=role,
+            trial_id=spec.trial_id,
+            role=trial.role,
             config_hash=spec.config.config_hash,
             seed=spec.seed,
-            result=result,
-            wall_s=trial_wall_s,
+            result=finished.result,
+            wall_s=finished.wall_s,
+            place=finished.place,
         )
         self._watcher.trial_ended(record)
         return record
+
+    def _tell(self, trial: Trial) -> None:
+        """Where it runs, once that is known, and what its curve has that is new."""
+        place = trial.newly_placed()
+        if place is not None:
+            self._watcher.trial_placed(trial.spec.trial_id, place)
+        for point in trial.points():
+            self._watcher.trial_point(trial.spec.trial_id, point)
+
+    def _let_end(self, trials: Collection[Trial]) -> None:
+        """Wait until they have ended: what they find is on disk then, to be taken up later."""
+        while not all(trial.done() for trial in trials):
+            self.wait([trial for trial in trials if not trial.done()])
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """The learning curve a trial left; empty where it left none that can be read."""

@@ -24,6 +24,7 @@ from trajectory.rows import CampaignRow
 from trajectory.rules import Rules
 
 ReferenceMode = Literal["incumbent", "baseline"]
+MOST_LANES = 256
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
 
 
@@ -46,6 +47,18 @@ def _averaging(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return None if value == "none" else Averaging.parse(value)
+
+
+def _lanes(value: Any) -> Any:
+    if not isinstance(value, str) or value == "auto":
+        return value
+    try:
+        lanes = int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither a number of lanes nor 'auto'") from None
+    if not 1 <= lanes <= MOST_LANES:
+        raise ValueError(f"{lanes} lanes cannot be had; ask for 1 to {MOST_LANES}")
+    return lanes
 
 
 class Sources(Frozen):
@@ -127,6 +140,12 @@ class _Means(Frozen):
     llm_warmup: NonNegativeInt = Field(10, description="Iterations before the model's first.")
     prompt_tokens: int = Field(6000, ge=1000, description="What a prompt may hold.")
     threads: PositiveInt | None = Field(None, description="CPU threads of a trial.")
+    lanes: Annotated[
+        PositiveInt | Literal["auto"], BeforeValidator(_lanes), AsOption(read=_lanes)
+    ] = Field(
+        1, description="Trials at once, each on cores or a GPU of its own, or 'auto'. Default: 1."
+    )
+    """``auto`` until the first sitting has found a number, which then stands in its place."""
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
         1800, gt=0, description="A trial's time limit."
     )
@@ -180,7 +199,8 @@ class CampaignSettings(Policy, Ruler, Sources):
         lines += (
             f"{name} = {json.dumps(value)}"
             for name, value in self.model_dump().items()
-            if value is not None
+            # A version without lanes goes on with a campaign that has one.
+            if value is not None and (name, value) != ("lanes", 1)
         )
         return "\n".join(lines) + "\n"
 

@@ -16,7 +16,7 @@ from agent.search.confirm.plan import FreshTexts
 from agent.workbench.sitting import Sitting
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text
-from trainer.spec import AnyConfig, CurvePoint, TrialOk, TrialSpec
+from trainer.spec import AnyConfig, CurvePoint, Place, TrialOk, TrialSpec
 from trajectory.calibrated import Calibrated, Correlation, Way
 from trajectory.calibration import FEWEST, times_to_gain
 from trajectory.rows import CalibrationRow, Role, TrialRecord
@@ -56,7 +56,8 @@ class CalibrationDisplay:
         self._head = f"  config {number} of {self._plan.configs}"
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: CalibrationRow, planned: Planned) -> None:

@@ -16,7 +16,7 @@ from agent.workbench.sitting import Sitting
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted, duration_text
-from trainer.spec import BPB, CommandOk, CurvePoint, Measure, TrialOk, TrialSpec
+from trainer.spec import BPB, CommandOk, CurvePoint, Measure, Place, TrialOk, TrialSpec
 from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, FreshGain
 from trajectory.rows import ConfirmRow, Role, TrialRecord
 
@@ -47,7 +47,8 @@ class ConfirmDisplay:
         self._head = f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: ConfirmRow) -> None:

@@ -17,12 +17,14 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.pace import Pace
+from agent.workbench.lane_board import LaneBoard
 from autoresearch.words import changes_text, duration_text
-from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialSpec, difference
+from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.ranking import ranked_incumbent
 from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
+from trajectory.worked import Worked
 
 SHOWN_ITERATIONS = 10
 PACE_ITERATIONS = 30
@@ -38,6 +40,7 @@ class Progress:
         self.goal = goal
         self.pace = Pace()
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._worked = Worked()
         self._measured: tuple[str | None, int, int] | None = None
         """What :attr:`_best` was said of."""
         self._best = ""
@@ -49,7 +52,7 @@ class Progress:
 
     def ended(self, row: IterationRow) -> None:
         """One more: the pace is that of the latest, without the baseline and pauses."""
-        self._walls_s.append(row.wall_s)
+        self._walls_s.append(self._worked.added_s(row))
 
     def line(self) -> str:
         """Counts, pace and estimated end."""
@@ -126,6 +129,7 @@ class PlainDisplay:
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console
         self._progress = progress
+        self._board = LaneBoard()
 
     @contextmanager
     def showing(self) -> Iterator[PlainDisplay]:
@@ -142,10 +146,17 @@ class PlainDisplay:
         )
 
     def proposing(self, iteration: int) -> None: ...
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._board.started(spec, role)
+
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._board.placed(trial_id, place)
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
 
     def trial_ended(self, record: TrialRecord) -> None:
+        self._board.ended(record)
         if slow := self._progress.pace.ended(record):
             self.note(slow)
 
@@ -162,6 +173,8 @@ class PlainDisplay:
             self._print(f"      best so far: {self._progress.best()}")
         if row.iter % 10 == 0 or row.iter == self._progress.goal.iterations:
             self._print(f"      {self._progress.line()}")
+            if self._board.has_several:
+                self._print(f"      {self._board.summary()}")
 
     def _print(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True, highlight=False)
@@ -180,7 +193,7 @@ class LiveDisplay:
         earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
         self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
         self._baselines: list[str] = []
-        self._running: tuple[TrialSpec, Role] | None = None
+        self._board = LaneBoard()
         self._picture: RenderableType = ""
         self._draw("starting")
         self._live = Live(
@@ -204,15 +217,20 @@ class LiveDisplay:
         self._draw(f"iteration {iteration}: proposing")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._running = (spec, role)
+        self._board.started(spec, role)
         self._draw(trial_line(spec, role, None))
 
-    def trial_point(self, point: CurvePoint) -> None:
-        if self._running is not None:
-            self._draw(trial_line(*self._running, point))
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._board.placed(trial_id, place)
+        self._draw(f"{trial_id} on lane {place}")
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        shown = self._board.told(trial_id, point)
+        if shown is not None:
+            self._draw(trial_line(shown.spec, shown.role, point))
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._running = None
+        self._board.ended(record)
         self._draw("deciding")
         if slow := self._progress.pace.ended(record):
             self.note(slow)
@@ -233,7 +251,13 @@ class LiveDisplay:
             unit = self._progress.measure.short
             parts.append(Text(f"baseline: {', '.join(self._baselines)} {unit}"))
         parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
-        parts.append(Text.assemble(("now   ", "bold"), doing))
+        if self._board.has_several:
+            parts.append(Text.assemble(("lanes ", "bold"), self._board.summary()))
+            for lane, shown in self._board.by_lane():
+                line = "free" if shown is None else trial_line(shown.spec, shown.role, shown.point)
+                parts.append(Text(f"  {lane:>4}  {line}"))
+        else:
+            parts.append(Text.assemble(("now   ", "bold"), doing))
         parts.append(Text(self._progress.line(), style="dim"))
         self._picture = Group(*parts)
 

@@ -3,12 +3,13 @@ that again while trials run."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from autoresearch.layout import RESULT_FILE
 from trainer.executors.base import Executor, Finished, Job
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.spec import CurvePoint, Place, TrialSpec
 
 
 class OneScript(Executor):
@@ -30,6 +31,10 @@ class OneScript(Executor):
         """
         self._check()
         return _CheckedJob(self._executor.submit(spec, trial_dir), trial_dir, self._check)
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        """See :meth:`Executor.wait`."""
+        self._executor.wait(wake, timeout_s)
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -71,6 +76,10 @@ class _CheckedJob(Job):
     def when_done(self, callback: Callable[[], None]) -> None:
         """See :meth:`Job.when_done`."""
         self._job.when_done(callback)
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._job.place()
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

@@ -23,14 +23,17 @@ from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.lane_choice import chosen_lanes
 from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
+from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
+from trainer.executors.placement import shares, usable_cores
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
@@ -72,10 +75,30 @@ class Sitting:
         with ExitStack() as resources:
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
-            executor = resources.enter_context(
-                choose_executor(allow_unsandboxed=allow_unsandboxed, of_command=own is not None)
-            )
+
+            def on(lanes: int) -> Executor:
+                return resources.enter_context(
+                    choose_executor(
+                        allow_unsandboxed=allow_unsandboxed,
+                        of_command=own is not None,
+                        lanes=lanes,
+                        device=settings.device,
+                    )
+                )
+
+            # It gets ready while the corpus is read.
+            executor = None if settings.lanes == "auto" else on(settings.lanes)
             corpus = prepared_corpus(settings, console) if own is None else None
+            if executor is None:
+                lanes = chosen_lanes(
+                    settings,
+                    menu,
+                    corpus,
+                    allow_unsandboxed=allow_unsandboxed,
+                    say=lambda text: say(console, text),
+                )
+                settings = settings.model_copy(update={"lanes": lanes})
+                executor = on(lanes)
             campaign = resources.enter_context(
                 Campaign(
                     directory,
@@ -138,6 +161,8 @@ class Sitting:
             for warning in self._warnings(target_tokens):
                 self.say(warning, "yellow")
         self.say(f"sandbox   {self.sandbox}")
+        if self.executor.places > 1:
+            self.say(f"lanes     {self._lanes()}")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")
         for line in more:
@@ -145,6 +170,14 @@ class Sitting:
         for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
             if notice:
                 self.say(notice, "yellow")
+
+    def _lanes(self) -> str:
+        settings, lanes = self.campaign.settings, self.executor.places
+        if settings.device != "cpu":
+            return f"{lanes} trials at once, each on a GPU of its own"
+        cores = len(shares(usable_cores(), lanes)[0])
+        own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
+        return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
 
     def _of_the_trainer(self, target_tokens: int | None) -> Iterator[str]:
         """What the built-in trainer trains on, and how large that is."""

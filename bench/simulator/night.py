@@ -32,7 +32,7 @@ from autoresearch.values import Frozen
 from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.world import World
 from trainer.corpus import Corpus
-from trainer.spec import Config, CorpusInfo, CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import Config, CorpusInfo, CurvePoint, Place, TrialFailed, TrialSpec
 from trajectory.history.tables import MEMORY
 from trajectory.ranking import ranked_incumbent
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
@@ -246,7 +246,10 @@ class _Account:
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         """It has ended by now."""
 
-    def trial_point(self, point: CurvePoint) -> None:
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        """Nor where it ran."""
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         """Nobody draws it."""
 
     def trial_ended(self, record: TrialRecord) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autoresearch.words import duration_text
-from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialSpec
+from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec
 from trajectory.rows import AttributionRow, Role, TrialRecord
 
 
@@ -26,7 +26,8 @@ class AttributionDisplay:
         )
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: AttributionRow) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.plan import Entrant
-from trainer.spec import BPB, AnyConfig, CurvePoint, Measure, TrialSpec, difference
+from trainer.spec import BPB, AnyConfig, CurvePoint, Measure, Place, TrialSpec, difference
 from trajectory.rows import LadderRow, Role, StressOutcome, StressRow, TrialRecord
 
 SHOWN_EVERY = 50
@@ -37,28 +37,33 @@ class LongRunDisplay:
         self._measure = measure
         self._lines = lines
         self._steps: int | None = None
-        self._since: list[float] = []
-        """Losses since the last line."""
+        self._since: dict[str, list[float]] = {}
+        """Of every trial at work, the losses since its last line."""
 
     def note(self, text: str) -> None:
         self._print(Text(text, style="yellow"))
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._since.clear()
+        self._since[spec.trial_id] = []
         self._steps = spec.steps
 
-    def trial_point(self, point: CurvePoint) -> None:
-        self._since.append(point.loss)
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        losses = self._since.setdefault(trial_id, [])
+        losses.append(point.loss)
         if self._steps is None or (point.step % self._every and point.step != self._steps):
             return
         left_s = point.elapsed_s / max(1, point.step) * (self._steps - point.step)
-        text = f"  step {point.step:>5} of {self._steps}   loss {fmean(self._since):7.4f}   "
+        which = f"{trial_id}  " if len(self._since) > 1 else ""
+        text = f"  {which}step {point.step:>5} of {self._steps}   loss {fmean(losses):7.4f}   "
         if point.lr is not None and point.grad_norm is not None:
             text += f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
         self._print(Text(f"{text}{duration_text(left_s)} left"))
-        self._since.clear()
+        losses.clear()
 
-    def trial_ended(self, record: TrialRecord) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._since.pop(record.trial_id, None)
 
     def run_ended(self, row: StressRow | LadderRow) -> None:
         verdict = row.verdict

@@ -7,6 +7,7 @@ at once submits several; who wants one and to wait for it calls :meth:`Executor.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,9 @@ from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 __all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
 
-_LOOK_S = 0.1
+LOOK_S = 0.1
 """Between two looks at a job: what a curve's points and a stop wait for at most."""
-_CANCEL_S = 15.0
+CANCEL_S = 15.0
 """A job that was cancelled ends within seconds; who leaves on an error waits no longer than this
 for it."""
 
@@ -77,6 +78,10 @@ class Job(Protocol):
         gives each the same one, which wakes him."""
         ...
 
+    def place(self) -> Place | None:
+        """Where it runs or ran; None while it waits for a place, and where there is only one."""
+        return None
+
     def points(self) -> tuple[CurvePoint, ...]:
         """The lines of the curve that have come since the last call, each once and in order. All
         have come when the trial has ended."""
@@ -103,6 +108,11 @@ class Executor(Closing, Protocol):
         :raises MachineryError: where the executor is closed. Whatever else fails is the job's.
         """
         ...
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        """Until ``wake`` is set, as by the end of a job (:meth:`Job.when_done`), or for so long. An
+        executor whose trials take no real time moves its own clock on instead."""
+        wake.wait(timeout_s)
 
     def describe(self) -> str:
         """How trials are confined and started, for the record and the screen."""
@@ -132,7 +142,7 @@ class Executor(Closing, Protocol):
         try:
             ended = False
             while not ended:
-                ended = job.wait(_LOOK_S)
+                ended = job.wait(LOOK_S)
                 for point in job.points():
                     if on_point is not None:
                         on_point(point)
@@ -140,6 +150,6 @@ class Executor(Closing, Protocol):
                     job.cancel()
         except BaseException:
             job.cancel()
-            job.wait(_CANCEL_S)
+            job.wait(CANCEL_S)
             raise
         return job.result()

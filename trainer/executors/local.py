@@ -6,13 +6,13 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from functools import partial
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
-from trainer.executors.base import Executor, Finished, Job, StillRunning
+from trainer.executors.base import Executor, Finished, Job, LaneLost, StillRunning
 from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
@@ -47,6 +47,7 @@ class LocalExecutor(Executor):
         layers: Layers | None = None,
         entry: str = ENTRY,
         root: Path = Path("/"),
+        cores: Sequence[int] = (),
     ) -> None:
         """Start the fork server; it gets ready while the caller goes on.
 
@@ -55,6 +56,8 @@ class LocalExecutor(Executor):
         :param environ: what the allowlist chooses from; None: this process's environment.
         :param layers: what to confine with; None: all that the kernel has.
         :param entry: ``module:function`` that a trial runs.
+        :param cores: the processors that trials keep to, which have as many threads unless their
+            specs say another number; none: all.
         :param root: where /proc/meminfo and a GPU driver's files are looked for.
         :raises SandboxError: where this kernel cannot confine a trial and that is not allowed.
         """
@@ -69,6 +72,7 @@ class LocalExecutor(Executor):
         self._environ = environ
         self._entry = entry
         self._root = root
+        self._cores = tuple(cores)
         self._closing = threading.Event()
         self._door = threading.Lock()
         """Held while a job goes in and while the executor closes, which ends all that went in."""
@@ -105,15 +109,20 @@ class LocalExecutor(Executor):
         if not self._server.alive:
             self._server.close()
             self._server = self._start_server()
-        result = supervise(
-            self._server,
-            spec,
-            trial_dir,
-            groups=self._groups,
-            on_point=job.arrived.append,
-            cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
-            meminfo=self._root / "proc" / "meminfo",
-        )
+        try:
+            result = supervise(
+                self._server,
+                spec,
+                trial_dir,
+                groups=self._groups,
+                on_point=job.arrived.append,
+                cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
+                meminfo=self._root / "proc" / "meminfo",
+            )
+        except MachineryError as error:
+            if self._server.alive:
+                raise
+            raise LaneLost(str(error)) from error
         return Finished(result, time.monotonic() - asked_at)
 
     def _start_server(self) -> ForkServerClient:
@@ -123,6 +132,7 @@ class LocalExecutor(Executor):
             layers=self._layers,
             environ=self._environ,
             root=self._root,
+            cores=self._cores,
         )
 
 

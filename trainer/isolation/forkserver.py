@@ -271,6 +271,9 @@ def main() -> None:
     """Serve as the one argument, a ServerSettings in JSON, says."""
     settings = ServerSettings.model_validate_json(sys.argv[1])
     become_subreaper()
+    if settings.cores:
+        # First: what is imported counts the processors once, and has as many threads.
+        os.sched_setaffinity(0, settings.cores)
     if settings.warm:
         load_entry(settings.entry)
     _freeze_heap()

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -56,6 +56,7 @@ class ForkServerClient:
         layers: Layers,
         environ: Mapping[str, str] | None,
         root: Path = Path("/"),
+        cores: Sequence[int] = (),
     ) -> None:
         ours, theirs = socket.socketpair()
         settings = ServerSettings(
@@ -66,6 +67,7 @@ class ForkServerClient:
             landlock_abi=layers.landlock_abi,
             seccomp=layers.seccomp,
             root=str(root),
+            cores=tuple(cores),
         )
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         try:

@@ -24,6 +24,8 @@ class ServerSettings(Frozen):
     seccomp: bool
     root: str = "/"
     """Where the GPU driver's files are looked for."""
+    cores: tuple[int, ...] = ()
+    """The processors that it and its trials keep to; none: all."""
 
 
 class Ready(Frozen):

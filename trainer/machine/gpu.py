@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from autoresearch.errors import SpecError
-from autoresearch.values import Frozen, NonNegative, Positive
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive
 from trainer.machine.throwaway_process import NoAnswer, ask
 
 PATIENCE_S = 120.0
@@ -43,6 +43,20 @@ def gpu_memory(device: str) -> GpuMemory:
         ) from why
 
 
+class GpuCount(Frozen):
+    """How many GPUs CUDA has for a process."""
+
+    count: NonNegativeInt
+
+
+def gpu_count() -> int:
+    """GPUs that a process of this environment sees; 0 where that cannot be told."""
+    try:
+        return ask(GpuCount, "trainer.machine.gpu", patience_s=PATIENCE_S).count
+    except NoAnswer:
+        return 0
+
+
 # --- in the process of its own -----------------------------------------------------------------
 
 
@@ -59,10 +73,16 @@ def _memory(device: str) -> GpuMemory:
     )
 
 
+def _count() -> GpuCount:
+    import torch  # noqa: PLC0415 (as above)
+
+    return GpuCount(count=torch.cuda.device_count())
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Print the memory of the device that is named, as JSON."""
+    """Print the memory of the device that is named, as JSON; without a name how many there are."""
     try:
-        answer = _memory(*arguments)
+        answer: GpuMemory | GpuCount = _memory(*arguments) if arguments else _count()
     except (RuntimeError, AssertionError, ValueError) as error:  # torch's words for no such device
         sys.stderr.write(f"{str(error).splitlines()[0]}\n")
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainer.executors.base import Executor, Finished, Job
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import CurvePoint, Place, TrialFailed, TrialSpec
 
 
 class Meter(Protocol):
@@ -39,6 +40,10 @@ class MeteredExecutor(Executor):
         since_s = self._meter.mark()
         asked_s = time.monotonic()
         return _MeteredJob(self._executor.submit(spec, trial_dir), self._meter, since_s, asked_s)
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        """See :meth:`Executor.wait`."""
+        self._executor.wait(wake, timeout_s)
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -72,6 +77,10 @@ class _MeteredJob(Job):
     def when_done(self, callback: Callable[[], None]) -> None:
         """See :meth:`Job.when_done`."""
         self._job.when_done(callback)
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._job.place()
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

@@ -200,6 +200,12 @@ class History(Closing):
         with self._transaction() as connection:
             return queries.trial_ids(connection, self._read_position(connection))
 
+    def iteration_numbers(self) -> set[int]:
+        """Those of the finished iterations. Where several were at once some may be missing below
+        the highest: they are in flight."""
+        with self._transaction() as connection:
+            return queries.iteration_numbers(connection, self._read_position(connection))
+
     def measurements(self, config_hash: str) -> list[TrialRecord]:
         """Short runs of a config that ended with a measurement."""
         with self._transaction() as connection:

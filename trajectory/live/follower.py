@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -20,11 +19,12 @@ from statistics import fmean
 from pydantic import ValidationError
 
 from autoresearch.layout import (
-    IN_FLIGHT_FILE,
+    IN_FLIGHT_DIR,
     JOURNAL_FILE,
     PAUSE_FILE,
     TELEMETRY_FILE,
     TRIALS_DIR,
+    in_flight_files,
     is_imported,
 )
 from trainer.spec import BPB
@@ -35,6 +35,7 @@ from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
+from trajectory.worked import Worked
 
 SILENT_S = 60.0
 """A campaign none of whose files changed for so long is not said to be running."""
@@ -55,7 +56,9 @@ class Follower:
         self.campaign: CampaignRow | None = None
         self.evidence = Evidence()
         self.briefs: list[Brief] = []
-        """What is told of finished iterations, in order."""
+        """What is told of finished iterations, in the order in which they did."""
+        self._order: dict[int, int] = {}
+        """Iteration to its place there."""
         self.events: deque[EventRow] = deque(maxlen=50)
         self.confirmed: deque[Confirmed] = deque(maxlen=50)
         """What confirmations found, the newest first."""
@@ -71,6 +74,7 @@ class Follower:
         """Iteration to where its line begins and how long it is. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
+        self._worked = Worked()
         self.until: int | None = None
         """The iterations the loop at work is to reach, as last said: between two iterations nothing
         is in flight."""
@@ -129,11 +133,12 @@ class Follower:
                 self.baseline_bpb.append(row.trial.val_bpb)
         elif isinstance(row, IterationRow):
             self._count([trial.result.status for trial in row.trials])
-            self._walls_s.append(row.wall_s)
+            self._walls_s.append(self._worked.added_s(row))
             if row.energy_wh is not None:
                 self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
             brief = brief_of(row, incumbent_of(self.evidence))
             self._keeps += brief.action == "keep"
+            self._order[row.iter] = len(self.briefs)
             self.briefs.append(brief)
             self._places[row.iter] = place
             return brief
@@ -165,9 +170,14 @@ class Follower:
             return None
 
     def after(self, number: int, limit: int) -> list[Brief]:
-        """Up to ``limit`` finished iterations beyond one of that number, in order."""
-        first = bisect_right(self.briefs, number, key=lambda brief: brief.iter)
-        return self.briefs[first : first + limit]
+        """Up to ``limit`` iterations that finished after the one of that number, in the order in
+        which they did, which with several at once is not that of their numbers. After one that has
+        not finished: those from the first of a higher number on."""
+        last = self._order.get(number)
+        if last is None:
+            higher = (at for at, brief in enumerate(self.briefs) if brief.iter > number)
+            last = next(higher, len(self.briefs)) - 1
+        return self.briefs[last + 1 : last + 1 + limit]
 
     def top(self, k: int) -> list[Ranked]:
         """The ranking as it stands; see :mod:`trajectory.ranking`."""
@@ -245,17 +255,20 @@ class Follower:
         return self._believed[1]
 
     def _read_until(self) -> int | None:
-        """What the iteration in flight says; None where there is none, or it says nothing."""
-        try:
-            in_flight = json.loads((self.directory / IN_FLIGHT_FILE).read_bytes())
-        except (OSError, ValueError):
-            return None
-        until = in_flight.get("until") if isinstance(in_flight, dict) else None
-        return until if isinstance(until, int) else None
+        """What the latest iteration in flight says; None where there is none, or it says
+        nothing."""
+        for file in in_flight_files(self.directory)[-1:]:
+            try:
+                in_flight = json.loads(file.read_bytes())
+            except (OSError, ValueError):
+                continue
+            until = in_flight.get("until") if isinstance(in_flight, dict) else None
+            return until if isinstance(until, int) else None
+        return None
 
     def _last_change(self, journal_s: float) -> float:
         changes = [journal_s, self._trials.changed_s]
-        for name in (IN_FLIGHT_FILE, TELEMETRY_FILE):
+        for name in (IN_FLIGHT_DIR, TELEMETRY_FILE):
             try:
                 changes.append((self.directory / name).stat().st_mtime)
             except OSError:

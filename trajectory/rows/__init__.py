@@ -28,6 +28,7 @@ from trajectory.rows.outside import (
 )
 from trajectory.rows.schema import (
     ITERATION_SCHEMA,
+    LANES_SCHEMA,
     OUTSIDE_SCHEMA,
     SCHEMA,
     STRESS_SCHEMA,
@@ -46,6 +47,7 @@ from trajectory.rows.trial import (
 
 __all__ = [
     "ITERATION_SCHEMA",
+    "LANES_SCHEMA",
     "OUTSIDE_SCHEMA",
     "SCHEMA",
     "STRESS_SCHEMA",

@@ -9,11 +9,12 @@ refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3
 ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``, ``confirmed``, ``calibration`` and
 ``calibrated``, a result's ``texts`` and ``looks_bpb``, the first row's ``hold_back``,
 ``train_tokens``, ``cooldown_steps`` and ``average``, and campaigns of a command: its ``script`` and
-``measure`` in place of a corpus, its configs and results.
+``measure`` in place of a corpus, its configs and results, an iteration's ``lanes`` and a trial's
+``place``.
 
 Fields named ``…_bpb``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`): of
 the built-in trainer bits per byte, of a command its score, or its negative where the score is to
 grow."""
-STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA = 2, 3, 4
-"""What a reader must know for rows of a stress test, for an iteration's as they are now, and for
-those of an attribution, a ladder, a confirmation or a calibration."""
+STRESS_SCHEMA, ITERATION_SCHEMA, OUTSIDE_SCHEMA, LANES_SCHEMA = 2, 3, 4, 4
+"""What a reader must know for rows of a stress test, for an iteration's as they are now, for those
+of an attribution, a ladder, a confirmation or a calibration, and for those of several lanes."""

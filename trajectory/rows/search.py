@@ -184,6 +184,16 @@ class IterationRow(Frozen):
     decision: Decision
     wall_s: NonNegative
     energy_wh: NonNegative | None = None
+    lanes: PositiveInt | None = None
+    """Trials that ran at once, where these were several; else left out. ``wall_s`` of such rows
+    overlap, and they stand in the order in which the iterations ended."""
+
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.lanes is None:
+            del written["lanes"]
+        return written
 
 
 class EventRow(Frozen):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from autoresearch.values import (
     Frozen,
@@ -10,6 +12,7 @@ from autoresearch.values import (
     NonNegativeInt,
 )
 from trainer.spec import (
+    Place,
     TrialFailed,
     TrialResult,
 )
@@ -36,6 +39,15 @@ class TrialRecord(Frozen):
     result: TrialResult
     wall_s: NonNegative
     """From the request to the result in hand."""
+    place: Place | None = None
+    """Where it ran, where there were several places; else left out."""
+
+    @model_serializer(mode="wrap")
+    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.place is None:
+            del written["place"]
+        return written
 
     @property
     def objective(self) -> float | None:

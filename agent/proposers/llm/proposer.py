@@ -139,8 +139,7 @@ class LlmProposer:
     def _judged(self, reply: Reply, memory: Memory) -> Attempt:
         verdict: Verdict | None = None
         if reply.error is None:
-            tried = memory.evidence.configs
-            verdict = self._rails.check(reply.text, memory.reference, tried).verdict
+            verdict = self._rails.check(reply.text, memory.reference, memory.tried).verdict
         return Attempt(
             raw=reply.text[:KEPT_CHARACTERS],
             truncated=len(reply.text) > KEPT_CHARACTERS,

@@ -87,7 +87,7 @@ def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
         return False
     if memory.menu.why_broken(config, budget) is not None:
         return False
-    return config.config_hash not in memory.evidence.configs
+    return config.config_hash not in memory.tried
 
 
 def _short(domain: Domain, value: Scalar) -> Scalar:

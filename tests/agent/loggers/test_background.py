@@ -17,7 +17,7 @@ from agent.loggers.watching import LoggingWatcher
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.spec import CurvePoint, Place, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 ROW = iteration_row(1, None)
@@ -155,7 +155,10 @@ class Recorder:
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         self.told.append("trial_started")
 
-    def trial_point(self, point: CurvePoint) -> None:
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self.told.append("trial_placed")
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         self.told.append("trial_point")
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -182,7 +185,8 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     watcher.baseline_measured(baseline)
     watcher.proposing(1)
     watcher.trial_started(spec, "candidate")
-    watcher.trial_point(POINT)
+    watcher.trial_placed("t000007", Place(lane="1"))
+    watcher.trial_point("t000007", POINT)
     watcher.trial_ended(record)
     watcher.note("hm")
     loggers[1]._thread.join()
@@ -199,7 +203,7 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     ]
     assert len(troubles) == 1
     assert "--log broken" in troubles[0]
-    expected = "baseline_measured proposing trial_started trial_point trial_ended note"
+    expected = "baseline_measured proposing trial_started trial_placed trial_point trial_ended note"
     assert display.told == [*expected.split(), "iteration_ended", "iteration_ended"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.pending import PendingFile, PendingIteration
+from agent.search.turns.pending import PendingFiles, PendingIteration
 from tests.support.configs import config
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
@@ -26,21 +26,44 @@ TURN = PendingIteration(
 
 def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Path) -> None:
     """That clock is of the process that is gone, so the energy since then cannot be known."""
-    PendingFile(tmp_path).write(TURN)
-    assert PendingFile(tmp_path).read(7) == TURN.model_copy(update={"began": None})
-    assert "began" not in json.loads((tmp_path / "in_flight.json").read_text("utf-8"))
+    PendingFiles(tmp_path).write(TURN)
+    assert PendingFiles(tmp_path).read() == {7: TURN.model_copy(update={"began": None})}
+    assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"iter": 7}'])
 def test_what_cannot_be_read_was_not_in_flight(text: str, tmp_path: Path) -> None:
-    (tmp_path / "in_flight.json").write_text(text, "utf-8")
-    assert PendingFile(tmp_path).read(7) is None
+    files = PendingFiles(tmp_path)
+    files.write(TURN.model_copy(update={"iter": 8}))
+    (tmp_path / "in_flight" / "000007.json").write_text(text, "utf-8")
+    assert list(files.read()) == [8]
 
 
-def test_another_iteration_was_not_in_flight_and_neither_was_one_that_ended(tmp_path: Path) -> None:
-    file = PendingFile(tmp_path)
-    file.write(TURN)
-    assert file.read(8) is None
-    file.clear()
-    file.clear()
-    assert file.read(7) is None
+def test_a_file_under_another_number_was_not_in_flight(tmp_path: Path) -> None:
+    """Copied by a person, say: one proposal is one iteration."""
+    files = PendingFiles(tmp_path)
+    files.write(TURN)
+    folder = tmp_path / "in_flight"
+    (folder / "000009.json").write_bytes((folder / "000007.json").read_bytes())
+    assert list(files.read()) == [7]
+
+
+def test_each_has_its_own_file_until_it_ended(tmp_path: Path) -> None:
+    files = PendingFiles(tmp_path)
+    assert files.read() == {}
+    for number in (9, 7, 1_000_000):
+        files.write(TURN.model_copy(update={"iter": number}))
+    assert list(files.read()) == [7, 9, 1_000_000]
+    files.clear(9)
+    files.clear(9)
+    assert list(files.read()) == [7, 1_000_000]
+
+
+def test_what_an_older_version_had_in_flight_is_gone_on_with(tmp_path: Path) -> None:
+    former = tmp_path / "in_flight.json"
+    former.write_text(TURN.model_dump_json(exclude={"prune"}), "utf-8")
+    files = PendingFiles(tmp_path)
+    assert list(files.read()) == [7]
+    files.clear(7)
+    assert files.read() == {}
+    assert not former.exists()

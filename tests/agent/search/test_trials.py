@@ -14,7 +14,7 @@ from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import AnyConfig, Budget, CurvePoint, TrialSpec
+from trainer.spec import AnyConfig, Budget, CurvePoint, Place, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
@@ -35,7 +35,8 @@ class Silent:
     """Shows nothing."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_point(self, point: CurvePoint) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
 
 

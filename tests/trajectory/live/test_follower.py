@@ -115,10 +115,15 @@ def test_damage_is_told_with_its_line(tmp_path: Path) -> None:
         Follower(tmp_path).poll()
 
 
+def in_flight(directory: Path, iteration: int) -> Path:
+    (directory / "in_flight").mkdir(exist_ok=True)
+    return directory / "in_flight" / f"{iteration:06d}.json"
+
+
 def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
     rows = simulated(30)
     write(tmp_path, rows)
-    (tmp_path / "in_flight.json").write_text(json.dumps({"iter": 25, "until": 100}), "utf-8")
+    in_flight(tmp_path, 25).write_text(json.dumps({"iter": 25, "until": 100}), "utf-8")
     follower = Follower(tmp_path)
     follower.poll()
     status = follower.status()
@@ -152,14 +157,14 @@ def test_what_was_imported_is_not_taken_to_be_running(tmp_path: Path) -> None:
 
 def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) -> None:
     write(tmp_path, simulated(5))
-    in_flight = tmp_path / "in_flight.json"
-    in_flight.write_text(json.dumps({"iter": 4, "until": 100}), "utf-8")
+    fourth, fifth = in_flight(tmp_path, 4), in_flight(tmp_path, 5)
+    fourth.write_text(json.dumps({"iter": 4, "until": 100}), "utf-8")
     follower = Follower(tmp_path)
     follower.poll()
-    in_flight.unlink()
+    fourth.unlink()
     follower.poll()
     assert follower.status().until == 100
-    in_flight.write_text(json.dumps({"iter": 5, "until": 200}), "utf-8")
+    fifth.write_text(json.dumps({"iter": 5, "until": 200}), "utf-8")
     follower.poll()
     assert follower.status().until == 200
 
@@ -167,7 +172,7 @@ def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"until": "soon"}', "\xff"])
 def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> None:
     write(tmp_path, simulated(5))
-    (tmp_path / "in_flight.json").write_text(text, "latin-1")
+    in_flight(tmp_path, 5).write_text(text, "latin-1")
     follower = Follower(tmp_path)
     follower.poll()
     assert follower.status().until is None

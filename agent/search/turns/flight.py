@@ -1,0 +1,155 @@
+"""Several turns at once: each wants one trial after another, and the executor has some places.
+
+All is decided in one thread. It gives every turn's trial to the executor, waits for whichever ends
+first, and lets the turn that wanted it go on with what was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent.search.race import Course, Outcome, Wanted
+from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trials import Trial, TrialRunner
+from agent.search.turns.pending import PendingIteration
+from autoresearch.errors import AutoresearchError
+from trainer.spec import TrialSpec
+from trajectory.rows import TrialRecord
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """An iteration in flight."""
+
+    pending: PendingIteration
+    course: Course
+    began: float
+    """Its race in this sitting, by this process's clock."""
+    outcome: Outcome | None = None
+    """Once its race is over."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """The turns in flight."""
+
+    runner: TrialRunner
+    stop: StopRequest
+    turns: list[Turn] = field(default_factory=list)
+    trouble: AutoresearchError | None = None
+    """Why nothing more can begin. What runs goes on to its end, and is on disk then."""
+    _wanted_by: dict[Trial, list[Turn]] = field(default_factory=dict)
+    """The trials that run. Two races may want the same one of their reference."""
+    _of_references: dict[TrialSpec, TrialRecord] = field(default_factory=dict)
+    """Trials of references that have ended and stand in no row yet."""
+    _shared: set[str] = field(default_factory=set)
+    """Trials that two races have."""
+    _told: set[str] = field(default_factory=set)
+    """Of those shared, the ones that stand in a row."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing more may begin."""
+        return self.stop.asked or self.trouble is not None
+
+    @property
+    def trials(self) -> int:
+        """That run now."""
+        return len(self._wanted_by)
+
+    def take_off(self, turn: Turn) -> None:
+        """One more turn: its first trial begins, or waits for a place."""
+        self.turns.append(turn)
+        if turn.outcome is None:
+            self._advance(turn, None)
+
+    def landed(self, *, more_comes: bool) -> list[Turn]:
+        """The turns that are over, after a wait for whatever happens first; often none.
+
+        :param more_comes: that a proposal is being asked for, so that there is something to wait
+            for where no trial runs.
+        :raises Interrupted: where a stop was asked for and nothing runs any more.
+        :raises AutoresearchError: where the machinery failed and nothing runs any more.
+        """
+        over = self._over()
+        if over:
+            return over
+        if not self._wanted_by and (self.is_held or not more_comes):
+            self._give_up()
+        done = [trial for trial in self._wanted_by if trial.done()]
+        if not done:
+            self.runner.wait(self._wanted_by)
+            done = [trial for trial in self._wanted_by if trial.done()]
+        for trial in done:
+            self._end(trial)
+        return self._over()
+
+    def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
+        """Its trials but those that another turn's row has: one that two races wanted stands in
+        the row of the first that ends."""
+        mine = tuple(trial for trial in outcome.trials if trial.trial_id not in self._told)
+        told = {trial.trial_id for trial in mine}
+        self._told |= told & self._shared
+        self._of_references = {
+            spec: record
+            for spec, record in self._of_references.items()
+            if record.trial_id not in told
+        }
+        return mine
+
+    def _over(self) -> list[Turn]:
+        over = [turn for turn in self.turns if turn.outcome is not None]
+        self.turns = [turn for turn in self.turns if turn.outcome is None]
+        return over
+
+    def _give_up(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.stop.check()
+
+    def _end(self, trial: Trial) -> None:
+        turns = self._wanted_by.pop(trial)
+        try:
+            record = self.runner.ended(trial)
+        except AutoresearchError as error:
+            self.trouble = self.trouble or error
+            return
+        if record.role == "reference":
+            self._of_references[_unnamed(trial.spec)] = record
+        for turn in turns:
+            self._advance(turn, record)
+
+    def _advance(self, turn: Turn, record: TrialRecord | None) -> None:
+        """Let it go on with what was measured, up to the next trial that it wants."""
+        try:
+            # A generator that has not begun is sent None.
+            wanted = next(turn.course) if record is None else turn.course.send(record)
+        except StopIteration as ended:
+            turn.outcome = ended.value
+            return
+        self._begin(turn, wanted)
+
+    def _begin(self, turn: Turn, wanted: Wanted) -> None:
+        spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
+        known = self._of_references.get(spec)
+        if known is not None:
+            self._shared.add(known.trial_id)
+            self._advance(turn, known)
+            return
+        for trial, turns in self._wanted_by.items():
+            if _unnamed(trial.spec) == spec:
+                self._shared.add(trial.spec.trial_id)
+                turns.append(turn)
+                return
+        if self.trouble is not None:
+            return
+        try:
+            self._wanted_by[self.runner.begin(spec, wanted.role)] = [turn]
+        except Interrupted:
+            return  # as asked: it stays in flight for the next sitting
+        except AutoresearchError as error:
+            self.trouble = error
+
+
+def _unnamed(spec: TrialSpec) -> TrialSpec:
+    return spec.model_copy(update={"trial_id": ""})

@@ -1,0 +1,102 @@
+"""Which trial runs on which lane, for whoever shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autoresearch.words import duration_text
+from trainer.spec import CurvePoint, Place, TrialSpec
+from trajectory.rows import Role, TrialRecord
+
+
+@dataclass(slots=True)
+class Shown:
+    """A trial that has begun."""
+
+    spec: TrialSpec
+    role: Role
+    place: Place | None = None
+    """None while it waits for one."""
+    point: CurvePoint | None = None
+
+
+class LaneBoard:
+    """Follows the trials of one sitting."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        :param clock: seconds.
+        """
+        self.trials: dict[str, Shown] = {}
+        """By id: those that run, and those that wait for a lane."""
+        self._clock = clock
+        self._lanes: set[str] = set()
+        self._began_s: float | None = None
+        self._since_s: dict[str, float] = {}
+        self._busy_s = 0.0
+
+    @property
+    def has_several(self) -> bool:
+        """Whether trials run on lanes."""
+        return bool(self._lanes)
+
+    def started(self, spec: TrialSpec, role: Role) -> Shown:
+        """One was begun; it may have to wait."""
+        shown = self.trials[spec.trial_id] = Shown(spec, role)
+        return shown
+
+    def placed(self, trial_id: str, place: Place) -> None:
+        """It runs there now."""
+        if trial_id in self.trials:
+            self.trials[trial_id].place = place
+            self._since_s[trial_id] = self._clock()
+            self._began_s = self._since_s[trial_id] if self._began_s is None else self._began_s
+            self._lanes.add(place.lane)
+
+    def told(self, trial_id: str, point: CurvePoint) -> Shown | None:
+        """One more point of its curve."""
+        shown = self.trials.get(trial_id)
+        if shown is not None:
+            shown.point = point
+        return shown
+
+    def ended(self, record: TrialRecord) -> None:
+        """It is over."""
+        self.trials.pop(record.trial_id, None)
+        since_s = self._since_s.pop(record.trial_id, None)
+        if since_s is not None:
+            self._busy_s += min(record.wall_s, self._clock() - since_s)
+
+    @property
+    def waiting(self) -> int:
+        """Trials that wait for a lane."""
+        return sum(shown.place is None for shown in self.trials.values())
+
+    @property
+    def utilisation(self) -> float | None:
+        """The share of the lanes' seconds in this sitting in which a trial ran on them; None before
+        the first."""
+        if self._began_s is None:
+            return None
+        now_s = self._clock()
+        passed_s = (now_s - self._began_s) * len(self._lanes)
+        busy_s = self._busy_s + sum(now_s - since_s for since_s in self._since_s.values())
+        return min(1.0, busy_s / passed_s) if passed_s > 0 else None
+
+    def summary(self) -> str:
+        """``4 lanes, 97 % in use, 1 trial waiting``"""
+        used = self.utilisation
+        text = f"{len(self._lanes)} lanes"
+        if used is not None:
+            text += f", {used:.0%} in use"
+        if self._began_s is not None:
+            text += f" for {duration_text(self._clock() - self._began_s)}"
+        return f"{text}, {self.waiting} waiting"
+
+    def by_lane(self) -> Iterator[tuple[str, Shown | None]]:
+        """Every lane that was seen, and what runs there."""
+        running = {one.place.lane: one for one in self.trials.values() if one.place is not None}
+        for lane in sorted(self._lanes, key=lambda name: (len(name), name)):
+            yield lane, running.get(lane)

@@ -1,0 +1,22 @@
+"""Where trials run one after another a campaign writes what it wrote before there were lanes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.nights import one_lane
+
+BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
+"""Rows of the last version without lanes, but for their clocks."""
+
+
+def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
+    before = [json.loads(line) for line in BEFORE.read_text("utf-8").splitlines()]
+    rows = one_lane(tmp_path, 30)
+    assert [row["kind"] for row in rows] == [row["kind"] for row in before]
+    for ours, theirs in zip(rows, before, strict=True):
+        assert ours == theirs
+    decided = [row["decision"] for row in before if row["kind"] == "iteration"]
+    assert {one["action"] for one in decided} == {"keep", "discard"}
+    assert {one["pairs"] for one in decided} == {1, 2, 3, 4}, "races of every length are among them"

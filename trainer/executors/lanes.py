@@ -1,0 +1,216 @@
+"""Several places as one executor: a trial runs on whichever lane is free."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from autoresearch.closing import Closing
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.layout import RESULT_FILE
+from trainer.executors.base import Executor, Finished, Job, LaneLost, StillRunning
+from trainer.isolation.outcome import aborted
+from trainer.spec import CurvePoint, Place, TrialSpec
+
+MOST_LOSSES = 2
+"""How often a trial runs again because what ran it died."""
+
+
+class Lane(Closing):
+    """A place where one trial runs at a time, with a name for rows and screens."""
+
+    def __init__(self, place: Place, executor: Executor) -> None:
+        self.place = place
+        self.executor = executor
+
+    def close(self) -> None:
+        """End what runs there."""
+        self.executor.close()
+
+
+class Lanes(Executor):
+    """Some executors of one place each, as one of several.
+
+    What is submitted takes the first free lane, in the order of the submissions; a lane that is
+    free takes the one that waits longest. A trial whose lane is lost runs again, ahead of what
+    waits, on the first lane that is free, :data:`MOST_LOSSES` times at most. A lane's executor is
+    to mend itself: it is given trials as before.
+    """
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        """
+        :param lanes: opened, and closed with this.
+        """
+        self._lanes = list(lanes)
+        self.places = len(self._lanes)
+        self._free = deque(self._lanes)
+        self._waiting: deque[LanesJob] = deque()
+        self._door = threading.Lock()
+        """Held while the free lanes and the waiting trials are looked at; a lane is never told
+        anything meanwhile."""
+        self._closing = False
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self._lanes[0].executor.describe()
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> LanesJob:
+        """See :meth:`Executor.submit`."""
+        job = LanesJob(spec, trial_dir)
+        with self._door:
+            if self._closing:
+                raise MachineryError("this executor is closed; create another to run more trials")
+            self._waiting.append(job)
+        self._fill()
+        return job
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        with self._door:
+            self._closing = True
+            left = list(self._waiting)
+            self._waiting.clear()
+        for job in left:
+            job.cancel()
+        with futures.ThreadPoolExecutor(self.places, thread_name_prefix="closing") as each:
+            # A closing lane ends its trial, which may take its grace: all do so at once.
+            list(each.map(Lane.close, self._lanes))
+
+    def _fill(self) -> None:
+        """Give free lanes what waits."""
+        while True:
+            with self._door:
+                if not self._free or not self._waiting:
+                    return
+                job = self._waiting.popleft()
+                if job.done():
+                    continue
+                lane = self._free.popleft()
+            self._start(lane, job)
+
+    def _start(self, lane: Lane, job: LanesJob) -> None:
+        try:
+            inner = lane.executor.submit(job.spec, job.trial_dir)
+        except AutoresearchError as error:
+            job.fail(aborted(job.spec.trial_id) if self._closing else error)
+            self._is_free(lane)
+            return
+        job.runs_on(lane.place, inner)
+        inner.when_done(partial(self._ended, lane, job, inner))
+
+    def _ended(self, lane: Lane, job: LanesJob, inner: Job) -> None:
+        """In a thread of the lane's, once its trial has ended."""
+        try:
+            finished = inner.result(0)
+        except LaneLost as lost:
+            if not self._runs_again(job, lost):
+                job.fail(lost)
+        except BaseException as error:  # noqa: BLE001 (raised again where the result is asked for)
+            job.fail(error)
+        else:
+            job.succeed(replace(finished, place=lane.place))
+        self._is_free(lane)
+
+    def _runs_again(self, job: LanesJob, lost: LaneLost) -> bool:
+        """Whether it waits for a lane once more."""
+        job.losses += 1
+        if job.losses > MOST_LOSSES or job.cancelled:
+            return False
+        with contextlib.suppress(OSError):
+            # Written before its supervisor was gone, so that nobody has vouched for it.
+            (job.trial_dir / RESULT_FILE).unlink(missing_ok=True)
+        with self._door:
+            if self._closing:
+                return False
+            job.waits_again()
+            self._waiting.appendleft(job)
+        return True
+
+    def _is_free(self, lane: Lane) -> None:
+        with self._door:
+            self._free.append(lane)
+        self._fill()
+
+
+class LanesJob(Job):
+    """A trial of a :class:`Lanes`, which alone makes them."""
+
+    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
+        self.spec = spec
+        self.trial_dir = trial_dir
+        self.losses = 0
+        """Lanes that died with it."""
+        self.cancelled = False
+        self._found: futures.Future[Finished] = futures.Future()
+        self._door = threading.Lock()
+        self._inner: Job | None = None
+        self._place: Place | None = None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`."""
+        with contextlib.suppress(TimeoutError):
+            self._found.exception(timeout_s)
+        return self._found.done()
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if not self.wait(timeout_s):
+            raise StillRunning(f"trial {self.spec.trial_id} has not ended within {timeout_s:g} s")
+        return self._found.result()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self._found.add_done_callback(lambda _found: callback())
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._place
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        inner = self._inner
+        return () if inner is None else inner.points()
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        with self._door:
+            self.cancelled = True
+            inner = self._inner
+        if inner is not None:
+            inner.cancel()
+        else:
+            self.fail(aborted(self.spec.trial_id))
+
+    # --- for its executor ------------------------------------------------------------------------
+
+    def runs_on(self, place: Place, inner: Job) -> None:
+        """It was given to a lane."""
+        with self._door:
+            self._place, self._inner = place, inner
+            cancelled = self.cancelled
+        if cancelled:
+            inner.cancel()
+
+    def waits_again(self) -> None:
+        """Its lane was lost."""
+        with self._door:
+            self._place = self._inner = None
+
+    def succeed(self, finished: Finished) -> None:
+        """It has a result."""
+        self._settle(lambda: self._found.set_result(finished))
+
+    def fail(self, error: BaseException) -> None:
+        """It ended without one."""
+        self._settle(lambda: self._found.set_exception(error))
+
+    def _settle(self, settle: Callable[[], None]) -> None:
+        """Once: what ended stays as it is."""
+        with contextlib.suppress(futures.InvalidStateError):
+            settle()
