@@ -222,9 +222,8 @@ class RayCluster(Closing):
         except AutoresearchError:
             remote.end()
             raise
-        return OpenLane(
-            remote, opened.described, Place(lane=seat.name, node=seat.node, device=kind)
-        )
+        place = Place(lane=seat.name, node=seat.node, device=kind)
+        return OpenLane(remote, opened.described, Path(opened.home), place)
 
     def _order(self) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir})

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import ValidationError
 
-from autoresearch.errors import MachineryError
+from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file, sync_directory
 from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
 from autoresearch.values import explain
@@ -31,6 +32,10 @@ LEASE_S = 20.0
 killed, or cut off, leaves none running."""
 SILENCE_S = 20.0
 """A lane that has not answered for so long is lost."""
+_BACK_S = 3600.0
+"""How long a node that is gone is waited for, by its lanes alone: trials go to others meanwhile."""
+_KNOCK_S = 5.0
+"""Between two looks whether it is back."""
 _WATCH_S = 0.5
 """How long one question after a trial waits for its end: what a curve's points wait for, too. Of 64
 lanes they are 130 questions a second."""
@@ -43,13 +48,16 @@ class Asked(Protocol):
     def end(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
 class OpenLane:
     """An actor that is ready for trials."""
 
-    def __init__(self, remote: Asked, described: str, place: Place) -> None:
-        self.remote = remote
-        self.described = described
-        self.place = place
+    remote: Asked
+    described: str
+    """How trials are confined and started there."""
+    home: Path
+    """On the node: each trial runs in a directory of its own below it."""
+    place: Place
 
 
 class RayLane(Executor):
@@ -74,6 +82,11 @@ class RayLane(Executor):
         self._door = threading.Lock()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix=first.place.lane)
 
+    @property
+    def home(self) -> Path | None:
+        """On its node; None where the lane is lost."""
+        return None if self._lane is None else self._lane.home
+
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
         return f"ray {self.place.lane}: {self._described}"
@@ -87,6 +100,19 @@ class RayLane(Executor):
                 raise MachineryError("this executor is closed; create another to run more trials")
             job.future = self._thread.submit(run)
         return job
+
+    def mend(self) -> bool:
+        """After a loss: wait until the lane is open again; whether it is.
+
+        Its node may be away for minutes, for its power or its network, and then this is where that
+        is waited for, and not in a trial.
+        """
+        give_up_at = time.monotonic() + _BACK_S
+        while not self._closing.is_set() and time.monotonic() < give_up_at:
+            with contextlib.suppress(AutoresearchError, RuntimeError):  # closed meanwhile
+                return self._thread.submit(self._opened).result() is not None
+            self._closing.wait(_KNOCK_S)
+        return False
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
@@ -162,6 +188,8 @@ class _Trial:
         if progress.aborted:
             raise aborted(self._spec.trial_id)
         if progress.error is not None:
+            if progress.lost:
+                raise LaneLost(progress.error.message)
             error = progress.error.as_exception()
             write_error(self._files.path, error)
             raise error

@@ -8,7 +8,6 @@ lease is ended, and the process with it.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -21,8 +20,9 @@ from typing import IO
 from autoresearch.errors import AutoresearchError
 from autoresearch.given_file import open_regular
 from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
-from trainer.executors.base import Job, TrialAborted
+from trainer.executors.base import Job, LaneLost, TrialAborted
 from trainer.executors.local import LocalExecutor
+from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
 from trainer.executors.ray.parcels import Parcels
 from trainer.executors.ray.values import LaneOrder, Opened, Progress, with_bytes
@@ -65,13 +65,13 @@ class NodeLane:
             self._lock = _make_home(self._home)
             self._parcels = Parcels(directory)
             environ = as_it_is()
-            cores = self._take_cores()
-            environ["OMP_NUM_THREADS"] = str(len(cores))  # Ray says 1, or what the actor asked for
+            environ.pop("OMP_NUM_THREADS", None)  # Ray's, by what the actor asked it for
             self._executor = LocalExecutor(
                 allow_unsandboxed=self._order.allow_unsandboxed,
                 fork_server=self._order.fork_server,
                 environ=environ,
                 entry=self._order.entry,
+                cores=self._cores(),
             )
         except AutoresearchError as error:
             return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
@@ -166,7 +166,8 @@ class NodeLane:
         except TrialAborted:
             return Progress(ended=True, aborted=True)
         except AutoresearchError as error:
-            return Progress(ended=True, error=TrialError.of(error))
+            is_lost = isinstance(error, LaneLost)
+            return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
         return Progress(ended=True)
 
     def _piece(self, name: str, offset: int) -> bytes:
@@ -180,17 +181,11 @@ class NodeLane:
         finally:
             os.close(descriptor)
 
-    def _take_cores(self) -> list[int]:
-        """Keep this process and all it starts to the lane's part of the cores."""
-        cores = sorted(os.sched_getaffinity(0))
-        shares = self._order.shares
-        if shares is not None and shares <= len(cores):
-            size = len(cores) // shares
-            cores = cores[self._order.share * size : (self._order.share + 1) * size]
-            for thread in Path("/proc/self/task").iterdir():
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(int(thread.name), cores)
-        return cores
+    def _cores(self) -> tuple[int, ...]:
+        """The lane's part of them; none where it has all."""
+        if self._order.shares is None:
+            return ()
+        return shares(usable_cores(), self._order.shares)[self._order.share]
 
     def _mind_the_lease(self) -> None:
         """In a thread of its own: nobody who asked for a trial is left, so nothing of it is."""

@@ -95,6 +95,8 @@ class Progress(Frozen):
     ended: bool = False
     aborted: bool = False
     """It ended without a result because it was cancelled."""
+    lost: bool = False
+    """Its fork server there died and took it along; the error says how."""
     error: TrialError | None = None
     """It ended without a result, for a reason that says nothing about its config."""
 
