@@ -9,7 +9,6 @@ turns are in flight follows from how many trials the executor runs at once
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from agent.menu.rails import Rails
@@ -78,7 +77,7 @@ class Loop:
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
-        with self._undisturbed():
+        with self.runner.undisturbed():
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self._work.add(row)
                 self.watcher.baseline_measured(row)
@@ -91,10 +90,6 @@ class Loop:
                     return reached
                 for turn in self._flight.landed(more_comes=self._asking.busy):
                     self._ended(turn)
-
-    def _undisturbed(self) -> AbstractContextManager[None]:
-        """With several lanes something is always at work that a signal must not cut short."""
-        return self.stop.deferred() if self.runner.places > 1 else nullcontext()
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""

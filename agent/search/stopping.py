@@ -33,6 +33,15 @@ class StopRequest:
         self._count = 0
         self._deferred = 0
 
+    def ask(self) -> None:
+        """Ask for the end, once more.
+
+        :raises Interrupted: where nothing is deferred.
+        """
+        self._count += 1
+        if not self._deferred:
+            raise Interrupted("stopped as asked")
+
     @property
     def asked(self) -> bool:
         """Whether a person asked for the end: nothing new is to begin."""
@@ -64,9 +73,7 @@ class StopRequest:
         """Handle the two signals while the block runs; only the main thread may."""
 
         def asked(_signal: int, _frame: FrameType | None) -> None:
-            self._count += 1
-            if not self._deferred:
-                raise Interrupted("stopped as asked")
+            self.ask()
 
         signals = (signal.SIGINT, signal.SIGTERM)
         previous = {number: signal.signal(number, asked) for number in signals}

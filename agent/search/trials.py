@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
-from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, TrialAborted
@@ -130,6 +130,11 @@ class TrialRunner:
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=trial_number))
 
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """While several trials may run: something is always at work that a signal must not cut
+        short, so that signals are counted alone. With one place nothing is deferred."""
+        return self._stop.deferred() if self.places > 1 else nullcontext()
+
     @property
     def places(self) -> int:
         """Trials that run at once."""
@@ -174,12 +179,8 @@ class TrialRunner:
                 while not running[0].done():
                     self.wait(running)
                 yield self.ended(running.popleft())
-        except Interrupted:
+        finally:
             self._let_end(running)
-            raise
-        except AutoresearchError:
-            self._let_end(running)
-            raise
 
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Have the trial of this spec run, its trial_id empty, or take it up from before the last

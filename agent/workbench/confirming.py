@@ -37,14 +37,17 @@ class ConfirmDisplay:
     def __init__(self, console: Console, measure: Measure = BPB) -> None:
         self._console = console
         self._measure = measure
-        self._head = ""
+        self._heads: dict[tuple[str, int], str] = {}
+        """Of the runs at work, by config and seed."""
 
     def note(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
 
     def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
         name = f"iteration {entrant.ranked.iter}" if entrant.ranked.iter else "the baseline"
-        self._head = f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
+        self._heads[entrant.ranked.config_hash, seed] = (
+            f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
+        )
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None: ...
@@ -59,10 +62,9 @@ class ConfirmDisplay:
             said = f"{result.val_bpb:.4f}{others} bpb"
         elif isinstance(result, CommandOk):
             said = f"{self._measure.text(result.objective)} {self._measure.short}"
+        head = self._heads.pop((row.config_hash, row.trial.seed), "")
         took = duration_text(row.trial.wall_s)
-        self._console.print(
-            Text(f"{self._head}: {said}  [{took}]"), soft_wrap=True, highlight=False
-        )
+        self._console.print(Text(f"{head}: {said}  [{took}]"), soft_wrap=True, highlight=False)
 
 
 def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:

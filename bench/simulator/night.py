@@ -27,6 +27,7 @@ from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
 from autoresearch.layout import TRIALS_DIR
 from autoresearch.values import Frozen
 from bench.simulator.executor import SimulatedExecutor
@@ -111,6 +112,7 @@ def night(
     rules: Rules | None = None,
     settings: Mapping[str, Any] | None = None,
     runs: int | None = None,
+    lanes: int = 1,
 ) -> Night:
     """Search in this world.
 
@@ -119,12 +121,13 @@ def night(
     :param rules: of the judge; None: those the product ships with.
     :param settings: the campaign's that are not to be the product's defaults.
     :param runs: also end once so many trials were run.
+    :param lanes: trials at once.
     """
     began = time.monotonic()
     rules = Rules() if rules is None else rules
     with _campaign(world, {**(settings or {}), "seed": seed}) as campaign:
         watcher = _Account(world, campaign)
-        with SimulatedExecutor(world) as executor:
+        with SimulatedExecutor(world, lanes) as executor:
             loop = _loop(campaign, make_proposer, rules, executor, watcher)
             loop.run(Goal(iterations=iterations, trials=runs))
         told = ranked_incumbent(campaign.evidence)
@@ -174,6 +177,7 @@ def _loop(
         watcher=watcher,
         stop=stop,
         meter=_NoMeter(),
+        asking=AskedNow(),  # proposing takes no simulated time either
     )
 
 
@@ -267,7 +271,7 @@ class _Account:
         self.asks_s.append(row.proposer.latency_s)
         self.refused += row.config is None
         before = self.stages[-1].truth
-        self.stages.append(self._stage(row.iter))
+        self.stages.append(self._stage(len(self.stages)))
         if row.decision.action == "keep" and row.config is not None:
             self.keeps += 1
             self.false_keeps += self._truth(row.config) >= self._truth_of(

@@ -14,8 +14,9 @@ from agent.search.campaign import Campaign
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
-from funnel.stress.long_runs import LongRunner
+from funnel.stress.long_runs import LongRun, LongRunner
 from funnel.stress.plan import Entrant, LongRunSpec, StressPlan
+from trainer.spec import TrialSpec
 from trainer.telemetry import Meter
 from trajectory.longruns import LongRuns, finalists, gather
 from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressRow
@@ -59,9 +60,15 @@ class StressTest:
         self.scribe.report_unfinished(self.runner.leftovers)
         missing = self.missing()
         work = LongRunner(self.runner, self.meter, self.scribe)
-        for number, (entrant, seed) in work.in_turn(missing):
-            self.watcher.run_begins(entrant, seed, number, len(missing))
-            self._run(work, entrant, seed)
+        specs = [self.long_run(entrant.config, seed) for entrant, seed in missing]
+
+        def begins(place: int) -> None:
+            self.watcher.run_begins(*missing[place], place + 1, len(missing))
+
+        with self.runner.undisturbed():
+            runs = work.trained(specs, "stress", begins)
+            for (entrant, _), spec, done in zip(missing, specs, runs, strict=True):
+                self._write(work, entrant, spec, done)
         return self._conclude()
 
     def missing(self) -> list[tuple[Entrant, int]]:
@@ -80,11 +87,11 @@ class StressTest:
 
     def expected_s(self) -> float:
         """How long the missing runs should take, by the pace of short runs."""
-        return sum(self.long_run.expected_s(entrant.config) for entrant, _ in self.missing())
+        missing = self.missing()
+        one_by_one = sum(self.long_run.expected_s(entrant.config) for entrant, _ in missing)
+        return one_by_one / self.runner.places
 
-    def _run(self, work: LongRunner, entrant: Entrant, seed: int) -> None:
-        spec = self.long_run(entrant.config, seed)
-        done = work.train(spec, "stress")
+    def _write(self, work: LongRunner, entrant: Entrant, spec: TrialSpec, done: LongRun) -> None:
         self.scribe.announce_format(STRESS_SCHEMA)
         row = StressRow(
             at=timestamp(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from agent.menu.rails import Rails
+from agent.proposers.base import Proposer
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
@@ -14,10 +16,11 @@ from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
 from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.night import _Account, _no_corpus, _NoMeter
 from tests.support.worlds import RateWorld
-from trajectory.history.tables import MEMORY
+from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 
 CLOCKS = frozenset(
     "at created_at id wall_s latency_s elapsed_s energy_wh versions hardware corpus_dir".split()
@@ -25,27 +28,54 @@ CLOCKS = frozenset(
 """What differs from one run of the same campaign to the next."""
 
 
-def one_lane(directory: Path, iterations: int, *, seed: int = 3) -> list[dict[str, Any]]:
-    """The rows of a campaign whose trials run one after another, without their clocks."""
-    world = RateWorld(0.05, curves=True)
+class Onlooker(_Account):
+    """Looks on, and does what it is told at a moment."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        stop: StopRequest,
+        at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
+    ) -> None:
+        super().__init__(WORLD, campaign)
+        self._stop = stop
+        self._at_trial = at_trial
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        super().trial_ended(record)
+        self._at_trial(record.trial_id, self._stop)
+
+    def baseline_measured(self, row: BaselineRow) -> None: ...
+    def iteration_ended(self, row: IterationRow) -> None: ...
+
+
+WORLD = RateWorld(0.05, curves=True)
+
+
+def work(
+    directory: Path,
+    goal: Goal,
+    *,
+    lanes: int = 1,
+    seed: int = 3,
+    proposer: Callable[[Rails], Proposer] = RandomProposer,
+    at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
+) -> str:
+    """Begin the campaign in ``directory``, or go on with it, until the goal; what ended it."""
     directory.mkdir(parents=True, exist_ok=True)
-    settings = new_settings(world.menu, world.menu.name, {"seed": seed, "max_changes": 2})
+    settings = new_settings(WORLD.menu, WORLD.menu.name, {"seed": seed, "max_changes": 2})
     with (
         Campaign(
-            directory / "campaign",
-            settings,
-            world.menu,
-            _no_corpus(directory),
-            sandbox="simulated",
-            history_url=MEMORY,
+            directory / "campaign", settings, WORLD.menu, _no_corpus(directory), sandbox="simulated"
         ) as campaign,
-        SimulatedExecutor(world) as executor,
+        SimulatedExecutor(WORLD, lanes) as executor,
     ):
-        rails = Rails(world.menu, budget=settings.budget, max_changes=2)
-        stop, watcher = StopRequest(), _Account(world, campaign)
+        rails = Rails(WORLD.menu, budget=settings.budget, max_changes=2)
+        stop = StopRequest()
+        watcher = Onlooker(campaign, stop, at_trial)
         loop = Loop(
             campaign=campaign,
-            proposer=RandomProposer(rails),
+            proposer=proposer(rails),
             rails=rails,
             rules=settings.rules(),
             runner=TrialRunner(
@@ -59,8 +89,21 @@ def one_lane(directory: Path, iterations: int, *, seed: int = 3) -> list[dict[st
             watcher=watcher,
             stop=stop,
             meter=_NoMeter(),
+            asking=AskedNow(),
         )
-        loop.run(Goal(iterations=iterations))
+        return loop.run(goal)
+
+
+def rows_of(
+    directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3
+) -> list[dict[str, Any]]:
+    """The rows of a campaign in ``directory`` after so many iterations, without their clocks."""
+    work(directory, Goal(iterations=iterations), lanes=lanes, seed=seed)
+    return written(directory)
+
+
+def written(directory: Path) -> list[dict[str, Any]]:
+    """What its journal holds by now, without clocks."""
     journal = (directory / "campaign" / "trajectory.jsonl").read_text("utf-8")
     return [without_clocks(json.loads(line)) for line in journal.splitlines()]
 

@@ -7,6 +7,7 @@ journal is not run again; what a kill cut short is run again from its start.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialSpec, difference
 from trainer.telemetry import Meter
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
-from trajectory.rows import OUTSIDE_SCHEMA, ConfirmedRow, ConfirmRow
+from trajectory.rows import OUTSIDE_SCHEMA, ConfirmedRow, ConfirmRow, Role, TrialRecord
 
 
 class ConfirmWatcher(TrialWatcher, Protocol):
@@ -64,11 +65,19 @@ class Confirmation:
         """
         self.scribe.report_unfinished(self.runner.leftovers)
         missing = self.missing()
-        for number, (entrant, seed) in enumerate(missing, start=1):
-            self.stop.check()
-            self.scribe.wait_while_paused()
-            self.watcher.run_begins(entrant, seed, number, len(missing))
-            self._run(entrant, seed)
+        began: list[float] = []
+
+        def asked() -> Iterator[tuple[TrialSpec, Role]]:
+            for number, (entrant, seed) in enumerate(missing, start=1):
+                self.stop.check()
+                self.scribe.wait_while_paused()
+                self.watcher.run_begins(entrant, seed, number, len(missing))
+                began.append(time.monotonic())
+                yield self.runner.spec(entrant.ranked.config, seed), "confirm"
+
+        with self.runner.undisturbed():
+            for number, trial in enumerate(self.runner.run_all(asked())):
+                self._write(missing[number][0], trial, began[number])
         return self._conclude()
 
     def missing(self) -> list[tuple[Entrant, int]]:
@@ -122,7 +131,8 @@ class Confirmation:
 
     def expected_s(self) -> float:
         """How long the missing runs should take, by the latest short run of each config."""
-        return sum(self._short_s(entrant) for entrant, _ in self.missing())
+        one_by_one = sum(self._short_s(entrant) for entrant, _ in self.missing())
+        return one_by_one / self.runner.places
 
     def _short_s(self, entrant: Entrant) -> float:
         known = self.campaign.history.measurements(entrant.ranked.config_hash)
@@ -145,10 +155,11 @@ class Confirmation:
         scored = {text.sha256 for text in result.texts} if isinstance(result, TrialOk) else set()
         return scored >= {text.sha256 for text in self.spec.texts.scored}
 
-    def _run(self, entrant: Entrant, seed: int) -> None:
-        began = time.monotonic()
-        ranked = entrant.ranked
-        trial = self.runner.run(ranked.config, seed, "confirm")
+    def _write(self, entrant: Entrant, trial: TrialRecord, began: float) -> None:
+        ranked, seed = entrant.ranked, trial.seed
+        # Of a run that had ended before this start nothing was metered here, and of several at once
+        # nobody can say which drew what.
+        unknown = trial.trial_id in self.runner.taken_up or self.runner.places > 1
         self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = ConfirmRow(
             at=timestamp(),
@@ -158,10 +169,7 @@ class Confirmation:
             config=ranked.config,
             config_hash=ranked.config_hash,
             trial=trial,
-            # Of a run that had ended before this start nothing was metered here.
-            energy_wh=None
-            if trial.trial_id in self.runner.taken_up
-            else self.meter.energy_wh(began),
+            energy_wh=None if unknown else self.meter.energy_wh(began),
         )
         self.scribe.record(row)
         self._rows[ranked.config_hash, seed] = row

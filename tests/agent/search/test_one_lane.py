@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.nights import one_lane
+from tests.support.nights import rows_of
 
 BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
 """Rows of the last version without lanes, but for their clocks."""
@@ -13,7 +13,7 @@ BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
 
 def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
     before = [json.loads(line) for line in BEFORE.read_text("utf-8").splitlines()]
-    rows = one_lane(tmp_path, 30)
+    rows = rows_of(tmp_path, 30)
     assert [row["kind"] for row in rows] == [row["kind"] for row in before]
     for ours, theirs in zip(rows, before, strict=True):
         assert ours == theirs

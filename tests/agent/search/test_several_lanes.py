@@ -1,0 +1,241 @@
+"""Several turns at once, in a world whose clock is simulated: nothing is lost, doubled or judged
+against what does not stand any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import pytest
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer
+from agent.proposers.uniform import RandomProposer
+from agent.search.goal import Goal
+from agent.search.stopping import Interrupted, StopRequest
+from tests.support.nights import rows_of, work, written
+from trajectory.evidence import Evidence
+from trajectory.history.store import History
+from trajectory.journal import read_rows
+from trajectory.rows import IterationRow
+
+KIND = "iteration"
+
+
+class Killed(BaseException):
+    """As much of SIGKILL as a test within one process has: nothing is tidied up."""
+
+
+def iterations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == KIND]
+
+
+def trials(rows: list[dict[str, Any]]) -> list[str]:
+    of_iterations = [trial["trial_id"] for row in iterations(rows) for trial in row["trials"]]
+    return [row["trial"]["trial_id"] for row in rows if row["kind"] == "baseline"] + of_iterations
+
+
+def nothing_is_amiss(directory: Path, iters: int) -> None:
+    """Of a campaign at rest: its rows, its trials, its index."""
+    rows = written(directory)
+    numbers = [row["iter"] for row in iterations(rows)]
+    assert sorted(numbers) == list(range(1, iters + 1)), "each number once, and none lost"
+    counted = trials(rows)
+    assert len(set(counted)) == len(counted), "a trial stands in two rows"
+    interrupted = [one for row in rows if row["kind"] == "event" for one in row["trial_ids"]]
+    on_disk = {path.name for path in (directory / "campaign" / "trials").glob("t*")}
+    assert set(counted) | set(interrupted) == on_disk, "a trial was dropped in silence"
+    assert not set(counted) & set(interrupted)
+    assert not list((directory / "campaign" / "in_flight").glob("*"))
+    journal = directory / "campaign" / "trajectory.jsonl"
+    anew = Evidence(read_rows(journal))
+    with History.open(directory / "campaign" / "history.sqlite", journal) as history:
+        kept = history.evidence()
+    assert kept.tally == anew.tally
+    assert kept.configs == anew.configs
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 16])
+def test_every_iteration_has_one_row_in_the_order_of_ending(lanes: int, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, 25, lanes=lanes)
+    nothing_is_amiss(tmp_path, 25)
+    numbers = [row["iter"] for row in iterations(rows)]
+    assert numbers != sorted(numbers), "short races overtake long ones"
+    used = {trial["place"]["lane"] for row in iterations(rows) for trial in row["trials"]}
+    assert used == {str(lane) for lane in range(lanes)}
+    assert {row["lanes"] for row in iterations(rows)} == {lanes}
+
+
+def test_what_is_kept_has_beaten_the_reference_that_stood_then(tmp_path: Path) -> None:
+    rows_of(tmp_path, 40, lanes=4)
+    evidence, again = Evidence(), 0
+    for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
+        if isinstance(row, IterationRow):
+            decision = row.decision
+            first = "before that was replaced" in decision.explanation
+            again += first
+            if decision.action == "keep" or first:
+                assert decision.reference_hash == evidence.incumbent_hash
+            if first:
+                assert row.trials
+                common = {trial.seed for trial in row.trials if trial.role == "candidate"}
+                known = evidence.configs[decision.reference_hash or ""].scores.keys()
+                measured = {trial.seed for trial in row.trials if trial.role == "reference"}
+                assert decision.pairs == len(common & (known | measured))
+        evidence.add(row)
+    assert again, "in this world some are judged again, or nothing was tested"
+
+
+def test_a_reference_that_two_races_want_is_measured_once(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, 40, lanes=8)
+    measured = Counter(
+        (trial["config_hash"], trial["seed"]) for row in iterations(rows) for trial in row["trials"]
+    )
+    assert set(measured.values()) == {1}
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_no_more_iterations_begin_than_are_asked_for(lanes: int, tmp_path: Path) -> None:
+    for iters in (1, 2, 7):
+        work(tmp_path, Goal(iterations=iters), lanes=lanes)
+        nothing_is_amiss(tmp_path, iters)
+
+
+def test_trials_end_it_once_what_is_in_flight_has_landed(tmp_path: Path) -> None:
+    said = work(tmp_path, Goal(trials=30), lanes=4)
+    assert "the goal of 30 trials is reached" in said
+    rows = written(tmp_path)
+    assert 30 <= len(trials(rows)) < 30 + 5 * 8
+    nothing_is_amiss(tmp_path, len(iterations(rows)))
+
+
+class Seeing(RandomProposer):
+    """Remembers what it was shown."""
+
+    seen: ClassVar[list[tuple[int, tuple[str, ...]]]] = []
+
+    def propose(self, memory: Memory) -> Offer:
+        self.seen.append((memory.iter, tuple(c.config_hash for c in memory.pending)))
+        assert not {c.config_hash for c in memory.pending} & memory.evidence.configs.keys()
+        return super().propose(memory)
+
+
+def test_proposers_see_what_is_in_flight(tmp_path: Path) -> None:
+    Seeing.seen = []
+    work(tmp_path, Goal(iterations=12), lanes=3, proposer=Seeing)
+    assert [number for number, _ in Seeing.seen] == list(range(1, 13))
+    most = [len(pending) for _, pending in Seeing.seen]
+    assert most[0] == 0
+    assert set(most[4:]) == {3}, "one trial each on the lanes, and one proposal more to come"
+
+
+def test_what_is_in_flight_is_no_news(tmp_path: Path) -> None:
+    class Stubborn:
+        def __init__(self, rails: Rails) -> None:
+            self._rails = rails
+
+        def propose(self, memory: Memory) -> Offer:
+            lr = 0.004 if memory.iter <= 2 else 0.004 + memory.iter / 1000
+            return Offer(
+                f'{{"changes": {{"lr": {lr}}}, "reason": "again"}}',
+                RandomProposer(self._rails).propose(memory).record,
+            )
+
+    work(tmp_path, Goal(iterations=4), lanes=2, proposer=Stubborn)
+    first, second = sorted(iterations(written(tmp_path)), key=lambda row: row["iter"])[:2]
+    assert first["verdict"]["allowed"]
+    assert second["verdict"]["rail"] == "novelty"
+
+
+def kill_at(moment: int) -> Callable[[str, StopRequest], None]:
+    def kill(trial_id: str, _stop: StopRequest) -> None:
+        if int(trial_id[1:]) >= moment:
+            raise Killed
+
+    return kill
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
+    lanes: int, tmp_path: Path
+) -> None:
+    rng = Random(lanes)
+    moment, flying = 0, 0
+    for _ in range(12):
+        moment += rng.randint(1, 7)
+        with pytest.raises(Killed):
+            work(tmp_path, Goal(iterations=500), lanes=lanes, at_trial=kill_at(moment))
+        files = list((tmp_path / "campaign" / "in_flight").glob("*"))
+        flying = max(flying, len(files))
+    done = len(iterations(written(tmp_path)))
+    work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
+    nothing_is_amiss(tmp_path, done + 6)
+    assert flying >= lanes
+
+
+def test_what_cannot_be_gone_on_with_is_proposed_anew_under_its_number(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        work(tmp_path, Goal(iterations=50), lanes=4, at_trial=kill_at(20))
+    files = sorted((tmp_path / "campaign" / "in_flight").glob("*"))
+    assert len(files) >= 4
+    files[1].write_text("{")
+    lost = int(files[1].stem)
+    before = len(iterations(written(tmp_path)))
+    work(tmp_path, Goal(iterations=before + 9), lanes=4)
+    rows = iterations(written(tmp_path))
+    nothing_is_amiss(tmp_path, before + 9)
+    assert [row["iter"] for row in rows].count(lost) == 1
+
+
+def test_with_fewer_lanes_than_were_in_flight_they_take_turns(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        work(tmp_path, Goal(iterations=50), lanes=6, at_trial=kill_at(25))
+    before = len(iterations(written(tmp_path)))
+    work(tmp_path, Goal(iterations=before + 10), lanes=1)
+    nothing_is_amiss(tmp_path, before + 10)
+
+
+def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(trial_id: str, stop: StopRequest) -> None:
+        if len(asked) == 0 and int(trial_id[1:]) >= 15:
+            stop.ask()
+        if stop.asked:
+            asked.append(trial_id)
+
+    with pytest.raises(Interrupted, match="stopped as asked"):
+        work(tmp_path, Goal(iterations=50), lanes=4, at_trial=ask)
+    assert len(asked) == 5, "the one at which it came, and those on the other lanes and waiting"
+    folders = (tmp_path / "campaign" / "trials").glob("t*")
+    assert all((folder / "result.json").exists() for folder in folders)
+    before = len(iterations(written(tmp_path)))
+    work(tmp_path, Goal(iterations=before + 8), lanes=4)
+    nothing_is_amiss(tmp_path, before + 8)
+    assert not [row for row in written(tmp_path) if row.get("event") == "interrupted"]
+
+
+def test_a_pause_holds_every_lane_before_its_next_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.search.scribe.PAUSE_POLL_S", 0.05)
+    pause = tmp_path / "campaign" / "pause"
+    flying: list[int] = []
+
+    def at_trial(trial_id: str, _stop: StopRequest) -> None:
+        if trial_id == "t000015":
+            pause.touch()
+
+    def unpaused() -> None:
+        flying.append(len(list((tmp_path / "campaign" / "in_flight").glob("*"))))
+        pause.unlink()
+
+    monkeypatch.setattr("agent.search.scribe.time.sleep", lambda _s: unpaused())
+    work(tmp_path, Goal(iterations=15), lanes=3, at_trial=at_trial)
+    assert flying == [0], "what was in flight landed first"
+    nothing_is_amiss(tmp_path, 15)
+    events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
+    assert events[-2:] == ["paused", "resumed"]

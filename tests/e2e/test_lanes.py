@@ -1,0 +1,186 @@
+"""Several trials at once, through the installed command, with real trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.campaigns import Toy
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="lanes have a core each, and there is one"
+)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    return Toy(tmp_path)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def below(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def in_flight(toy: Toy) -> int:
+    return len(list((toy.campaign / "in_flight").glob("*.json")))
+
+
+def nothing_is_amiss(toy: Toy, iterations: int) -> None:
+    rows = toy.rows()
+    assert sorted(row["iter"] for row in toy.iterations()) == list(range(1, iterations + 1))
+    counted = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
+    counted += [row["trial"]["trial_id"] for row in rows if row["kind"] == "baseline"]
+    lost = [one for row in rows if row["kind"] == "event" for one in row["trial_ids"]]
+    assert len(set(counted)) == len(counted), "a trial counts twice"
+    on_disk = {path.name for path in (toy.campaign / "trials").glob("t*")}
+    assert set(counted) | set(lost) == on_disk, "a trial was dropped in silence"
+    assert not set(counted) & set(lost)
+    before = toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout
+    (toy.campaign / "history.sqlite").unlink()
+    assert toy.run("reindex", f"--campaign={toy.campaign}").returncode == 0
+    assert toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout == before
+
+
+def affinities(pid: int) -> set[tuple[int, ...]]:
+    """Of the trials that run, and of the servers that they are forked by."""
+    found = set()
+    for process in below(pid):
+        try:
+            found.add(tuple(process.cpu_affinity()))
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) -> None:
+    running = toy.start(6, "--lanes=2", "--json")
+    wait_for(lambda: len(affinities(running.pid)) == 2)
+    first, second = affinities(running.pid)
+    assert not set(first) & set(second)
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    nothing_is_amiss(toy, 6)
+    places = [trial["place"] for row in toy.iterations() for trial in row["trials"]]
+    assert {place["lane"] for place in places} == {"0", "1"}
+    assert {row["lanes"] for row in toy.iterations()} == {2}
+    assert tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"] == 2
+    assert "2 trials at once, each on" in output
+    alone = toy.loop(7, "--lanes=1")
+    assert alone.returncode == 0, alone.stderr
+    last = toy.iterations()[-1]
+    assert "lanes" not in last
+    assert all("place" not in trial for trial in last["trials"])
+
+
+def _begun(toy: Toy) -> set[str]:
+    return {path.name for path in (toy.campaign / "trials").glob("t*")}
+
+
+def kill_and_resume(toy: Toy, moments: int, seed: int) -> None:
+    rng, iterations, flying = random.Random(seed), 0, 0
+    for _ in range(moments):
+        running = toy.start(iterations + 40, "--lanes=2")
+        if rng.random() < 0.8:  # else while it starts
+            left = _begun(toy)
+            wait_for(lambda: in_flight(toy) >= 2 and _begun(toy) - left)  # noqa: B023
+        else:
+            wait_for((toy.campaign / "trajectory.jsonl").exists)
+        time.sleep(rng.uniform(0.0, 2.0))
+        servers = below(running.pid)
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate()
+        flying = max(flying, in_flight(toy))
+        _, alive = psutil.wait_procs(servers, timeout=20)
+        assert not alive, "a process outlived the campaign's"
+        lines = (toy.campaign / "trajectory.jsonl").read_bytes().split(b"\n")
+        whole: list[dict[str, Any]] = [json.loads(line) for line in lines[:-1]]
+        iterations = sum(row["kind"] == "iteration" for row in whole)
+    assert flying >= 2, "several were in flight at some kill"
+    final = toy.loop(iterations + 4, "--lanes=2")
+    assert final.returncode == 0, final.stderr
+    assert in_flight(toy) == 0
+    nothing_is_amiss(toy, iterations + 4)
+
+
+def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
+    kill_and_resume(toy, moments=3, seed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_thirty_random_moments(toy: Toy) -> None:
+    kill_and_resume(toy, moments=30, seed=4)
+
+
+@pytest.mark.slow
+def test_one_signal_finishes_what_runs_and_the_next_sitting_goes_on_with_it(toy: Toy) -> None:
+    running = toy.start(60, "--lanes=2")
+    wait_for((toy.campaign / "trials" / "t000006").exists)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    trials = sorted((toy.campaign / "trials").glob("t*"))
+    assert all((trial / "result.json").exists() for trial in trials), "a trial was cut short"
+    done = len(toy.iterations())
+    assert toy.loop(done + 4, "--lanes=2").returncode == 0
+    nothing_is_amiss(toy, done + 4)
+    assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
+
+
+def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
+    toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
+    running = toy.start(5, "--lanes=2")
+    for trial in ("t000001", "t000002"):
+        wait_for((toy.campaign / "trials" / trial / "curve.jsonl").exists)
+    servers = below(running.pid)
+    running.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert running.poll() is None, "one signal lets the trials finish"
+    asked = time.monotonic()
+    running.send_signal(signal.SIGTERM)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, output
+    assert time.monotonic() - asked < 10
+    _, alive = psutil.wait_procs(servers, timeout=5)
+    assert not alive
+
+
+def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
+    """The trial it took along runs again, on whichever lane is free."""
+    toy.menu.write_text(toy.menu.read_text().replace("6 steps", "150 steps"))
+    running = toy.start(2, "--lanes=2")
+    wait_for((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
+    server = psutil.Process(running.pid).children()[0]
+    server.kill()
+    output, _ = running.communicate(timeout=200)
+    assert running.returncode == 0, output
+    nothing_is_amiss(toy, 2)
+    assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "says"),
+    [("0", "ask for 1 to 256"), ("many", "neither a number of lanes nor 'auto'")],
+)
+def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str, says: str) -> None:
+    refused = toy.loop(1, f"--lanes={lanes}")
+    assert refused.returncode != 0
+    assert says in " ".join(refused.stderr.replace("│", " ").split())
+    assert not toy.campaign.exists()
