@@ -28,20 +28,22 @@ class LocalNode:
     def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
         self.name = name
         self._log = log
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
-                *("--disable-usage-stats", "--include-log-monitor=false"),
-                f"--node-name={name}",
-                f"--object-store-memory={_STORE_BYTES}",
-                *arguments,
-            ],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+            *("--disable-usage-stats", "--include-log-monitor=false"),
+            f"--node-name={name}",
+            f"--object-store-memory={_STORE_BYTES}",
+            *arguments,
+        ]
+        with log.open("w") as said:
+            self._process = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
 
     @property
     def started(self) -> bool:

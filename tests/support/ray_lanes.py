@@ -71,16 +71,23 @@ class Armed(Executor):
 
 _shared = ExitStack()
 _found: list[Opened] = []
+_taken: set[str] = set()
+"""Nodes: a lane takes all that Ray has of one."""
 
 
 @contextmanager
 def ray_lane() -> Iterator[Executor]:
-    """One lane, on a cluster that a module's tests share."""
+    """One lane, alone on its node, on a cluster of two that a module's tests share."""
     if not _found:
-        _found.append(_shared.enter_context(opened_cluster("spark1")))
-    [lane], _ = _found[0].cluster.open_lanes(1, entry=hostile.ENTRY, allow_unsandboxed=True)
+        _found.append(_shared.enter_context(opened_cluster("spark1", "spark2")))
+    free = next(name for name in ("spark1", "spark2") if name not in _taken)
+    [lane], _ = _found[0].cluster.open_lanes(
+        1, only=[free], entry=hostile.ENTRY, allow_unsandboxed=True
+    )
+    _taken.add(free)
     with Armed(lane) as armed:
         yield armed
+    _taken.remove(free)
 
 
 def close_shared_cluster() -> None:

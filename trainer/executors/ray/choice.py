@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
@@ -22,9 +24,27 @@ class ClusterLane(Lane):
 class ClusterLanes(Lanes):
     """All lanes of a campaign on a cluster, and the connection to it."""
 
-    def __init__(self, cluster: RayCluster, lanes: list[RayLane]) -> None:
+    def __init__(self, cluster: RayCluster, lanes: list[RayLane], refused: dict[str, str]) -> None:
         super().__init__([ClusterLane(lane) for lane in lanes])
         self._cluster = cluster
+        self.kind = lanes[0].place.device
+        """Of the device that all of them have."""
+        self.refused = refused
+        """Nodes that will not do, and why."""
+
+    @classmethod
+    def opened(cls, address: str | None, lanes: int | None, **asked: Any) -> Self:
+        """Connect and open lanes, as :meth:`RayCluster.open_lanes` says."""
+        cluster = RayCluster(address)
+        try:
+            return cls(cluster, *cluster.open_lanes(lanes, **asked))
+        except BaseException:
+            cluster.close()
+            raise
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self._lanes[0].executor.describe().partition(": ")[2] + ", by Ray"
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,18 +86,22 @@ class RayCluster(Closing):
             named = {self._names[node]: machine for node, machine in alive.items()}
         return dict(sorted(named.items()))
 
-    def look(self, patience_s: float = _OPENING_S) -> tuple[list[Node], dict[str, str]]:
-        """What each machine is and has, asked on it; and of those that do not answer, why."""
+    def look(self, only: Collection[str] = ()) -> tuple[list[Node], dict[str, str]]:
+        """What each machine is and has, asked on it; and of those that do not answer, why.
+
+        :param only: names of the machines to ask; none: all.
+        """
         order = self._order().model_dump_json()
         found = self.machines()
         asked = {
             name: Remote(machine.id, order, name=name, cpus=0, gpus=0)
             for name, machine in found.items()
+            if not only or name in only
         }
         nodes, silent = [], {}
         for name, remote in asked.items():
             try:
-                facts = said(NodeFacts, remote.ask("facts", within_s=patience_s), name)
+                facts = said(NodeFacts, remote.ask("facts", within_s=_OPENING_S), name)
                 nodes.append(Node(name, found[name], facts))
             except MachineryError as error:
                 silent[name] = str(error)
@@ -143,6 +147,7 @@ class RayCluster(Closing):
         device: str = "cpu",
         kind: str | None = None,
         mixed_devices: bool = False,
+        only: Collection[str] = (),
         allow_unsandboxed: bool = False,
         entry: str = ENTRY,
     ) -> tuple[list[RayLane], dict[str, str]]:
@@ -152,10 +157,11 @@ class RayCluster(Closing):
         :param kind: of the campaign's device; None: the one that most machines have.
         :param mixed_devices: take machines of other kinds too. Whoever pairs runs then looks at
             each lane's :attr:`RayLane.place`, whose device is its kind.
+        :param only: names of the machines to look at; none: all.
         :raises SettingsError: where there is no room for so many.
         :raises MachineryError: where a lane does not open.
         """
-        nodes, refused = self.look()
+        nodes, refused = self.look(only)
         usable = []
         for node in nodes:
             wrong = unfit(node.facts, device)
@@ -219,6 +225,11 @@ class RayCluster(Closing):
             opened = said(Opened, remote.ask("open", within_s=_OPENING_S), seat.name)
             if opened.refusal is not None:
                 raise opened.refusal.as_exception()
+        except LaneLost as lost:
+            remote.end()
+            raise LaneLost(
+                f"{lost}; where another campaign has taken its node, `ray status` shows that"
+            ) from lost
         except AutoresearchError:
             remote.end()
             raise
