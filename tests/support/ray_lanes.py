@@ -36,7 +36,7 @@ def opened_cluster(*names: str) -> Iterator[Opened]:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-")))
         nodes = stack.enter_context(local_cluster(*names))
         cluster = stack.enter_context(RayCluster(nodes.address, data_dir=data_dir))
-        until(lambda: len(cluster.machines()) == len(names) + 1, 60)
+        until(lambda: len(cluster.machines()) == len(names) + 1, 180)
         yield Opened(nodes, cluster, data_dir)
 
 
