@@ -12,6 +12,7 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.spec import TrialOk
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun
+from trajectory.worked import Worked
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
@@ -105,6 +106,7 @@ class UsageCount:
 
     def __init__(self, spark_kw: float) -> None:
         self._spark_kw = spark_kw
+        self._worked = Worked()
         self.iterations = 0
         self.stress_runs = 0
         self.metered_s = 0.0
@@ -118,14 +120,16 @@ class UsageCount:
             measured = result if isinstance(result, TrialOk) else None
             if measured is not None:
                 self.machine = measured.device
-            self._take(row.kind, row.trial.wall_s, measured.energy_wh if measured else None)
+            self._take(
+                row.kind, self._worked.added_s(row), measured.energy_wh if measured else None
+            )
         elif isinstance(row, IterationRow):
             self.iterations += 1
-            self._take(row.kind, row.wall_s, row.energy_wh)
+            self._take(row.kind, self._worked.added_s(row), row.energy_wh)
         elif isinstance(row, RowOfOneRun):
             # All are runs outside the search, and told as one.
             self.stress_runs += 1
-            self._take("stress", row.trial.wall_s, row.energy_wh)
+            self._take("stress", self._worked.added_s(row), row.energy_wh)
 
     def usage(self, source: str) -> Usage:
         """What the rows so far add up to."""

@@ -88,6 +88,10 @@ class Status(Frozen):
     """Mean over the baseline's seeds."""
     failures: dict[str, int]
     energy_wh: float | None
+    lanes: int | None = None
+    """Trials that ran at once, at most; None where one did at a time."""
+    lanes_in_use: float | None = None
+    """The share of the lanes' time in which a trial ran on them."""
 
 
 def incumbent_of(evidence: Evidence) -> Incumbent | None:

@@ -35,7 +35,7 @@ from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
 from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
-from trajectory.worked import Worked
+from trajectory.worked import LaneUse, Worked
 
 SILENT_S = 60.0
 """A campaign none of whose files changed for so long is not said to be running."""
@@ -75,6 +75,7 @@ class Follower:
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._worked = Worked()
+        self._lane_use = LaneUse()
         self.until: int | None = None
         """The iterations the loop at work is to reach, as last said: between two iterations nothing
         is in flight."""
@@ -133,7 +134,9 @@ class Follower:
                 self.baseline_bpb.append(row.trial.val_bpb)
         elif isinstance(row, IterationRow):
             self._count([trial.result.status for trial in row.trials])
-            self._walls_s.append(self._worked.added_s(row))
+            worked_s = self._worked.added_s(row)
+            self._walls_s.append(worked_s)
+            self._lane_use.add(row, worked_s)
             if row.energy_wh is not None:
                 self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
             brief = brief_of(row, incumbent_of(self.evidence))
@@ -246,6 +249,8 @@ class Follower:
             baseline_bpb=fmean(self.baseline_bpb) if self.baseline_bpb else None,
             failures=dict(self.failures),
             energy_wh=self.energy_wh,
+            lanes=self._lane_use.lanes or None,
+            lanes_in_use=self._lane_use.share,
         )
 
     def _incumbent_ranked(self) -> Ranked | None:

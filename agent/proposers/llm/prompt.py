@@ -8,7 +8,7 @@ of history. Whatever is left out is counted in the prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from trainer.spec import AnyConfig, Budget
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
 """What may be dropped, the last first."""
+SHOWN_PENDING = 16
+"""Of what is being trained meanwhile, the latest."""
 SHOWN_REPLY_CHARACTERS = 900
 """The most of a refused reply that the turn asking for a better one repeats."""
 WHOLE_CONTEXT = 8192
@@ -42,7 +44,7 @@ _VARIABLES = {
     SYSTEM: {"knobs", "tied", "constants", "constraints", "budget", "horizon", "corpus", "own"}
     | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
     USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", "example", "own", *SECTIONS},
+    | {"suggestion", "pending", "example", "own", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
 
@@ -220,6 +222,7 @@ class Prompter:
             "refusals": dict(memory.evidence.refusals.most_common()),
             "configs": digest.configs,
             "failed": digest.failed,
+            "pending": tuple(_in_flight(memory)),
             "suggestion": None if suggestion is None else changes_list(suggestion),
             "example": example_text(memory, self._budget),
         }
@@ -246,6 +249,15 @@ class NoiseLevel:
     sigma: float
     difference: float
     """Two single runs of one config differ by more than this once in twenty times."""
+
+
+def _in_flight(memory: Memory) -> Iterator[str]:
+    """What is being trained meanwhile, each as its difference from the reference."""
+    now = memory.menu.knob_values(memory.reference)
+    for config in memory.pending[-SHOWN_PENDING:]:
+        values = memory.menu.knob_values(config)
+        changes = {name: value for name, value in values.items() if value != now[name]}
+        yield changes_text(changes) or "as the reference"
 
 
 def _own(memory: Memory) -> str | None:

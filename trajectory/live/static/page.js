@@ -66,8 +66,16 @@ async function syncRows(name) {
 // An imported journal may lack iterations, so their number is no count of them.
 const latest = (campaign) => campaign.briefs.at(-1)?.iter ?? 0;
 
+// With several lanes iterations land in the order in which they ended, not in that of their numbers.
 function take(campaign, briefs) {
-  for (const brief of briefs) if (brief.iter > latest(campaign)) campaign.briefs.push(brief);
+  if (campaign.known?.of !== campaign.briefs) {
+    campaign.known = { of: campaign.briefs, numbers: new Set(campaign.briefs.map((one) => one.iter)) };
+  }
+  for (const brief of briefs) {
+    if (campaign.known.numbers.has(brief.iter)) continue;
+    campaign.known.numbers.add(brief.iter);
+    campaign.briefs.push(brief);
+  }
 }
 
 async function syncNow() {
@@ -251,6 +259,7 @@ function drawHead({ summary }) {
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
     ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
+    ...(status.lanes ? [["lanes", String(status.lanes), `${Math.round(100 * (status.lanes_in_use ?? 0))} % of their time in use`]] : []),
     ["energy", status.energy_wh == null ? "–" : `${(status.energy_wh / 1000).toFixed(3)} kWh`, status.energy_wh == null ? "nothing measures it" : "GPU"],
   ];
   byId("figures").replaceChildren(
@@ -330,7 +339,8 @@ function clear(id, why) {
 }
 
 function drawTrajectory(campaign) {
-  const { briefs, summary } = campaign;
+  const { summary } = campaign;
+  const briefs = campaign.briefs.toSorted((one, other) => one.iter - other.iter);
   if (!briefs.length) return clear("trajectory", summary.status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
   if (summary.status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
   const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));

@@ -114,7 +114,7 @@ class TimeAndEnergy(Figure):
             ),
             cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
             bill=ours.bill,
-            bars=tuple(_bars(ledger.turns)),
+            bars=tuple(_bars(sorted(ledger.turns, key=lambda turn: turn.iter))),
         )
 
     @property

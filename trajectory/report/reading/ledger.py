@@ -31,6 +31,7 @@ from trajectory.rows import (
     TrialRecord,
 )
 from trajectory.track_record import MODEL
+from trajectory.worked import LaneUse, Worked
 
 
 @dataclass(slots=True)
@@ -70,6 +71,8 @@ class Ledger:
         self.calibration = Spent()
         """The baseline's replicates."""
         self.calibration_wh: float | None = None
+        self.lane_use = LaneUse()
+        self._worked = Worked()
         self.interruptions = 0
         self.pauses = 0
         self.last_at = campaign.created_at
@@ -110,6 +113,8 @@ class Ledger:
         if not incumbent or (self.reigns and self.reigns[-1].config_hash == incumbent):
             return
         number = row.iter if isinstance(row, IterationRow) else 0
+        if self.reigns:  # of several lanes a later reign may be that of a lower iteration
+            number = max(number, self.reigns[-1].iter)
         self.reigns.append(Reign(number, incumbent))
         if self.campaign.reference == "incumbent" or len(self.reigns) == 1:
             self._reference = self.evidence.configs[incumbent].config.said
@@ -127,6 +132,7 @@ class Ledger:
         known = self.evidence.configs.get(row.config_hash or "")
         self.repeats += bool(row.trials and known)
         self._work(row)
+        self.lane_use.add(row, self._worked.added_s(row))
         decision = row.decision
         spent = _spent(row)
         self.turns.append(
@@ -204,5 +210,6 @@ def _spent(row: IterationRow) -> Spent:
     spent = Spent(proposing=row.proposer.latency_s)
     for trial in row.trials:
         spent.add_trial(trial)
-    spent.other += max(0.0, row.wall_s - spent.total)
+    if row.lanes is None:  # else its wall time has waiting for a lane in it
+        spent.other += max(0.0, row.wall_s - spent.total)
     return spent

@@ -18,6 +18,7 @@ from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
 from trajectory.rows import CampaignRow
 from trajectory.search_bill import SearchMeter
+from trajectory.worked import LaneUse
 
 BEST = 10
 """Configs in the ranking."""
@@ -77,7 +78,7 @@ def _about(ledger: Ledger, name: str) -> About:
         source="trajectory.jsonl and the trials' curves",
         measure=row.measured_in.name,
         ruler=row.measured_in,
-        facts=_facts(row),
+        facts=(*_facts(row), *_lane_facts(ledger.lane_use)),
         caution=_caution(row),
         pauses=ledger.pauses,
         interruptions=ledger.interruptions,
@@ -116,6 +117,12 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
         ("versions", _listed(row.versions)),
         ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
     )
+
+
+def _lane_facts(use: LaneUse) -> tuple[tuple[str, str], ...]:
+    if use.share is None:
+        return ()
+    return (("lanes", f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time"),)
 
 
 def _script_facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:

@@ -254,6 +254,17 @@ def test_knobs_never_turned_are_named() -> None:
     assert named == [name for name in MENU.knobs if name not in {"lr", "norm"}]
 
 
+def test_what_is_in_flight_is_shown_as_its_difference_from_the_reference() -> None:
+    memory = fresh_memory()
+    assert "at this moment" not in user_text(memory)
+    flying = [memory.reference.model_copy(update={"lr": 0.0001 * n}) for n in range(11, 31)]
+    shown = user_text(replace(memory, pending=tuple(flying)))
+    assert "## Being trained at this moment, with no result yet: not to be repeated" in shown
+    assert "- lr=0.003\n" in shown
+    assert "- lr=0.0014\n" not in shown, "the latest sixteen"
+    assert "- lr=0.0015\n" in shown
+
+
 def test_a_suggestion_is_shown_only_where_there_is_one() -> None:
     prompter = Prompter(Budget())
     with_it = prompter.prompt(fresh_memory(), {"lr": 0.0042}).messages[1].content
