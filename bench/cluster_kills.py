@@ -15,7 +15,7 @@ import psutil
 
 from bench.figure import Figure
 from tests.support.campaigns import Toy
-from tests.support.ray_clusters import LocalCluster, LocalNode, local_cluster, until
+from tests.support.ray_clusters import LocalCluster, LocalNode, local_cluster
 
 BETWEEN_S = (2.0, 12.0)
 """From one kill to the next, at random: into baselines, races, openings and the time between."""
@@ -25,7 +25,6 @@ def survive(kills: int, names: tuple[str, ...], seed: int = 0) -> list[Figure]:
     """So many kills of drivers, actors, raylets and trials; what was lost by them."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory, local_cluster(*names) as cluster:
-        until(lambda: all(node.started for node in cluster.nodes.values()), 300)
         night = _Night(Toy(Path(directory)), cluster, len(names))
         for number in range(kills):
             night.go_on()

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     with local_cluster("spark1", "spark2") as cluster:
-        until(lambda: all(node.started for node in cluster.nodes.values()), 180)
         yield cluster
 
 

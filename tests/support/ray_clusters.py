@@ -98,21 +98,21 @@ class LocalCluster:
             *(f"--temp-dir={self._directory}", f"--ray-client-server-port={_free_port()}"),
             f"--dashboard-port={_free_port()}",
         ]
-        started = self._start("head", head)
-        until(lambda: started.started, _START_S)
+        self._start("head", head)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     def add(self, name: str, cpus: int = 2) -> LocalNode:
-        """A node that joins; it may take a moment."""
+        """A node that has joined."""
         return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
 
     def _start(self, name: str, arguments: list[str]) -> LocalNode:
         log = self._directory / f"{name}-{len(self.nodes)}.start"
-        self.nodes[name] = LocalNode(name, arguments, self._environ, log)
-        return self.nodes[name]
+        node = self.nodes[name] = LocalNode(name, arguments, self._environ, log)
+        until(lambda: node.started, _START_S)  # two at once would take the same socket's name
+        return node
 
     def close(self) -> None:
         for node in reversed(self.nodes.values()):
