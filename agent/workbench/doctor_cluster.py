@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from agent.workbench.doctor import MIN_FREE_GIB, Check
 from autoresearch.errors import AutoresearchError, SettingsError
-from trainer.executors.ray.cluster import Node, RayCluster, unfit
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
 """Of a node's memory that Ray's object store may take: what passes through it are pieces of a

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.workbench.doctor_cluster import examine_cluster, examine_node
-from trainer.executors.ray.cluster import Node
 from trainer.executors.ray.connection import Machine
 from trainer.executors.ray.facts import find_facts
+from trainer.executors.ray.seats import Node
 
 NOW_S = 1_800_000_000.0
 

@@ -7,16 +7,15 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.closing import Closing
-from autoresearch.code import code_identity, installed_version
-from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
+from autoresearch.errors import AutoresearchError, MachineryError
 from trainer.executors.base import LaneLost
 from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
 from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
+from trainer.executors.ray.seats import Node, Seat, seats, unfit
 from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
 from trainer.spec import Place
@@ -24,32 +23,6 @@ from trainer.spec import Place
 _OPENING_S = 90.0
 """From asking Ray for an actor to its answer: it starts a Python there, and imports this."""
 _ORDER = LaneOrder(token="0" * 16, entry=ENTRY, lease_s=LEASE_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of the cluster, by the name that its lanes carry."""
-
-    name: str
-    machine: Machine
-    facts: NodeFacts
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a lane is to be: before it is opened, and again after it is lost."""
-
-    node: str
-    device: str
-    """``cpu0``, ``gpu3``: which of its node's."""
-    cpus: float
-    gpus: float
-    share: int
-    shares: int | None
-
-    @property
-    def name(self) -> str:
-        return f"{self.node}:{self.device}"
 
 
 class RayCluster(Closing):
@@ -109,37 +82,6 @@ class RayCluster(Closing):
                 remote.end()
         return nodes, silent
 
-    def seats(self, nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
-        """Where lanes are to be: on GPUs one each, on CPUs dealt out to the nodes in turn, each
-        with cores of its own.
-
-        :param lanes: None: all GPUs; on CPUs one a node.
-        :raises SettingsError: where there is no room for so many.
-        """
-        on_gpu = device.startswith("cuda")
-        room = {
-            node.name: int(node.machine.gpus if on_gpu else node.machine.cpus) for node in nodes
-        }
-        wanted = lanes or (sum(room.values()) if on_gpu else sum(map(bool, room.values())))
-        if not 0 < wanted <= sum(room.values()):
-            raise SettingsError(
-                f"there is no room for {lanes or 'any'} lane(s) on the cluster, which has"
-                f" {sum(room.values())} free {'GPU' if on_gpu else 'CPU'}(s) on machines that will"
-                " do; ask for fewer with --lanes, or see `autoresearch doctor --executor ray`"
-            )
-        dealt = _deal(room, wanted)
-        if on_gpu:
-            return [
-                Seat(name, f"gpu{i}", 0, 1, 0, None)
-                for name, many in dealt.items()
-                for i in range(many)
-            ]
-        return [
-            Seat(name, f"cpu{i}", room[name] // many, 0, i, many)
-            for name, many in dealt.items()
-            for i in range(many)
-        ]
-
     def open_lanes(
         self,
         lanes: int | None = None,
@@ -181,15 +123,14 @@ class RayCluster(Closing):
         order = self._order().model_copy(
             update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
         )
-        seats = self.seats(usable, device, lanes)
-        return self._open_all(seats, order, kinds), refused
+        return self._open_all(seats(usable, device, lanes), order, kinds), refused
 
     def _open_all(
-        self, seats: list[Seat], order: LaneOrder, kinds: dict[str, str]
+        self, wanted: list[Seat], order: LaneOrder, kinds: dict[str, str]
     ) -> list[RayLane]:
         """All at once: each takes seconds, in which a Python starts on its node."""
-        with futures.ThreadPoolExecutor(len(seats)) as threads:
-            asked = [threads.submit(self._lane, s, order, kinds[s.node]) for s in seats]
+        with futures.ThreadPoolExecutor(len(wanted)) as threads:
+            asked = [threads.submit(self._lane, s, order, kinds[s.node]) for s in wanted]
             futures.wait(asked)
         errors = [error for each in asked if (error := each.exception()) is not None]
         lanes = [each.result() for each in asked if each.exception() is None]
@@ -238,36 +179,6 @@ class RayCluster(Closing):
 
     def _order(self) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir})
-
-
-def unfit(facts: NodeFacts, device: str) -> str:
-    """Why no trial of a campaign here can run there, and what to do; empty where one can."""
-    if facts.code != code_identity():
-        return (
-            f"it has autoresearch {facts.code} and this machine {code_identity()}; install the same"
-            " version there"
-        )
-    if facts.torch != installed_version("torch"):
-        return (
-            f"it has torch {facts.torch} and this machine {installed_version('torch')}, and their"
-            " sums differ; install the same version there"
-        )
-    if facts.disk:
-        return f"{facts.directory} cannot be written there ({facts.disk}); make it writable"
-    if device.startswith("cuda") and not facts.gpus:
-        return "it shows no GPU; see nvidia-smi there"
-    return ""
-
-
-def _deal(room: dict[str, int], wanted: int) -> dict[str, int]:
-    """So many, given out in turn to who has room."""
-    dealt = dict.fromkeys(room, 0)
-    while wanted:
-        for name, places in room.items():
-            if wanted and dealt[name] < places:
-                dealt[name] += 1
-                wanted -= 1
-    return {name: many for name, many in dealt.items() if many}
 
 
 def _commonest(kinds: Iterable[str]) -> str:
