@@ -45,6 +45,7 @@ from bench import (
     verify_power,
 )
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
+from bench.lanes import figures as lanes
 from bench.models import nights as models_nights
 from bench.models import prompt_size, turns
 from bench.searches import quality as searches_quality
@@ -70,6 +71,7 @@ def main(
     parts: dict[str, Callable[[], list[Figure]]] = {
         "loop": loop_overhead.run,
         "trial": trial_overhead.run,
+        "lanes": lanes.run,
         "trainer": lambda: trainer_speed.run(nanogpt),
         "corpus": corpus_speed.run,
         "history": history_scale.run,

@@ -43,7 +43,7 @@ def _local(asked: Asked) -> Executor:
                     LocalExecutor(
                         allow_unsandboxed=asked.allow_unsandboxed,
                         entry=asked.entry,
-                        environ=spot.environ or None,
+                        environ=spot.variables,
                         cores=spot.cores,
                     ),
                 )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autoresearch.errors import SettingsError
 from autoresearch.words import counted
+from trainer.machine.environment import named_gpus, with_gpu
 from trainer.machine.gpu import gpu_count
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +18,8 @@ class Spot:
 
     name: str
     cores: tuple[int, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
-    """Of its fork server, what differs from this process's."""
+    variables: Mapping[str, str] | None = None
+    """The environment that its trials' is taken from; None: this process's."""
 
 
 def spots(lanes: int, device: str) -> list[Spot]:
@@ -44,8 +43,7 @@ def spots(lanes: int, device: str) -> list[Spot]:
             f"--lanes {lanes} wants as many GPUs, and {counted(len(names), 'GPU')} can be seen "
             f"here; ask for --lanes {max(1, len(names))}"
         )
-    environ = dict(os.environ)
-    return [Spot(str(n), (), environ | {VISIBLE: name}) for n, name in enumerate(names[:lanes])]
+    return [Spot(str(n), (), with_gpu(name)) for n, name in enumerate(names[:lanes])]
 
 
 def usable_cores() -> list[int]:
@@ -63,7 +61,5 @@ def shares(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:
 
 def visible_gpus() -> list[str]:
     """How CUDA_VISIBLE_DEVICES names each GPU that this process may use."""
-    said = os.environ.get(VISIBLE)
-    if said is not None:
-        return [name.strip() for name in said.split(",") if name.strip()]
-    return [str(number) for number in range(gpu_count())]
+    named = named_gpus()
+    return [str(number) for number in range(gpu_count())] if named is None else named

@@ -25,6 +25,7 @@ _BINDING = frozenset("OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY".split())
 """A trial's threads may choose no processors for each other
 (:mod:`trainer.isolation.kernel.seccomp`), and libgomp ends the process where it was told to and
 cannot."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ADDRESS_OF_A_USER = re.compile(r"://[^/\s]*@")
 
 SPIN_COUNT = "10000"
@@ -56,6 +57,17 @@ def allowed_environment(
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
+
+
+def named_gpus() -> list[str] | None:
+    """The GPUs that this process's environment lets CUDA see, as it names them; None: all."""
+    said = os.environ.get(_VISIBLE)
+    return None if said is None else [name.strip() for name in said.split(",") if name.strip()]
+
+
+def with_gpu(name: str) -> dict[str, str]:
+    """This process's environment, in which CUDA sees this GPU alone."""
+    return {**os.environ, _VISIBLE: name}
 
 
 def as_it_is() -> dict[str, str]:

@@ -13,7 +13,7 @@ from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished, LaneLost
 from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes
-from trainer.executors.placement import VISIBLE, shares, spots, visible_gpus
+from trainer.executors.placement import shares, spots, visible_gpus
 from trainer.spec import CurvePoint, Place, TrialSpec
 
 SPEC = trial_spec()
@@ -115,10 +115,11 @@ def test_lanes_have_equally_many_cores(
 
 
 def test_a_gpu_lane_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VISIBLE, "3, GPU-77,5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-77,5")
     assert visible_gpus() == ["3", "GPU-77", "5"]
     placed = spots(2, "cuda")
-    assert [spot.environ[VISIBLE] for spot in placed] == ["3", "GPU-77"]
+    variables = [spot.variables or {} for spot in placed]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in variables] == ["3", "GPU-77"]
     assert [spot.name for spot in placed] == ["0", "1"]
     with pytest.raises(SettingsError, match=r"--lanes 4 wants as many GPUs, and 3 GPUs can be"):
         spots(4, "cuda")
