@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.settings.environment import read_environment
-from agent.workbench.doctor import Check, examine
+from agent.workbench.doctor.checks import Check, examine
 
 _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", "bold red")}
 
@@ -56,6 +56,6 @@ def doctor(
 def _all_checks(runs: Path, menu: str | None, executor: str) -> Iterator[Check]:
     yield from examine(read_environment(), runs, menu)
     if executor != "local":
-        from agent.workbench.doctor_cluster import examine_cluster  # noqa: PLC0415 (of use to few)
+        from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
 
         yield from examine_cluster(executor)

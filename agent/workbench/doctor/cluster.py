@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.workbench.doctor import MIN_FREE_GIB, Check
+from agent.workbench.doctor.checks import MIN_FREE_GIB, Check
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.seats import Node, unfit

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.workbench.doctor_cluster import examine_cluster, examine_node
+from agent.workbench.doctor.cluster import examine_cluster, examine_node
 from trainer.executors.ray.connection import Machine
 from trainer.executors.ray.facts import find_facts
 from trainer.executors.ray.seats import Node
