@@ -198,3 +198,15 @@ def test_changes_and_reason_are_those_that_first_proposed_it() -> None:
         ]
     ).configs[CONFIGS[0].config_hash]
     assert (entry.iter, entry.reason, entry.changes) == (1, "first", {"lr": 0.002})
+
+
+def test_a_snapshot_stays_as_it_was_while_rows_go_on_coming() -> None:
+    rows = list(Simulator(5).rows(60))
+    half = len(rows) // 2
+    evidence = Evidence(rows[:half])
+    snapshot = evidence.snapshot()
+    for row in rows[half:]:
+        evidence.add(row)
+    assert_equal(snapshot, Evidence(rows[:half]))
+    assert_equal(evidence, Evidence(rows))
+    assert list(evidence.configs) == list(Evidence(rows).configs), "in the order first seen"

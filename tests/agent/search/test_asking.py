@@ -1,0 +1,80 @@
+"""Asking beside the work: what is asked sees what was known then, and a slow answer holds up
+nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer, ProposerError
+from agent.search.turns.asking import AskedAside, AskedNow, Question
+from agent.search.turns.numbers import Numbers
+from tests.support.memories import MENU, fresh_memory
+from trainer.spec import Budget
+from trajectory.proposals import ProposerRecord
+
+RAILS = Rails(MENU, budget=Budget())
+
+
+class Slow:
+    """Answers when it is let."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.may = threading.Event()
+        self._error = error
+
+    def propose(self, memory: Memory) -> Offer:
+        assert self.may.wait(30)
+        if self._error is not None:
+            raise self._error
+        return Offer('{"changes": {"lr": 0.004}, "reason": "r"}', ProposerRecord(kind="slow"))
+
+
+def test_who_asks_aside_does_not_wait() -> None:
+    woken = threading.Event()
+    asking, slow = AskedAside(woken.set), Slow()
+    began = time.monotonic()
+    asking.ask(Question(slow, RAILS, fresh_memory()))
+    assert asking.busy
+    assert asking.answer() is None
+    assert time.monotonic() - began < 5
+    slow.may.set()
+    assert woken.wait(30)
+    answer = asking.answer()
+    assert answer is not None
+    assert answer.checked.verdict.allowed
+    assert not asking.busy
+    assert asking.answer() is None, "each once"
+
+
+@pytest.mark.parametrize("error", [ProposerError("the menu is exhausted"), ValueError("a bug")])
+def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Exception) -> None:
+    woken = threading.Event()
+    asking, slow = AskedAside(woken.set), Slow(error)
+    slow.may.set()
+    asking.ask(Question(slow, RAILS, fresh_memory()))
+    assert woken.wait(30)
+    with pytest.raises(type(error), match=str(error)):
+        asking.answer()
+    assert not asking.busy
+
+
+def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None:
+    asking, slow, memory = AskedNow(), Slow(), fresh_memory()
+    slow.may.set()
+    flying = memory.menu.apply(memory.reference, {"lr": 0.004})
+    asking.ask(Question(slow, RAILS, replace(memory, pending=(flying,))))
+    assert asking.busy
+    answer = asking.answer()
+    assert answer is not None
+    assert answer.checked.verdict.rail == "novelty"
+
+
+def test_numbers_fill_gaps_before_they_go_on() -> None:
+    numbers = Numbers({1, 2, 5, 7})
+    assert [numbers.next() for _ in range(5)] == [3, 4, 6, 8, 9]
+    assert Numbers(set()).next() == 1

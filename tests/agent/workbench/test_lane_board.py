@@ -1,0 +1,44 @@
+"""What a screen says of lanes."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.workbench.lane_board import LaneBoard
+from agent.workbench.lane_choice import candidates
+from tests.support.configs import config
+from tests.support.rows import ok, trial
+from tests.support.trials import trial_spec
+from trainer.spec import Place
+from trajectory.rows import TrialRecord
+
+
+def ended(number: int, wall_s: float) -> TrialRecord:
+    record = trial(number, config(), 0, ok(4.0), "candidate")
+    return record.model_copy(update={"wall_s": wall_s})
+
+
+def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
+    clock = [100.0]
+    board = LaneBoard(lambda: clock[0])
+    assert not board.has_several
+    for number in (1, 2, 3):
+        board.started(trial_spec(trial_id=f"t{number:06d}"), "candidate")
+    board.placed("t000001", Place(lane="0"))
+    board.placed("t000002", Place(lane="10"))
+    assert board.waiting == 1
+    clock[0] = 110.0
+    assert board.utilisation == pytest.approx(1.0)
+    board.ended(ended(1, 10.0))
+    clock[0] = 120.0
+    assert board.utilisation == pytest.approx((10 + 20) / 40)
+    assert [(lane, shown is not None) for lane, shown in board.by_lane()] == [
+        ("0", False),
+        ("10", True),
+    ]
+    assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
+
+
+@pytest.mark.parametrize(("cores", "lanes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4])])
+def test_auto_tries_one_two_four_up_to_a_core_each(cores: int, lanes: list[int]) -> None:
+    assert list(candidates(cores)) == lanes
