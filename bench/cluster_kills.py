@@ -15,10 +15,11 @@ import psutil
 
 from bench.figure import Figure
 from tests.support.campaigns import Toy
-from tests.support.ray_clusters import LocalCluster, LocalNode, local_cluster
+from tests.support.ray_clusters import LocalCluster, LocalNode, local_cluster, until
 
-BETWEEN_S = (2.0, 12.0)
-"""From one kill to the next, at random: into baselines, races, openings and the time between."""
+BETWEEN_S = (2.0, 60.0)
+"""From one kill to the next, at random: into openings, which take ten seconds and more here, races,
+and the time between."""
 
 
 def survive(kills: int, names: tuple[str, ...], seed: int = 0) -> list[Figure]:
@@ -26,6 +27,7 @@ def survive(kills: int, names: tuple[str, ...], seed: int = 0) -> list[Figure]:
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory, local_cluster(*names) as cluster:
         night = _Night(Toy(Path(directory)), cluster, len(names))
+        night.begin()
         for number in range(kills):
             night.go_on()
             time.sleep(chance.uniform(*BETWEEN_S))
@@ -50,6 +52,12 @@ class _Night:
             self._kill_node,
             self._kill_trial,
         ]
+
+    def begin(self) -> None:
+        """Until the first iteration is at rest: a night that never gets there shows nothing."""
+        self.go_on()
+        journal = self._toy.campaign / "trajectory.jsonl"
+        until(lambda: journal.exists() and self._toy.iterations() != [], 600)
 
     def go_on(self) -> None:
         """Start the loop where it does not run; a campaign that paused goes on like that too."""
