@@ -19,7 +19,7 @@ from funnel.stress.plan import Entrant, LongRunSpec, StressPlan
 from trainer.spec import TrialSpec
 from trainer.telemetry import Meter
 from trajectory.longruns import LongRuns, finalists, gather
-from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressRow
+from trajectory.rows import LANES_SCHEMA, STRESS_SCHEMA, FinalistsRow, StressRow
 
 
 class StressWatcher(TrialWatcher, Protocol):
@@ -92,7 +92,7 @@ class StressTest:
         return one_by_one / self.runner.places
 
     def _write(self, work: LongRunner, entrant: Entrant, spec: TrialSpec, done: LongRun) -> None:
-        self.scribe.announce_format(STRESS_SCHEMA)
+        self.scribe.announce_format(LANES_SCHEMA if done.trial.place else STRESS_SCHEMA)
         row = StressRow(
             at=timestamp(),
             purpose=entrant.purpose,

@@ -69,11 +69,18 @@ def affinities(pid: int) -> set[tuple[int, ...]]:
     return found
 
 
+def _disjoint(pid: int) -> list[tuple[int, ...]]:
+    """The sets of cores in use there; none where two of them overlap."""
+    found = list(affinities(pid))
+    cores = [core for one in found for core in one]
+    return found if len(set(cores)) == len(cores) else []
+
+
 def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) -> None:
+    each = len(os.sched_getaffinity(0)) // 2
     running = toy.start(6, "--lanes=2", "--json")
-    wait_for(lambda: len(affinities(running.pid)) == 2)
-    first, second = affinities(running.pid)
-    assert not set(first) & set(second)
+    # A server that has just been born has not bound itself yet.
+    wait_for(lambda: [len(set(one)) for one in _disjoint(running.pid)] == [each, each])
     output, _ = running.communicate(timeout=120)
     assert running.returncode == 0, output
     nothing_is_amiss(toy, 6)
@@ -120,7 +127,7 @@ def kill_and_resume(toy: Toy, moments: int, seed: int) -> None:
 
 
 def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
-    kill_and_resume(toy, moments=3, seed=3)
+    kill_and_resume(toy, moments=2, seed=3)
 
 
 @pytest.mark.slow
@@ -144,6 +151,7 @@ def test_one_signal_finishes_what_runs_and_the_next_sitting_goes_on_with_it(toy:
     assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
 
 
+@pytest.mark.slow
 def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
     running = toy.start(5, "--lanes=2")
@@ -162,6 +170,7 @@ def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
     assert not alive
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
     """The trial it took along runs again, on whichever lane is free."""
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "150 steps"))

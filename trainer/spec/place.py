@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from autoresearch.values import Frozen, PlainText
 
 
@@ -11,9 +15,15 @@ class Place(Frozen):
     lane: PlainText
     """``0``, ``1``, … on one machine."""
     node: PlainText | None = None
-    """The machine's name; None: the campaign's own."""
+    """The machine's name; None, and left out of rows: the campaign's own."""
     device: PlainText | None = None
-    """Its kind, as ``NVIDIA GB10``. None: the campaign's own."""
+    """Its kind, as ``NVIDIA GB10``; None, and left out of rows: the campaign's own."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_the_campaigns(
+        self, write: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        return {name: value for name, value in write(self).items() if value is not None}
 
     def __str__(self) -> str:
         return self.lane

@@ -71,7 +71,7 @@ OTHERS: dict[str, Any] = {
     "llm_warmup": 5,
     "prompt_tokens": 5000,
     "threads": 5,
-    "lanes": 5,
+    "lanes": 4,
     "executor": "ray",
     "device_kind": "a processor",
     "trial_wall_s": 5.0,
