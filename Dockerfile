@@ -3,6 +3,9 @@
 ARG BASE=nvcr.io/nvidia/nemo:26.04.00
 FROM ${BASE}
 
+# Of pyproject.toml: a node of a Ray cluster has `ray` besides (docker-compose.cluster.yml).
+ARG EXTRAS="serve huggingface"
+
 WORKDIR /opt/autoresearch
 
 # The container's torch is a pre-release by its number, which no range admits, so pip may not be asked
@@ -15,7 +18,7 @@ RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
  && python="$(docker/base_python.sh)" \
  && { "$python" -m pip --version || "$python" -m ensurepip; } \
  && "$python" docker/requirements.py held > held.txt \
- && "$python" docker/requirements.py missing serve huggingface > missing.txt \
+ && "$python" docker/requirements.py missing ${EXTRAS} > missing.txt \
  && "$python" -m pip install --no-cache-dir --constraint held.txt --requirement missing.txt
 
 COPY README.md CHANGELOG.md LICENSE ./

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
@@ -14,6 +16,24 @@ def module_command(module: str, *arguments: str) -> list[str]:
     """
     installed = package_root().name in {"site-packages", "dist-packages"}
     return [sys.executable, *(["-P"] if installed else []), "-m", module, *arguments]
+
+
+def code_identity() -> str:
+    """The version and a hash of all that measures: machines that say the same run the same code."""
+    root, digest = package_root(), hashlib.sha256()
+    for room in ("autoresearch", "trainer"):
+        for path in sorted((root / room).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+    return f"{installed_version('autoresearch')} ({digest.hexdigest()[:12]})"
+
+
+def installed_version(package: str) -> str:
+    """Of an installed package, which is not imported; ``none`` where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 def package_root() -> Path:

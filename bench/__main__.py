@@ -19,6 +19,7 @@ from rich.table import Table
 from agent.search.campaign import hardware, versions
 from bench import (
     attribution,
+    cluster,
     confirm_honesty,
     corpus_speed,
     envelope_shapes,
@@ -94,6 +95,7 @@ def main(
         "stalls": stall_power.run,
         "verify": verify_power.run,
         "published": lambda: published_grids.run(published),
+        "cluster": cluster.run,
         "models": lambda: [*turns.run(), *prompt_size.run(), *models_nights.run()],
     }
     unknown = set(only or ()) - parts.keys()

@@ -146,6 +146,15 @@ class _Means(Frozen):
         1, description="Trials at once, each on cores or a GPU of its own, or 'auto'. Default: 1."
     )
     """``auto`` until the first sitting has found a number, which then stands in its place."""
+    executor: Annotated[str, Field(pattern=r"^(local|ray(:.+)?)$")] = Field(
+        "local",
+        description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT."
+        " Default: local.",
+    )
+    device_kind: str | None = Field(
+        None, description="The processor or GPU that a cluster's nodes must have, by its own name."
+    )
+    """None until the first sitting on a cluster, which takes the commonest there."""
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
         1800, gt=0, description="A trial's time limit."
     )
@@ -199,8 +208,8 @@ class CampaignSettings(Policy, Ruler, Sources):
         lines += (
             f"{name} = {json.dumps(value)}"
             for name, value in self.model_dump().items()
-            # A version without lanes goes on with a campaign that has one.
-            if value is not None and (name, value) != ("lanes", 1)
+            # A version without lanes goes on with a campaign that has one, here.
+            if value is not None and (name, value) not in {("lanes", 1), ("executor", "local")}
         )
         return "\n".join(lines) + "\n"
 

@@ -31,7 +31,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
-from trainer.executors.base import Executor
+from trainer.executors.base import Executor, SeveralMachines
 from trainer.executors.choice import choose_executor
 from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
@@ -77,18 +77,23 @@ class Sitting:
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
 
-            def on(lanes: int) -> Executor:
+            def on(lanes: int | None) -> Executor:
                 return resources.enter_context(
                     choose_executor(
+                        settings.executor,
                         allow_unsandboxed=allow_unsandboxed,
                         of_command=own is not None,
                         lanes=lanes,
                         device=settings.device,
+                        kind=settings.device_kind,
                     )
                 )
 
+            here = settings.executor == "local"
             # It gets ready while the corpus is read.
-            executor = None if settings.lanes == "auto" else on(settings.lanes)
+            executor = None
+            if settings.lanes != "auto" or not here:
+                executor = on(None if settings.lanes == "auto" else settings.lanes)
             corpus = prepared_corpus(settings, console) if own is None else None
             if executor is None:
                 lanes = chosen_lanes(
@@ -100,6 +105,10 @@ class Sitting:
                 )
                 settings = settings.model_copy(update={"lanes": lanes})
                 executor = on(lanes)
+            if isinstance(executor, SeveralMachines):
+                settings = settings.model_copy(update={"device_kind": executor.kind})
+                for name, why in executor.refused.items():
+                    say(console, f"without   {name}: {why}", "yellow")
             campaign = resources.enter_context(
                 Campaign(
                     directory,
@@ -118,7 +127,9 @@ class Sitting:
             yield cls(
                 console=console,
                 campaign=campaign,
-                executor=_of_one_script(MeteredExecutor(executor, sampler), campaign, own),
+                executor=_of_one_script(
+                    MeteredExecutor(executor, sampler) if here else executor, campaign, own
+                ),
                 sampler=sampler,
                 memory=_memory(campaign),
                 stop=stop,
@@ -163,7 +174,7 @@ class Sitting:
             for warning in self._warnings(target_tokens):
                 self.say(warning, "yellow")
         self.say(f"sandbox   {self.sandbox}")
-        if self.executor.places > 1:
+        if self.executor.places > 1 or self.campaign.settings.executor != "local":
             self.say(f"lanes     {self._lanes()}")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")
@@ -175,6 +186,8 @@ class Sitting:
 
     def _lanes(self) -> str:
         settings, lanes = self.campaign.settings, self.executor.places
+        if settings.executor != "local":
+            return f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
         if settings.device != "cpu":
             return f"{lanes} trials at once, each on a GPU of its own"
         cores = len(shares(usable_cores(), lanes)[0])

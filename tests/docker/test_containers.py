@@ -18,12 +18,12 @@ from tests.support.places import ROOT
 REQUIREMENTS = ROOT / "docker" / "requirements.py"
 
 
-def compose(*arguments: str) -> subprocess.CompletedProcess[str]:
+def compose(*arguments: str, file: str = "docker-compose.yml") -> subprocess.CompletedProcess[str]:
     binary = shutil.which("docker-compose")
     if binary is None:
         pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
     return subprocess.run(
-        [binary, "--file", str(ROOT / "docker-compose.yml"), *arguments],
+        [binary, "--file", str(ROOT / file), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -36,6 +36,21 @@ def test_compose_accepts_the_services() -> None:
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     assert set(services) == {"nim", "autoresearch", "serve"}
+
+
+def test_compose_accepts_the_cluster_of_which_nothing_can_be_reached_from_outside() -> None:
+    done = compose("config", file="docker-compose.cluster.yml")
+    assert done.returncode == 0, done.stderr
+    document = yaml.safe_load(done.stdout)
+    assert set(document["services"]) == {"head", "worker-1", "worker-2"}
+    assert document["networks"]["cluster"]["internal"] is True
+    for service in document["services"].values():
+        assert "ports" not in service
+        assert service["environment"]["RAY_memory_monitor_refresh_ms"] == "0"
+        assert service["user"] == "1000:1000"
+        assert service["read_only"] is True
+        assert any("--object-store-memory=" in word for word in service["entrypoint"])
+    assert "--include-dashboard=false" in document["services"]["head"]["entrypoint"]
 
 
 def test_the_loop_reaches_the_model_and_nothing_else() -> None:

@@ -11,14 +11,22 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
 from trainer.isolation.outcome import TrialAborted
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
-__all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
+__all__ = [
+    "Executor",
+    "Finished",
+    "Job",
+    "LaneLost",
+    "SeveralMachines",
+    "StillRunning",
+    "TrialAborted",
+]
 
 LOOK_S = 0.1
 """Between two looks at a job: what a curve's points and a stop wait for at most."""
@@ -153,3 +161,13 @@ class Executor(Closing, Protocol):
             job.wait(CANCEL_S)
             raise
         return job.result()
+
+
+@runtime_checkable
+class SeveralMachines(Protocol):
+    """What an executor on other machines says besides."""
+
+    kind: str | None
+    """Of the device that all of them have."""
+    refused: dict[str, str]
+    """Machines that will not do, by name, and why."""

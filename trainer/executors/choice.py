@@ -10,7 +10,7 @@ from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
 from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor
-from trainer.executors.placement import spots
+from trainer.executors.placement import spots, visible_gpus
 from trainer.spec import Place
 
 
@@ -22,14 +22,20 @@ class Asked:
     """Trials may run where they cannot be confined."""
     entry: str
     """What a trial runs."""
-    lanes: int = 1
+    lanes: int | None = 1
+    """None: as many as there are GPUs, or nodes of a cluster."""
     device: str = "cpu"
+    address: str | None = None
+    """Of a cluster: ``HOST:PORT``."""
+    kind: str | None = None
+    """Of the device that every node of a cluster must have."""
 
 
 def _local(asked: Asked) -> Executor:
     if asked.lanes == 1:
         return LocalExecutor(allow_unsandboxed=asked.allow_unsandboxed, entry=asked.entry)
     with ExitStack() as opened:
+        wanted = asked.lanes or max(1, len(visible_gpus()))
         lanes = [
             opened.enter_context(
                 Lane(
@@ -42,13 +48,26 @@ def _local(asked: Asked) -> Executor:
                     ),
                 )
             )
-            for spot in spots(asked.lanes, asked.device)
+            for spot in spots(wanted, asked.device)
         ]
         opened.pop_all()
     return Lanes(lanes)
 
 
-EXECUTORS: dict[str, Callable[[Asked], Executor]] = {"local": _local}
+def _ray(asked: Asked) -> Executor:
+    from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (of use to few)
+
+    return ClusterLanes.opened(
+        asked.address,
+        asked.lanes,
+        device=asked.device,
+        kind=asked.kind,
+        allow_unsandboxed=asked.allow_unsandboxed,
+        entry=asked.entry,
+    )
+
+
+EXECUTORS: dict[str, Callable[[Asked], Executor]] = {"local": _local, "ray": _ray}
 """What opens each."""
 
 
@@ -57,19 +76,24 @@ def choose_executor(
     *,
     allow_unsandboxed: bool,
     of_command: bool = False,
-    lanes: int = 1,
+    lanes: int | None = 1,
     device: str = "cpu",
+    kind: str | None = None,
 ) -> Executor:
     """Open the executor of that name; whoever asked closes it.
 
     :param allow_unsandboxed: go on, and say so, where a trial cannot be confined.
     :param of_command: trials run a command, and not the built-in trainer.
-    :param lanes: trials to run at once.
+    :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
+    :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
     :param device: the campaign's.
+    :param kind: of the device that every node of a cluster must have; None: the commonest there.
     :raises SandboxError: where it cannot be, and that is not allowed.
+    :raises MachineryError: where no cluster answers.
     :raises SettingsError: where there is no such executor, or too little for so many lanes.
     """
-    if name not in EXECUTORS:
+    name, _, address = name.partition(":")
+    if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
     entry = COMMAND_ENTRY if of_command else ENTRY
-    return EXECUTORS[name](Asked(allow_unsandboxed, entry, lanes, device))
+    return EXECUTORS[name](Asked(allow_unsandboxed, entry, lanes, device, address or None, kind))

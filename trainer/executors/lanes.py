@@ -29,6 +29,11 @@ class Lane(Closing):
         self.place = place
         self.executor = executor
 
+    def mend(self) -> bool:
+        """After a loss: wait until it takes trials again; whether it does. One on this machine does
+        at once."""
+        return True
+
     def close(self) -> None:
         """End what runs there."""
         self.executor.close()
@@ -39,8 +44,8 @@ class Lanes(Executor):
 
     What is submitted takes the first free lane, in the order of the submissions; a lane that is
     free takes the one that waits longest. A trial whose lane is lost runs again, ahead of what
-    waits, on the first lane that is free, :data:`MOST_LOSSES` times at most. A lane's executor is
-    to mend itself: it is given trials as before.
+    waits, on the first lane that is free, :data:`MOST_LOSSES` times at most. The lost one is given
+    trials again once it is mended; where none is left that could be, what waits fails.
     """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
@@ -55,6 +60,8 @@ class Lanes(Executor):
         """Held while the free lanes and the waiting trials are looked at; a lane is never told
         anything meanwhile."""
         self._closing = False
+        self._gone = 0
+        """Lanes that are lost for good."""
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -66,6 +73,8 @@ class Lanes(Executor):
         with self._door:
             if self._closing:
                 raise MachineryError("this executor is closed; create another to run more trials")
+            if self._gone == self.places:
+                raise LaneLost("every lane is lost; see what became of their machines, then go on")
             self._waiting.append(job)
         self._fill()
         return job
@@ -111,6 +120,9 @@ class Lanes(Executor):
         except LaneLost as lost:
             if not self._runs_again(job, lost):
                 job.fail(lost)
+            threading.Thread(target=self._mend, args=(lane, lost), daemon=True).start()
+            self._fill()
+            return
         except BaseException as error:  # noqa: BLE001 (raised again where the result is asked for)
             job.fail(error)
         else:
@@ -131,6 +143,17 @@ class Lanes(Executor):
             job.waits_again()
             self._waiting.appendleft(job)
         return True
+
+    def _mend(self, lane: Lane, lost: LaneLost) -> None:
+        """In a thread of its own: a node may be away for long."""
+        if lane.mend():
+            self._is_free(lane)
+            return
+        with self._door:
+            self._gone += 1
+            left = list(self._waiting) if self._gone == self.places else []
+        for job in left:
+            job.fail(lost)
 
     def _is_free(self, lane: Lane) -> None:
         with self._door:

@@ -75,6 +75,13 @@ class TrialError(Frozen):
     kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
     message: Annotated[PlainText, BeforeValidator(_cut)]
 
+    @classmethod
+    def of(cls, error: AutoresearchError) -> TrialError:
+        """What is told of an error."""
+        kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
+        kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
+        return cls.model_validate({"kind": kind, "message": str(error)})
+
     def as_exception(self) -> AutoresearchError:
         """The error, to be raised again."""
         exception: AutoresearchError = getattr(errors, self.kind)(self.message)
@@ -83,9 +90,7 @@ class TrialError(Frozen):
 
 def write_error(trial_dir: Path, error: AutoresearchError) -> None:
     """Leave ``error`` for the supervisor; no room for it is a message too, by its absence."""
-    kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
-    kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
-    text = TrialError.model_validate({"kind": kind, "message": str(error)}).model_dump_json()
+    text = TrialError.of(error).model_dump_json()
     with contextlib.suppress(OSError):
         (trial_dir / ERROR_FILE).write_text(text)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 PASSED_VARIABLES = frozenset(
     "PATH LANG LANGUAGE TZ LD_LIBRARY_PATH PYTHONPATH PYTHONHOME PYTHONUSERBASE".split()
@@ -72,6 +73,18 @@ def with_gpu(name: str) -> dict[str, str]:
 def as_it_is() -> dict[str, str]:
     """All of this process's: of a trial's, what the allowlist let through and what it was given."""
     return dict(os.environ)
+
+
+def cache_folder() -> Path:
+    """Where a machine keeps prepared corpora: AUTORESEARCH_DATA_DIR, or the user's cache folder.
+
+    :raises RuntimeError: where nothing is set and the user has no home.
+    """
+    chosen = os.environ.get("AUTORESEARCH_DATA_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "autoresearch"
 
 
 def become(environ: Mapping[str, str]) -> None:

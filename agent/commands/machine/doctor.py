@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.settings.environment import read_environment
-from agent.workbench.doctor import Check, examine
+from agent.workbench.doctor.checks import Check, examine
 
 _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", "bold red")}
 
@@ -23,16 +24,23 @@ def doctor(
         str | None,
         typer.Option("--menu", help="A menu whose [trainer] is to be looked at, too."),
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            help="Where trials will run: local, ray (this machine's cluster) or ray:HOST:PORT."
+        ),
+    ] = "local",
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with
-    --menu its command, and what that may read.
+    --menu its command, and what that may read. With --executor ray every node of the cluster: its
+    code and torch, device, Landlock, disk, corpora and clock, and what Ray takes of its memory.
 
     Exits with 1 if any is bad.
     """
     console = Console()
     checks: list[Check] = []
-    for check in examine(read_environment(), runs, menu):
+    for check in _all_checks(runs, menu, executor):
         checks.append(check)
         if not as_json:
             mark, style = _MARK[check.state]
@@ -43,3 +51,11 @@ def doctor(
         typer.echo(json.dumps({"ready": ready, "checks": [asdict(check) for check in checks]}))
     if not ready:
         raise typer.Exit(1)
+
+
+def _all_checks(runs: Path, menu: str | None, executor: str) -> Iterator[Check]:
+    yield from examine(read_environment(), runs, menu)
+    if executor != "local":
+        from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
+
+        yield from examine_cluster(executor)

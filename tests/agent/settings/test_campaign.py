@@ -72,6 +72,8 @@ OTHERS: dict[str, Any] = {
     "prompt_tokens": 5000,
     "threads": 5,
     "lanes": 4,
+    "executor": "ray",
+    "device_kind": "a processor",
     "trial_wall_s": 5.0,
     "trial_memory_gib": 5.0,
     "prune": True,

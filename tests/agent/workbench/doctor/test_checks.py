@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from agent.settings.environment import Environment
-from agent.workbench.doctor import Check, compilation, endpoint, examine, megatron
+from agent.workbench.doctor.checks import Check, compilation, endpoint, examine, megatron
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.backends.versions import Trio

@@ -225,7 +225,7 @@ def endpoint(environment: Environment) -> Check:
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
         )
-    from agent.workbench.doctor_endpoint import asked  # noqa: PLC0415 (slow to load)
+    from agent.workbench.doctor.endpoint import asked  # noqa: PLC0415 (slow to load)
 
     good, found = asked(environment)
     return Check("endpoint", "good" if good else "note", found)

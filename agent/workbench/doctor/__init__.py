@@ -1,0 +1,1 @@
+"""Is everything ready: this machine, the model that proposes, a cluster."""

@@ -1,0 +1,123 @@
+"""Is a Ray cluster ready? Its nodes are asked one by one, each by a process on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from agent.workbench.doctor.checks import MIN_FREE_GIB, Check
+from autoresearch.errors import AutoresearchError, SettingsError
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.seats import Node, unfit
+
+MOST_STORE_SHARE = 0.05
+"""Of a node's memory that Ray's object store may take: what passes through it are pieces of a
+corpus, of 4 MiB each."""
+CLOCK_S = 5.0
+"""Two clocks that differ by more make the times in a journal hard to read."""
+
+
+def ray_address(executor: str) -> str | None:
+    """``HOST:PORT`` of ``ray:HOST:PORT``; None of ``ray``, the cluster of this machine.
+
+    :raises SettingsError: where another executor is named.
+    """
+    name, _, address = executor.partition(":")
+    if name != "ray":
+        raise SettingsError(
+            f"there is nothing to ask of the executor {executor!r}; name ray or ray:HOST:PORT"
+        )
+    return address or None
+
+
+def examine_cluster(executor: str, device: str = "cpu") -> Iterator[Check]:
+    """Every node of a cluster in turn: one check where all is well, else one a fault.
+
+    :param executor: ``ray`` or ``ray:HOST:PORT``.
+    """
+    try:
+        address = ray_address(executor)
+        cluster = RayCluster(address)
+    except AutoresearchError as error:
+        yield Check("cluster", "bad", f"{error}")
+        return
+    with cluster:
+        asked_s = time.time()
+        nodes, silent = cluster.look()
+        took_s = time.time() - asked_s
+        lanes = sum(int(node.machine.cpus or node.machine.gpus) > 0 for node in nodes)
+        yield Check(
+            "cluster",
+            "good" if lanes else "bad",
+            f"{len(nodes) + len(silent)} node(s), {lanes} with CPUs or GPUs for lanes"
+            + ("" if lanes else "; join some with `ray start --address HOST:PORT`"),
+        )
+        for node in nodes:
+            yield from examine_node(node, device, asked_s, took_s)
+        for name, why in silent.items():
+            yield Check(name, "bad", why)
+
+
+def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iterator[Check]:
+    """What is wrong with a node, a line a fault; or what it is.
+
+    :param asked_s: when all nodes were asked, by this machine's clock; within ``took_s`` of then
+        its own clock was read.
+    """
+    faults = list(_faults(node, device)) + list(_clock(node, asked_s, took_s))
+    state_of = {check.state for check in faults}
+    if "bad" not in state_of:
+        facts = node.facts
+        yield Check(
+            node.name,
+            "good",
+            f"{facts.kind(device)}, {node.machine.cpus:g} CPUs and {node.machine.gpus:g} GPUs for"
+            f" Ray, {facts.memory_gib:.0f} GiB free; torch {facts.torch}; {facts.sandbox};"
+            f" {facts.free_gib:.0f} GiB free at {facts.directory}, {len(facts.corpora)} corpora",
+        )
+    yield from faults
+
+
+def _faults(node: Node, device: str) -> Iterator[Check]:
+    facts = node.facts
+    wrong = unfit(facts, device)
+    if wrong:
+        yield Check(node.name, "bad", wrong)
+    if not facts.confines:
+        yield Check(
+            node.name,
+            "bad",
+            "its kernel has no Landlock, so trials cannot be confined there; use Linux 5.13 or"
+            " newer with landlock among its LSMs, or accept it with --allow-unsandboxed",
+        )
+    if not facts.disk and facts.free_gib < MIN_FREE_GIB:
+        yield Check(
+            node.name, "bad", f"{facts.free_gib:.1f} GiB free at {facts.directory}; free some space"
+        )
+    store_gib = node.machine.object_store_bytes / 2**30
+    if facts.memory_gib and store_gib > MOST_STORE_SHARE * facts.memory_gib:
+        yield Check(
+            node.name,
+            "note",
+            f"Ray's object store may take {store_gib:.1f} GiB of its memory, which is the GPU's too"
+            " on a Spark; start Ray there with --object-store-memory 200000000",
+        )
+    if not facts.memory_monitor.endswith("=0"):
+        yield Check(
+            node.name,
+            "note",
+            "Ray's memory monitor may end a lane when memory runs short, though trials are watched"
+            " by their own supervisor; start Ray there with RAY_memory_monitor_refresh_ms=0",
+        )
+
+
+def _clock(node: Node, asked_s: float, took_s: float) -> Iterator[Check]:
+    early_s, late_s = asked_s - node.facts.clock_s, node.facts.clock_s - (asked_s + took_s)
+    off_s = max(early_s, late_s)
+    if off_s > CLOCK_S:
+        yield Check(
+            node.name,
+            "note",
+            f"its clock is {off_s:.0f} s {'behind' if early_s > late_s else 'ahead'}; set both by"
+            " NTP",
+        )

@@ -1,0 +1,80 @@
+"""Lanes on a Ray cluster of four nodes on this machine: how busy they are kept, what that costs the
+driver, and what is left after random kills."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import sleeping_trial
+from bench.cluster_kills import survive
+from bench.figure import Figure
+from tests.support.ray_clusters import local_cluster, until
+from tests.support.trials import trial_spec
+from trainer.executors.base import Executor
+from trainer.executors.ray.choice import ClusterLanes
+from trainer.executors.ray.cluster import RayCluster
+
+NODES = ("node1", "node2", "node3", "node4")
+TURNS = 10
+"""Trials of each lane."""
+
+
+def run(lanes: tuple[int, ...] = (16, 64), kills: int = 100, turns: int = TURNS) -> list[Figure]:
+    """All of it: the lanes first, then the kills."""
+    figures = [figure for many in lanes for figure in _kept_busy(many, turns)]
+    return [*figures, *survive(kills, NODES)]
+
+
+def _kept_busy(lanes: int, turns: int) -> list[Figure]:
+    trials = lanes * turns
+    with _opened(lanes) as executor, tempfile.TemporaryDirectory() as directory:
+        _all(executor, Path(directory, "first"), lanes)  # the fork servers get ready
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        _all(executor, Path(directory, "then"), trials)
+        took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+    efficiency = turns * sleeping_trial.SLEEP_S / took_s
+    return [
+        Figure(
+            f"efficiency, {lanes} lanes on {len(NODES)} nodes",
+            efficiency,
+            "",
+            goal=">= 0.9",
+            met=efficiency >= 0.9,
+            note=f"{trials} trials that sleep {sleeping_trial.SLEEP_S:g} s, loopback",
+        ),
+        Figure(
+            f"the driver's processor time a trial, {lanes} lanes",
+            1e3 * cpu_s / trials,
+            "ms",
+            note="questions, files and Ray's own threads in the campaign's process",
+        ),
+    ]
+
+
+def _all(executor: Executor, directory: Path, trials: int) -> None:
+    jobs = [
+        executor.submit(trial_spec(trial_id=str(number)), directory / str(number))
+        for number in range(trials)
+    ]
+    for job in jobs:
+        job.result()
+
+
+@contextmanager
+def _opened(lanes: int) -> Iterator[Executor]:
+    """So many lanes, on nodes that say they have a CPU for each."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_cluster(*NODES, cpus=-(-lanes // len(NODES))) as nodes,
+        RayCluster(nodes.address, data_dir=Path(directory)) as cluster,
+    ):
+        until(lambda: len(cluster.machines()) == len(NODES) + 1, 300)
+        opened, refused = cluster.open_lanes(
+            lanes, entry=sleeping_trial.ENTRY, allow_unsandboxed=True
+        )
+        with ClusterLanes(cluster, opened, refused) as executor:
+            yield executor

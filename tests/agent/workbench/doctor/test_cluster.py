@@ -1,0 +1,76 @@
+"""What the doctor says of a cluster's nodes, a line a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.workbench.doctor.cluster import examine_cluster, examine_node
+from trainer.executors.ray.connection import Machine
+from trainer.executors.ray.facts import find_facts
+from trainer.executors.ray.seats import Node
+
+NOW_S = 1_800_000_000.0
+
+
+def node(tmp_path: Path, store_bytes: float = 1e8, **changes: Any) -> Node:
+    well = {
+        "clock_s": NOW_S,
+        "confines": True,
+        "memory_monitor": "RAY_memory_monitor_refresh_ms=0",
+        "memory_gib": 100.0,
+        "free_gib": 50.0,
+    }
+    facts = find_facts(tmp_path).model_copy(update=well | changes)
+    return Node("spark1", Machine("0" * 56, "spark1", "10.0.0.1", 20, 1, store_bytes), facts)
+
+
+def test_a_node_that_will_do_is_one_line(tmp_path: Path) -> None:
+    [check] = examine_node(node(tmp_path), "cpu", NOW_S, 1.0)
+    assert (check.name, check.state) == ("spark1", "good")
+    assert "20 CPUs and 1 GPUs for Ray" in check.found
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "found"),
+    [
+        ({"code": "0.1.0 (abc)"}, "bad", "it has autoresearch 0.1.0 (abc) and this machine"),
+        ({"torch": "2.0"}, "bad", "it has torch 2.0 and this machine"),
+        ({"disk": "Read-only file system"}, "bad", "cannot be written there (Read-only file"),
+        ({"free_gib": 0.5}, "bad", "0.5 GiB free at"),
+        ({"confines": False}, "bad", "has no Landlock"),
+        ({"store_bytes": 38e9}, "note", "object store may take 35.4 GiB of its memory"),
+        ({"memory_monitor": ""}, "note", "start Ray there with RAY_memory_monitor_refresh_ms=0"),
+        ({"clock_s": NOW_S - 90}, "note", "its clock is 90 s behind; set both by NTP"),
+        ({"clock_s": NOW_S + 91}, "note", "its clock is 90 s ahead; set both by NTP"),
+    ],
+)
+def test_each_fault_has_its_line(
+    tmp_path: Path, changes: dict[str, Any], state: str, found: str
+) -> None:
+    checks = list(examine_node(node(tmp_path, **changes), "cpu", NOW_S, 1.0))
+    [fault] = [check for check in checks if check.state != "good"]
+    assert fault.state == state
+    assert found in fault.found
+    assert (len(checks) == 1) == (state == "bad")
+
+
+def test_a_node_without_a_gpu_will_not_do_for_cuda(tmp_path: Path) -> None:
+    checks = list(examine_node(node(tmp_path, gpus=()), "cuda", NOW_S, 1.0))
+    assert [check.found for check in checks] == ["it shows no GPU; see nvidia-smi there"]
+
+
+@pytest.mark.parametrize(
+    ("executor", "found"),
+    [
+        ("slurm", "nothing to ask of the executor 'slurm'"),
+        ("ray:127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9"),
+    ],
+)
+def test_where_there_is_no_cluster_one_sentence_says_so(executor: str, found: str) -> None:
+    pytest.importorskip("ray")
+    [check] = examine_cluster(executor)
+    assert check.state == "bad"
+    assert found in check.found

@@ -1,0 +1,75 @@
+"""A campaign on a Ray cluster of two nodes, through the installed command, with real trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+from tests.support.ray_clusters import LocalCluster, local_cluster, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with local_cluster("spark1", "spark2") as cluster:
+        yield cluster
+
+
+def on(cluster: LocalCluster, *more: str) -> list[str]:
+    return [f"--executor=ray:{cluster.address}", "--lanes=2", "--threads=1", *more]
+
+
+def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    done = toy.run("doctor", f"--executor=ray:{cluster.address}", "--json")
+    assert done.returncode == 0, done.stdout
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert "3 node(s), 2 with CPUs or GPUs" in checks["cluster"]["found"]
+    for name in ("spark1", "spark2"):
+        assert checks[name]["state"] == "good", checks[name]
+        assert "2 CPUs and 0 GPUs for Ray" in checks[name]["found"]
+
+
+def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    first = toy.start(4, *on(cluster))
+    until(lambda: (toy.campaign / "trajectory.jsonl").exists() and toy.iterations() != [], 300)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    before = toy.rows()
+
+    done = toy.loop(4, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 trials at once, on the cluster" in done.stdout
+    rows = toy.rows()
+    assert rows[: len(before)] == before
+    assert sorted(row["iter"] for row in toy.iterations()) == [1, 2, 3, 4]
+    trials = [row["trial"] for row in rows if row["kind"] == "baseline"]
+    trials += [trial for row in toy.iterations() for trial in row["trials"]]
+    assert {trial["place"]["node"] for trial in trials} == {"spark1", "spark2"}
+    assert len({trial["place"]["device"] for trial in trials}) == 1
+    for trial in trials:
+        there = toy.campaign / "trials" / trial["trial_id"]
+        names = {"spec.json", "curve.jsonl", "result.json", "trainer.log"}
+        assert names <= {path.name for path in there.iterdir()}
+
+
+def test_a_machine_s_own_trials_and_a_node_s_are_the_same_to_the_bit(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    there, here = Toy(tmp_path / "there"), Toy(tmp_path / "here")
+    assert there.loop(0, f"--executor=ray:{cluster.address}", "--threads=1").returncode == 0
+    assert here.loop(0, "--threads=1").returncode == 0
+    scores = [
+        [r["trial"]["result"]["val_bpb"] for r in toy.rows() if r["kind"] == "baseline"]
+        for toy in (there, here)
+    ]
+    assert len(scores[0]) == 2
+    assert scores[0] == scores[1]

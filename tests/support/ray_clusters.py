@@ -1,0 +1,156 @@
+"""Ray clusters of several nodes on this machine, small ones, whose processes can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+_STORE_BYTES = 80_000_000
+"""The least that Ray takes is 75 MB."""
+_START_S = 180.0
+"""On a machine that does other things meanwhile."""
+
+
+class LocalNode:
+    """A node: everything that one ``ray start`` began."""
+
+    def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+            *("--disable-usage-stats", "--include-log-monitor=false"),
+            f"--node-name={name}",
+            f"--object-store-memory={_STORE_BYTES}",
+            *arguments,
+        ]
+        with log.open("w") as said:
+            self._process = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    @property
+    def started(self) -> bool:
+        return "Ray runtime started" in self._log.read_text()
+
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """Those below it that live, with ``word`` in what they are called."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if word in " ".join(process.cmdline()) and process.status() != "zombie":
+                        found.append(process)
+        return found
+
+    @property
+    def raylet(self) -> psutil.Process:
+        return next(p for p in self.processes() if Path(p.cmdline()[0]).name == "raylet")
+
+    def actors(self) -> list[psutil.Process]:
+        """Of lanes."""
+        return self.processes("ray::NodeLane")
+
+    def lose(self) -> None:
+        """As where its power goes: everything at once, and what trials left too."""
+        doomed = [psutil.Process(self._process.pid), *self.processes()]
+        for process in doomed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()  # so that nobody has time to notice
+        for process in doomed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+
+
+class LocalCluster:
+    """A head without CPUs, and nodes that are added."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets: short paths
+        self._port = _free_port()
+        self._environ = {
+            **os.environ,
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_TMPDIR": str(self._directory),
+            "RAY_AUTH_MODE": "disabled",
+        }
+        self.nodes: dict[str, LocalNode] = {}
+        head = [
+            *("--head", f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false"),
+            *(f"--temp-dir={self._directory}", f"--ray-client-server-port={_free_port()}"),
+            f"--dashboard-port={_free_port()}",
+        ]
+        self._start("head", head)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def add(self, name: str, cpus: int = 2) -> LocalNode:
+        """A node that has joined."""
+        return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
+
+    def _start(self, name: str, arguments: list[str]) -> LocalNode:
+        log = self._directory / f"{name}-{len(self.nodes)}.start"
+        node = self.nodes[name] = LocalNode(name, arguments, self._environ, log)
+        until(lambda: node.started, _START_S)  # two at once would take the same socket's name
+        return node
+
+    def close(self) -> None:
+        for node in reversed(self.nodes.values()):
+            node.lose()
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(self._directory) in word for word in process.info["cmdline"] or ()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def local_cluster(*names: str, cpus: int = 2) -> Iterator[LocalCluster]:
+    """One of a head and these nodes; skipped where Ray is not installed."""
+    pytest.importorskip("ray", reason="Ray does not install here (pip install ray==2.60.0)")
+    cluster = LocalCluster()
+    try:
+        for name in names:
+            cluster.add(name, cpus)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def until(true: Callable[[], bool], within_s: float = 30.0) -> float:
+    """Wait for it; the seconds that took."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < within_s, "it did not happen in time"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def stop(process: psutil.Process) -> None:
+    process.send_signal(signal.SIGSTOP)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

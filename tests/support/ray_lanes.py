@@ -1,0 +1,96 @@
+"""Lanes on a small Ray cluster of this machine, for trials that a test arms."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import hostile
+from tests.support.ray_clusters import LocalCluster, local_cluster, until
+from trainer.executors.base import Executor, Job
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.lane import RayLane
+from trainer.spec import TrialSpec
+
+_LEFT = ("pids", "loot.json")
+"""What attacks write, which a test reads in the trial's directory."""
+
+
+@dataclass
+class Opened:
+    """A cluster of two nodes, and this process's connection to it."""
+
+    nodes: LocalCluster
+    cluster: RayCluster
+    data_dir: Path
+
+
+@contextmanager
+def opened_cluster(*names: str) -> Iterator[Opened]:
+    """A cluster of these nodes, all of them there."""
+    with ExitStack() as stack:
+        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-")))
+        nodes = stack.enter_context(local_cluster(*names))
+        cluster = stack.enter_context(RayCluster(nodes.address, data_dir=data_dir))
+        until(lambda: len(cluster.machines()) == len(names) + 1, 180)
+        yield Opened(nodes, cluster, data_dir)
+
+
+class Armed(Executor):
+    """A lane whose trials find, on their node, what the test has armed them with here; and what
+    they leave there is one file with the one here."""
+
+    def __init__(self, lane: RayLane) -> None:
+        self.lane = lane
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
+        """See :meth:`Executor.submit`."""
+        home, order = self.lane.home, trial_dir / "attack.json"
+        if home is not None and order.exists():
+            there = home / trial_dir.name
+            there.mkdir(exist_ok=True)
+            (there / order.name).write_bytes(order.read_bytes())
+            for name in _LEFT:
+                (there / name).unlink(missing_ok=True)
+                (there / name).touch()
+                os.link(there / name, trial_dir / name)
+        return self.lane.submit(spec, trial_dir)
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self.lane.describe()
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        self.lane.close()
+
+
+_shared = ExitStack()
+_found: list[Opened] = []
+_taken: set[str] = set()
+"""Nodes: a lane takes all that Ray has of one."""
+
+
+@contextmanager
+def ray_lane() -> Iterator[Executor]:
+    """One lane, alone on its node, on a cluster of two that a module's tests share."""
+    if not _found:
+        _found.append(_shared.enter_context(opened_cluster("spark1", "spark2")))
+    free = next(name for name in ("spark1", "spark2") if name not in _taken)
+    [lane], _ = _found[0].cluster.open_lanes(
+        1, only=[free], entry=hostile.ENTRY, allow_unsandboxed=True
+    )
+    _taken.add(free)
+    with Armed(lane) as armed:
+        yield armed
+    _taken.remove(free)
+
+
+def close_shared_cluster() -> None:
+    """After the last of them; nothing where there was none."""
+    _found.clear()
+    _shared.close()

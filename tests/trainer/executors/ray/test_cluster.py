@@ -1,0 +1,233 @@
+"""Lanes on a real Ray cluster of this machine, and what becomes of trials when parts of it die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoresearch.errors import MachineryError, SettingsError
+from tests.support import hostile
+from tests.support.places import ROOT
+from tests.support.ray_clusters import until
+from tests.support.ray_lanes import Armed, Opened, opened_cluster
+from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.base import Job, LaneLost
+from trainer.executors.choice import choose_executor
+from trainer.executors.ray.lane import LEASE_S, SILENCE_S, RayLane
+
+LOST_WITHIN_S = 2 * SILENCE_S + 20
+"""With some air for a machine that does other things meanwhile."""
+AS_MUCH_AS_PROMISED_S = 30.0
+"""What a trial may outlive its driver by."""
+
+
+def test_a_word_for_who_names_no_cluster() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(SettingsError, match=r"'10.0.0.1' is no address of a Ray cluster; write it"):
+        choose_executor("ray:10.0.0.1", allow_unsandboxed=True)
+
+
+def test_nobody_is_waited_for_where_nobody_listens() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(MachineryError, match=r"no Ray cluster answers at 127.0.0.1:9 \("):
+        choose_executor("ray:127.0.0.1:9", allow_unsandboxed=True)
+
+
+@pytest.mark.parametrize("module", ["agent.cli", "trainer.executors.choice"])
+def test_ray_is_loaded_for_nobody_who_does_not_ask(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_where_ray_is_not_installed_one_sentence_says_so() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "from trainer.executors.choice import choose_executor\n"
+        "choose_executor('ray', allow_unsandboxed=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith(
+        "autoresearch.errors.SettingsError: the executor ray needs Ray"
+    )
+    assert done.stderr.splitlines()[-1].endswith("pip install 'autoresearch[ray]'")
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Opened]:
+    with opened_cluster("spark1", "spark2") as opened:
+        yield opened
+
+
+@pytest.fixture
+def lane(opened: Opened) -> Iterator[RayLane]:
+    """One on the first node."""
+    lanes, refused = opened.cluster.open_lanes(2, entry=hostile.ENTRY, allow_unsandboxed=True)
+    assert refused == {}
+    assert [lane.place.lane for lane in lanes] == ["spark1:cpu0", "spark2:cpu0"]
+    lanes[1].close()
+    with lanes[0] as first:
+        yield first
+
+
+def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
+    """A trial that is deaf to SIGTERM and has three descendants, once they are all there."""
+    job = Armed(lane).submit(
+        trial_spec(wall_s=600), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
+    )
+    pids = folder / "pids"
+    until(lambda: len(pids.read_text().split()) == 4)
+    return job, [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+
+
+def gone_within(processes: list[psutil.Process], within_s: float) -> bool:
+    return not psutil.wait_procs(processes, timeout=within_s)[1]
+
+
+def runs_again(lane: RayLane, folder: Path) -> None:
+    """The lane mends itself, and the same trial then has a result in the same directory."""
+    assert lane.mend()
+    spec = trial_spec(wall_s=600)
+    text = trial_ok(spec).model_dump_json()
+    for left in ("pids", "loot.json"):
+        (folder / left).unlink(missing_ok=True)
+    job = Armed(lane).submit(spec, hostile.arm(folder, hostile.leave_result, text=text))
+    assert job.result(120).result == trial_ok(spec)
+    assert (folder / "result.json").read_text() == text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_actor_loses_its_trial_and_leaves_nothing(
+    opened: Opened, lane: RayLane, tmp_path: Path
+) -> None:
+    job, trial = spread(lane, tmp_path / "t1")
+    for actor in opened.nodes.nodes["spark1"].actors():
+        actor.kill()
+    with pytest.raises(LaneLost, match="lane spark1:cpu0 is gone"):
+        job.result(LOST_WITHIN_S)
+    assert gone_within(trial, 10)
+    runs_again(lane, tmp_path / "t1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_one_that_is_cut_off_is_lost_and_what_it_says_late_is_heard_by_nobody(
+    opened: Opened, lane: RayLane, tmp_path: Path
+) -> None:
+    """A stopped process answers as little as one behind a cut cable, and comes back likewise."""
+    folder = tmp_path / "t1"
+    job, trial = spread(lane, folder)
+    [actor] = opened.nodes.nodes["spark1"].actors()
+    actor.suspend()
+    began = time.monotonic()
+    with pytest.raises(LaneLost, match=r"has not answered for 20 s|is gone"):
+        job.result(LOST_WITHIN_S)
+    assert time.monotonic() - began < LOST_WITHIN_S
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    actor.resume()
+    assert gone_within(trial, LEASE_S + 10), "its lease is over, or Ray ends it"
+    time.sleep(1)
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert after == before
+    runs_again(lane, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_fork_server_that_is_killed_loses_the_trial_too(
+    opened: Opened, lane: RayLane, tmp_path: Path
+) -> None:
+    job, trial = spread(lane, tmp_path / "t1")
+    for server in opened.nodes.nodes["spark1"].processes("trainer.isolation.forkserver"):
+        server.kill()
+    with pytest.raises(LaneLost, match="the fork server died"):
+        job.result(LOST_WITHIN_S)
+    assert gone_within(trial, 10)
+    runs_again(lane, tmp_path / "t1")
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from tests.support import hostile
+from tests.support.ray_lanes import Armed
+from tests.support.trials import trial_spec
+from trainer.executors.ray.cluster import RayCluster
+address, data, folder = sys.argv[1:]
+cluster = RayCluster(address, data_dir=Path(data))
+[lane], _ = cluster.open_lanes(1, entry=hostile.ENTRY, allow_unsandboxed=True)
+trial = hostile.arm(Path(folder), hostile.spread, stay=True, deaf=True)
+Armed(lane).submit(trial_spec(wall_s=600), trial)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
+    opened: Opened, tmp_path: Path, how: signal.Signals
+) -> None:
+    """One that is stopped is to Ray as alive as before: there the lease alone ends the trial."""
+    told = [opened.nodes.address, str(opened.data_dir), str(tmp_path / "t1")]
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, *told], cwd=ROOT)
+    pids = tmp_path / "t1" / "pids"
+    try:
+        until(lambda: pids.exists() and len(pids.read_text().split()) == 4, 120)
+        trial = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+        os.kill(driver.pid, how)
+        assert gone_within(trial, AS_MUCH_AS_PROMISED_S)
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_raylet_that_is_killed_loses_its_lane_and_another_start_of_ray_brings_it_back(
+    opened: Opened, lane: RayLane, tmp_path: Path
+) -> None:
+    job, trial = spread(lane, tmp_path / "t1")
+    opened.nodes.nodes["spark1"].raylet.kill()
+    with pytest.raises(LaneLost):
+        job.result(LOST_WITHIN_S)
+    assert gone_within(trial, AS_MUCH_AS_PROMISED_S)
+    opened.nodes.nodes["spark1"].lose()
+    opened.nodes.add("spark1")
+    runs_again(lane, tmp_path / "t1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(
+    opened: Opened, tmp_path: Path
+) -> None:
+    lanes, _ = opened.cluster.open_lanes(2, entry=hostile.ENTRY, allow_unsandboxed=True)
+    with lanes[0], lanes[1]:
+        job, _trial = spread(lanes[1], tmp_path / "t1")
+        opened.nodes.nodes["spark2"].lose()
+        with pytest.raises(LaneLost):
+            job.result(LOST_WITHIN_S)
+        spec = trial_spec()
+        text = trial_ok(spec).model_dump_json()
+        there = hostile.arm(tmp_path / "t2", hostile.leave_result, text=text)
+        assert Armed(lanes[0]).submit(spec, there).result(120).result == trial_ok(spec)
+        opened.nodes.add("spark2")
+        runs_again(lanes[1], tmp_path / "t1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_more_lanes_than_room_and_another_kind_of_machine_are_refused(opened: Opened) -> None:
+    with pytest.raises(SettingsError, match=r"no room for 99 lane\(s\) on the cluster"):
+        opened.cluster.open_lanes(99, allow_unsandboxed=True)
+    with pytest.raises(SettingsError, match="no room for 1"):
+        opened.cluster.open_lanes(1, kind="a machine that nobody has", allow_unsandboxed=True)

@@ -1,0 +1,137 @@
+"""A lane's own side, without Ray: what it is told and tells, and that it outlives nobody."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import hostile
+from tests.support.places import ROOT
+from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.ray.node import NodeLane
+from trainer.executors.ray.values import LaneOrder, Opened, Progress, apart
+from trainer.isolation.kernel.sandbox import Layers
+
+SPEC = trial_spec()
+
+
+def order(directory: Path, token: str = "a" * 16, lease_s: float = 60) -> str:
+    return LaneOrder(
+        token=token,
+        entry=hostile.ENTRY,
+        allow_unsandboxed=not Layers.detect().confine,
+        fork_server=False,
+        data_dir=str(directory),
+        lease_s=lease_s,
+    ).model_dump_json()
+
+
+def ended(lane: NodeLane) -> Progress:
+    while True:
+        progress = Progress.model_validate_json(apart(lane.watch(0, 5.0))[0])
+        if progress.ended:
+            return progress
+
+
+def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None:
+    lane = NodeLane(order(tmp_path))
+    opened = Opened.model_validate_json(lane.open())
+    text = trial_ok(SPEC).model_dump_json()
+    hostile.arm(Path(opened.home) / "t1", hostile.leave_result, text=text)
+    lane.start("t1", SPEC.model_dump_json())
+    assert ended(lane) == Progress(ended=True)
+    assert lane.result() == text.encode()
+    assert lane.log(0) == b""
+    lane.forget()
+    assert not (Path(opened.home) / "t1").exists()
+    lane.close()
+    assert not Path(opened.home).exists()
+
+
+def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("precious")
+    lane = NodeLane(order(tmp_path / "node"))
+    home = Path(Opened.model_validate_json(lane.open()).home)
+    hostile.arm(home / "t1", hostile.leave_symlinked_result, path=str(secret))
+    lane.start("t1", SPEC.model_dump_json())
+    ended(lane)
+    assert b"precious" not in lane.result()
+    lane.close()
+
+
+def test_a_trial_s_name_leads_nowhere_else(tmp_path: Path) -> None:
+    lane = NodeLane(order(tmp_path / "node"))
+    home = Path(Opened.model_validate_json(lane.open()).home)
+    lane.start("../../../out", SPEC.model_dump_json())
+    ended(lane)
+    assert (home / "out").is_dir()
+    assert not (tmp_path / "out").exists()
+    lane.close()
+
+
+def test_what_dead_lanes_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
+    dead, living = tmp_path / "lanes" / ("d" * 16), NodeLane(order(tmp_path, "b" * 16))
+    dead.mkdir(parents=True)
+    (dead / ".open").touch()
+    living.open()
+    assert not dead.exists()
+    second = NodeLane(order(tmp_path))
+    second.open()
+    assert (tmp_path / "lanes" / ("b" * 16)).is_dir()
+    second.close()
+    living.close()
+
+
+ALONE = """
+import sys, time
+from pathlib import Path
+from tests.support import hostile
+from tests.support.trials import trial_spec
+from trainer.executors.ray.node import NodeLane
+from trainer.executors.ray.values import Opened
+lane = NodeLane(sys.argv[1])
+home = Path(Opened.model_validate_json(lane.open()).home)
+hostile.arm(home / "t1", hostile.spread, stay=True, deaf=True)
+lane.start("t1", trial_spec().model_dump_json())
+print(home / "t1" / "pids", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """The trial is deaf to SIGTERM and has three descendants in sessions of their own."""
+    told = order(tmp_path, lease_s=60 if is_killed else 2)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ALONE, told], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    pids = Path(process.stdout.readline().strip())
+    give_up_at = time.monotonic() + 30
+    while not (pids.exists() and len(pids.read_text().split()) == 4):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    trial = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+    if is_killed:
+        process.kill()
+    _, left = psutil.wait_procs(trial, timeout=15)
+    assert not left
+    assert process.wait(15) == (-9 if is_killed else 1)
+    process.stdout.close()
+
+
+def test_facts_are_json_that_says_what_this_machine_is(tmp_path: Path) -> None:
+    facts = json.loads(NodeLane(order(tmp_path)).facts())
+    assert facts["code"].startswith("0.")
+    assert facts["disk"] == ""
+    assert facts["cores"] >= 1
+    assert abs(facts["clock_s"] - time.time()) < 5

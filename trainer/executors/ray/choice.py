@@ -1,0 +1,52 @@
+"""A cluster's lanes as one executor."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from trainer.executors.lanes import Lane, Lanes
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.lane import RayLane
+
+
+class ClusterLane(Lane):
+    """A lane on a node, which may be away for long."""
+
+    def __init__(self, ray_lane: RayLane) -> None:
+        super().__init__(ray_lane.place, ray_lane)
+        self._ray_lane = ray_lane
+
+    def mend(self) -> bool:
+        """See :meth:`Lane.mend`."""
+        return self._ray_lane.mend()
+
+
+class ClusterLanes(Lanes):
+    """All lanes of a campaign on a cluster, and the connection to it."""
+
+    def __init__(self, cluster: RayCluster, lanes: list[RayLane], refused: dict[str, str]) -> None:
+        super().__init__([ClusterLane(lane) for lane in lanes])
+        self._cluster = cluster
+        self.kind = lanes[0].place.device
+        """Of the device that all of them have."""
+        self.refused = refused
+        """Nodes that will not do, and why."""
+
+    @classmethod
+    def opened(cls, address: str | None, lanes: int | None, **asked: Any) -> Self:
+        """Connect and open lanes, as :meth:`RayCluster.open_lanes` says."""
+        cluster = RayCluster(address)
+        try:
+            return cls(cluster, *cluster.open_lanes(lanes, **asked))
+        except BaseException:
+            cluster.close()
+            raise
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self._lanes[0].executor.describe().partition(": ")[2] + ", by Ray"
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        super().close()
+        self._cluster.close()

@@ -1,0 +1,193 @@
+"""A Ray cluster: its machines, which of them will do, and the lanes that are opened there."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable
+from concurrent import futures
+from pathlib import Path
+
+from autoresearch.closing import Closing
+from autoresearch.errors import AutoresearchError, MachineryError
+from trainer.executors.base import LaneLost
+from trainer.executors.local import ENTRY
+from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
+from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
+from trainer.executors.ray.seats import Node, Seat, seats, unfit
+from trainer.executors.ray.shipping import Shipping
+from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
+from trainer.spec import Place
+
+_OPENING_S = 90.0
+"""From asking Ray for an actor to its answer: it starts a Python there, and imports this."""
+_ORDER = LaneOrder(token="0" * 16, entry=ENTRY, lease_s=LEASE_S)
+
+
+class RayCluster(Closing):
+    """A driver's connection to a cluster. Who opens one closes it, after its lanes."""
+
+    def __init__(self, address: str | None = None, *, data_dir: Path | None = None) -> None:
+        """
+        :param address: ``HOST:PORT``; None: the cluster that this machine is a node of.
+        :param data_dir: where nodes keep corpora and trials at work; None: each its own cache
+            folder.
+        :raises SettingsError: where the address is none, or Ray is not installed.
+        :raises MachineryError: where no cluster is there that takes this machine.
+        """
+        connect(address)
+        self._data_dir = None if data_dir is None else str(data_dir)
+        self._shipping: dict[str, Shipping] = {}
+        self._names: dict[str, str] = {}
+        """Of nodes, by their ids."""
+        self._door = threading.Lock()
+
+    def close(self) -> None:
+        """End every actor of this driver, and its connection."""
+        disconnect()
+
+    def machines(self) -> dict[str, Machine]:
+        """The machines that are alive, by name; several of one name are told apart by a number."""
+        with self._door:
+            alive = {machine.id: machine for machine in machines()}
+            taken = {name for node, name in self._names.items() if node in alive}
+            for node in alive.values():
+                if node.id not in self._names:
+                    self._names[node.id] = _free_name(node.name, taken)
+                    taken.add(self._names[node.id])
+            named = {self._names[node]: machine for node, machine in alive.items()}
+        return dict(sorted(named.items()))
+
+    def look(self, only: Collection[str] = ()) -> tuple[list[Node], dict[str, str]]:
+        """What each machine is and has, asked on it; and of those that do not answer, why.
+
+        :param only: names of the machines to ask; none: all.
+        """
+        order = self._order().model_dump_json()
+        found = self.machines()
+        asked = {
+            name: Remote(machine.id, order, name=name, cpus=0, gpus=0)
+            for name, machine in found.items()
+            if not only or name in only
+        }
+        nodes, silent = [], {}
+        for name, remote in asked.items():
+            try:
+                facts = said(NodeFacts, remote.ask("facts", within_s=_OPENING_S), name)
+                nodes.append(Node(name, found[name], facts))
+            except MachineryError as error:
+                silent[name] = str(error)
+            finally:
+                remote.end()
+        return nodes, silent
+
+    def open_lanes(
+        self,
+        lanes: int | None = None,
+        *,
+        device: str = "cpu",
+        kind: str | None = None,
+        mixed_devices: bool = False,
+        only: Collection[str] = (),
+        allow_unsandboxed: bool = False,
+        entry: str = ENTRY,
+    ) -> tuple[list[RayLane], dict[str, str]]:
+        """Lanes on the machines that will do; and of the others, why not.
+
+        :param lanes: how many; None: one a GPU, or one a node.
+        :param kind: of the campaign's device; None: the one that most machines have.
+        :param mixed_devices: take machines of other kinds too. Whoever pairs runs then looks at
+            each lane's :attr:`RayLane.place`, whose device is its kind.
+        :param only: names of the machines to look at; none: all.
+        :raises SettingsError: where there is no room for so many.
+        :raises MachineryError: where a lane does not open.
+        """
+        nodes, refused = self.look(only)
+        usable = []
+        for node in nodes:
+            wrong = unfit(node.facts, device)
+            if wrong:
+                refused[node.name] = wrong
+            else:
+                usable.append(node)
+        kind = kind or _commonest(node.facts.kind(device) for node in usable)
+        if not mixed_devices:
+            for node in [n for n in usable if n.facts.kind(device) != kind]:
+                usable.remove(node)
+                refused[node.name] = (
+                    f"{node.facts.kind(device)}, where the campaign's are {kind}; runs on unlike"
+                    " machines cannot be paired; allow it with --mixed-devices"
+                )
+        kinds = {node.name: node.facts.kind(device) for node in usable}
+        order = self._order().model_copy(
+            update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
+        )
+        return self._open_all(seats(usable, device, lanes), order, kinds), refused
+
+    def _open_all(
+        self, wanted: list[Seat], order: LaneOrder, kinds: dict[str, str]
+    ) -> list[RayLane]:
+        """All at once: each takes seconds, in which a Python starts on its node."""
+        with futures.ThreadPoolExecutor(len(wanted)) as threads:
+            asked = [threads.submit(self._lane, s, order, kinds[s.node]) for s in wanted]
+            futures.wait(asked)
+        errors = [error for each in asked if (error := each.exception()) is not None]
+        lanes = [each.result() for each in asked if each.exception() is None]
+        if errors:
+            for lane in lanes:
+                lane.close()
+            raise errors[0]
+        return lanes
+
+    def _lane(self, seat: Seat, order: LaneOrder, kind: str) -> RayLane:
+        ship = self._shipping.setdefault(seat.node, Shipping())
+
+        def reopen() -> OpenLane:
+            ship.forget()
+            return self._open(seat, order, kind)
+
+        return RayLane(self._open(seat, order, kind), reopen, ship)
+
+    def _open(self, seat: Seat, order: LaneOrder, kind: str) -> OpenLane:
+        """
+        :raises LaneLost: where its node is not there, or does not answer.
+        """
+        machine = self.machines().get(seat.node)
+        if machine is None:
+            raise LaneLost(f"node {seat.node} is gone; start Ray there again, or go on without it")
+        told = order.model_copy(
+            update={"token": secrets.token_hex(8), "share": seat.share, "shares": seat.shares}
+        )
+        remote = Remote(
+            machine.id, told.model_dump_json(), name=seat.name, cpus=seat.cpus, gpus=seat.gpus
+        )
+        try:
+            opened = said(Opened, remote.ask("open", within_s=_OPENING_S), seat.name)
+            if opened.refusal is not None:
+                raise opened.refusal.as_exception()
+        except LaneLost as lost:
+            remote.end()
+            raise LaneLost(
+                f"{lost}; where another campaign has taken its node, `ray status` shows that"
+            ) from lost
+        except AutoresearchError:
+            remote.end()
+            raise
+        place = Place(lane=seat.name, node=seat.node, device=kind)
+        return OpenLane(remote, opened.described, Path(opened.home), place)
+
+    def _order(self) -> LaneOrder:
+        return _ORDER.model_copy(update={"data_dir": self._data_dir})
+
+
+def _commonest(kinds: Iterable[str]) -> str:
+    counted = Counter(kinds)
+    return min(counted, key=lambda kind: (-counted[kind], kind), default="")
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    number = 1
+    while (candidate := name if number == 1 else f"{name}.{number}") in taken:
+        number += 1
+    return candidate

@@ -1,0 +1,228 @@
+"""Ray itself: the one module that loads it, and what its errors mean here.
+
+Ray Core 2.60. What is written of its behaviour in comments was seen there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from autoresearch.errors import MachineryError, SettingsError
+from trainer.executors.base import LaneLost
+from trainer.executors.ray.node import NodeLane
+
+_KNOCK_S = 5.0
+"""For a sign that somebody listens there: Ray itself would try for minutes."""
+_ON_NODES = {
+    # A worker that is told to end kills its children with SIGKILL, the fork server among them,
+    # which then could not end what a trial has left. Left alone it sees its parent go, and does.
+    "RAY_kill_child_processes_on_worker_exit": "false",
+}
+"""In the environment of every process that Ray starts for us."""
+_ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of the cluster, as Ray tells of it."""
+
+    id: str
+    """Another one after every start of Ray there."""
+    name: str
+    address: str
+    cpus: float
+    gpus: float
+    object_store_bytes: float
+
+
+def load_ray() -> ModuleType:
+    """
+    :raises SettingsError: where Ray is not installed.
+    """
+    try:
+        import ray  # noqa: PLC0415 (more than a second, and of use to those alone who ask for it)
+    except ImportError as error:
+        raise SettingsError(
+            f"the executor ray needs Ray, which does not import here ({error});"
+            " pip install 'autoresearch[ray]'"
+        ) from error
+    loaded: ModuleType = ray
+    return loaded
+
+
+def connect(address: str | None = None) -> None:
+    """Be a driver of the cluster at ``HOST:PORT``; None: of the one that this machine is a node of.
+
+    :raises SettingsError: where the address is none, or Ray is not installed.
+    :raises MachineryError: where no cluster is there that takes this machine.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        raise MachineryError("this process is connected to a Ray cluster already; close that first")
+    if address is not None:
+        _knock(address)
+    try:
+        with _signals_kept():
+            ray.init(
+                address=address or "auto",
+                runtime_env={"env_vars": _ON_NODES},
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.CRITICAL,
+            )
+    except Exception as error:  # of many kinds: ConnectionError, RuntimeError, ValueError, …
+        raise MachineryError(_why_not(address, error)) from error
+    _hush(ray)
+
+
+def _hush(ray: ModuleType) -> None:
+    """What Ray prints when a node goes (twenty lines of its raylet's log) is for nobody: that a
+    lane is lost is said once, by us."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    ray._private.worker.print_to_stdstream = lambda *_args, **_options: None
+
+
+def disconnect() -> None:
+    """End this process's part in the cluster, and with it every actor that it started."""
+    ray = load_ray()
+    if ray.is_initialized():
+        ray.shutdown()
+
+
+def machines() -> list[Machine]:
+    """The nodes that are alive, the ones with names that sort first first.
+
+    :raises MachineryError: where the cluster does not answer.
+    """
+    ray = load_ray()
+    try:
+        found = [node for node in ray.nodes() if node["Alive"]]
+    except Exception as error:
+        raise MachineryError(
+            f"the Ray cluster does not answer ({_first_line(error)}); see `ray status`"
+        ) from error
+    return sorted(map(_machine, found), key=lambda machine: (machine.name, machine.id))
+
+
+def _machine(node: dict[str, Any]) -> Machine:
+    address, given = node["NodeManagerAddress"], node.get("NodeName")
+    resources = node["Resources"]
+    return Machine(
+        id=node["NodeID"],
+        name=given if given and given != address else node["NodeManagerHostname"],
+        address=address,
+        cpus=resources.get("CPU", 0.0),
+        gpus=resources.get("GPU", 0.0),
+        object_store_bytes=resources.get("object_store_memory", 0.0),
+    )
+
+
+class Remote:
+    """An actor on a node that hosts a :class:`NodeLane`, asked with a bound on every answer."""
+
+    def __init__(self, node_id: str, order: str, *, name: str, cpus: float, gpus: float) -> None:
+        """It starts while the caller goes on.
+
+        :param name: of the lane, for messages.
+        """
+        ray = load_ray()
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415 (as above)
+            NodeAffinitySchedulingStrategy,
+        )
+
+        self._ray = ray
+        self._name = name
+        actor = ray.remote(NodeLane).options(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=4,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+        )
+        self._actor = actor.remote(order)
+
+    def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
+        """What a method of the NodeLane answers.
+
+        :raises LaneLost: where no answer comes in time, or none can come any more.
+        """
+        ray = self._ray
+        try:
+            asked = getattr(self._actor, method).remote(*arguments)
+            answer: bytes = ray.get(asked, timeout=within_s)
+        except ray.exceptions.GetTimeoutError as error:
+            raise LaneLost(
+                f"lane {self._name} has not answered for {within_s:g} s; see `ray status`, and the"
+                " network between the machines"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise LaneLost(f"lane {self._name} is gone ({_first_line(error)})") from error
+        if not isinstance(answer, bytes):
+            raise LaneLost(f"lane {self._name} answered something that is no bytes")
+        return answer
+
+    def end(self) -> None:
+        """End the actor, wherever it can still be reached. What it started ends with it."""
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError, RuntimeError):
+            self._ray.kill(self._actor, no_restart=True)
+
+
+def _knock(address: str) -> None:
+    if not _ADDRESS.fullmatch(address):
+        raise SettingsError(
+            f"{address!r} is no address of a Ray cluster; write it like ray:10.0.0.1:6379"
+        )
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
+    except (OSError, OverflowError) as error:
+        raise MachineryError(
+            f"no Ray cluster answers at {address} ({error}); on its head run `ray start --head`, or"
+            " name another address"
+        ) from error
+
+
+def _why_not(address: str | None, error: Exception) -> str:
+    """Ray's reason, and what to do."""
+    text = str(error)
+    if type(error).__name__ == "AuthenticationError" or "oken" in text:
+        return (
+            f"the Ray cluster wants a token ({_first_line(error)}); set RAY_AUTH_MODE=token, and"
+            " RAY_AUTH_TOKEN or ~/.ray/auth_token as on its head"
+        )
+    if address is None:
+        return (
+            f"this machine is no node of a Ray cluster ({_first_line(error)}); start one with `ray"
+            " start --head`, or join one with `ray start --address HOST:PORT`"
+        )
+    return (
+        f"the Ray cluster at {address} does not take this machine ({_first_line(error)}); join it"
+        f" with `ray start --address {address} --num-cpus 0`, then run this again"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line[:300].rstrip(".") for line in lines if line), type(error).__name__)
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes SIGTERM over, which is ours."""
+    ours = threading.current_thread() is threading.main_thread()
+    kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)} if ours else {}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""What a process finds out about the machine it is on, for whoever would run trials there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+from autoresearch.code import code_identity, installed_version
+from autoresearch.errors import MachineryError
+from trainer.corpus.store import corpus_directories, open_corpus
+from trainer.executors.ray.values import NodeFacts
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.machine.environment import cache_folder
+from trainer.machine.host_memory import available_gib
+from trainer.machine.name import cpu_name
+
+_GIB = 1 << 30
+_MONITOR = b"RAY_memory_monitor_refresh_ms="
+
+
+def node_directory(chosen: str | None) -> Path:
+    """Where a node keeps corpora and trials at work: what was chosen, or its own cache folder.
+
+    :raises MachineryError: where there is none.
+    """
+    try:
+        return Path(chosen) if chosen else cache_folder() / "node"
+    except RuntimeError as error:
+        raise MachineryError(
+            f"the user of Ray on {socket.gethostname()} has no home directory to keep corpora in;"
+            " start Ray there with AUTORESEARCH_DATA_DIR or HOME set"
+        ) from error
+
+
+def find_facts(directory: Path) -> NodeFacts:
+    """What this machine is and has; ``directory`` is where it keeps corpora."""
+    layers = Layers.detect()
+    refused, free_gib = _disk(directory)
+    return NodeFacts(
+        host=socket.gethostname(),
+        code=code_identity(),
+        python=platform.python_version(),
+        torch=installed_version("torch"),
+        cpu=cpu_name(),
+        gpus=_gpus(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=_memory_gib(),
+        confines=layers.confine,
+        sandbox=layers.describe(),
+        directory=str(directory),
+        disk=refused,
+        free_gib=free_gib,
+        corpora=_corpora(directory),
+        clock_s=time.time(),
+        memory_monitor=_memory_monitor(),
+    )
+
+
+def _gpus() -> tuple[str, ...]:
+    """Names of the GPUs that NVML shows; which of them is a lane's, CUDA_VISIBLE_DEVICES says."""
+    import pynvml  # noqa: PLC0415 (of no use on a CPU)
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _memory_gib() -> float:
+    try:
+        return available_gib()
+    except MachineryError:
+        return 0.0
+
+
+def _disk(directory: Path) -> tuple[str, float]:
+    """Why nothing can be written there, empty where it can; and GiB that are free."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory) as file:
+            file.write(b"x")
+        return "", shutil.disk_usage(directory).free / _GIB
+    except OSError as error:
+        return f"{error.strerror}", 0.0
+
+
+def _corpora(directory: Path) -> tuple[str, ...]:
+    return tuple(
+        open_corpus(folder).info.sha256 for folder in corpus_directories(directory / "corpora")
+    )
+
+
+def _memory_monitor() -> str:
+    """As the environment of this process's parent has it, which is the node's raylet where this is
+    a Ray worker."""
+    try:
+        variables = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((line.decode() for line in variables if line.startswith(_MONITOR)), "")

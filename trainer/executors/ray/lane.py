@@ -1,0 +1,248 @@
+"""One lane on another machine, as an executor of one place here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.files import replace_file, sync_directory
+from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
+from autoresearch.values import explain
+from trainer.executors.base import Executor, Finished, LaneLost
+from trainer.executors.local import LocalJob
+from trainer.executors.ray.shipping import Shipping
+from trainer.executors.ray.values import Progress, apart, said
+from trainer.isolation.contradiction import contradiction
+from trainer.isolation.outcome import aborted
+from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles, write_error
+from trainer.spec import Measured, Place, TrialFailed, TrialSpec, parse_result
+
+LEASE_S = 20.0
+"""A trial that its driver has not asked about for so long is ended on its node: a driver that is
+killed, or cut off, leaves none running."""
+SILENCE_S = 20.0
+"""A lane that has not answered for so long is lost."""
+_BACK_S = 3600.0
+"""How long a node that is gone is waited for, by its lanes alone: trials go to others meanwhile."""
+_KNOCK_S = 5.0
+"""Between two looks whether it is back."""
+_WATCH_S = 0.5
+"""How long one question after a trial waits for its end: what a curve's points wait for, too. Of 64
+lanes they are 130 questions a second."""
+
+
+class Asked(Protocol):
+    """A lane on its node: :class:`trainer.executors.ray.connection.Remote` is one."""
+
+    def ask(self, method: str, *arguments: object, within_s: float) -> bytes: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLane:
+    """An actor that is ready for trials."""
+
+    remote: Asked
+    described: str
+    """How trials are confined and started there."""
+    home: Path
+    """On the node: each trial runs in a directory of its own below it."""
+    place: Place
+
+
+class RayLane(Executor):
+    """One trial at a time on another machine; what is submitted meanwhile waits for its turn.
+
+    A thread of its own looks after the trial: it alone writes the trial's directory here, and only
+    what the lane has answered to its own questions. So what a lost lane says late is heard by
+    nobody. After a loss the next trial finds the lane opened anew, where its node is back.
+    """
+
+    def __init__(self, first: OpenLane, reopen: Callable[[], OpenLane], ship: Shipping) -> None:
+        """
+        :param reopen: opens the lane again; raises LaneLost where its node is not there.
+        :param ship: brings corpora and texts to the lane's node.
+        """
+        self._lane: OpenLane | None = first
+        self._reopen = reopen
+        self._ship = ship
+        self.place = first.place
+        self._described = first.described
+        self._closing = threading.Event()
+        self._door = threading.Lock()
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix=first.place.lane)
+
+    @property
+    def home(self) -> Path | None:
+        """On its node; None where the lane is lost."""
+        return None if self._lane is None else self._lane.home
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return f"ray {self.place.lane}: {self._described}"
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
+        """See :meth:`Executor.submit`."""
+        job = LocalJob(spec.trial_id)
+        run = partial(self._run, job, spec, trial_dir.resolve(), time.monotonic())
+        with self._door:
+            if self._closing.is_set():
+                raise MachineryError("this executor is closed; create another to run more trials")
+            job.future = self._thread.submit(run)
+        return job
+
+    def mend(self) -> bool:
+        """After a loss: wait until the lane is open again; whether it is.
+
+        Its node may be away for minutes, for its power or its network, and then this is where that
+        is waited for, and not in a trial.
+        """
+        give_up_at = time.monotonic() + _BACK_S
+        while not self._closing.is_set() and time.monotonic() < give_up_at:
+            with contextlib.suppress(AutoresearchError, RuntimeError):  # closed meanwhile
+                return self._thread.submit(self._opened).result() is not None
+            self._closing.wait(_KNOCK_S)
+        return False
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        with self._door:
+            self._closing.set()
+        self._thread.shutdown(cancel_futures=True)
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            with contextlib.suppress(LaneLost):
+                lane.remote.ask("close", within_s=SILENCE_S)
+            lane.remote.end()
+
+    # --- in the lane's own thread ---------------------------------------------------------------
+
+    def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> Finished:
+        cancelled = partial(self._is_cancelled, job)
+        if cancelled():
+            raise aborted(spec.trial_id)
+        files = TrialFiles(spec, trial_dir)
+        try:
+            lane = self._opened()
+            try:
+                result = _Trial(lane.remote, spec, files, job, cancelled).run(self._ship)
+            except LaneLost:
+                self._lane = None
+                lane.remote.end()
+                raise
+        finally:
+            files.close()
+        return Finished(result, time.monotonic() - asked_at, self.place)
+
+    def _is_cancelled(self, job: LocalJob) -> bool:
+        return job.cancelled.is_set() or self._closing.is_set()
+
+    def _opened(self) -> OpenLane:
+        if self._lane is None:
+            self._lane = self._reopen()
+        return self._lane
+
+
+class _Trial:
+    """One trial from its start on the node to its files here."""
+
+    def __init__(
+        self,
+        remote: Asked,
+        spec: TrialSpec,
+        files: TrialFiles,
+        job: LocalJob,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self._remote = remote
+        self._spec = spec
+        self._files = files
+        self._job = job
+        self._cancelled = cancelled
+        self._seen_bytes = 0
+        """Of the curve."""
+
+    def run(self, ship: Shipping) -> Measured | TrialFailed:
+        """
+        :raises LaneLost: where the lane goes meanwhile.
+        :raises AutoresearchError: as :meth:`Job.result` says.
+        """
+        there = ship.localised(self._spec, self._remote)
+        if self._cancelled():
+            raise aborted(self._spec.trial_id)
+        self._ask("start", self._files.path.name, there.model_dump_json())
+        progress = self._until_end()
+        self._fetch_log()
+        data = self._ask("result")
+        self._ask("forget")
+        if progress.aborted:
+            raise aborted(self._spec.trial_id)
+        if progress.error is not None:
+            if progress.lost:
+                raise LaneLost(progress.error.message)
+            error = progress.error.as_exception()
+            write_error(self._files.path, error)
+            raise error
+        return self._keep_result(data)
+
+    def _until_end(self) -> Progress:
+        is_told = False
+        while True:
+            if self._cancelled() and not is_told:
+                self._ask("cancel")
+                is_told = True
+            head, gained = apart(self._ask("watch", self._seen_bytes, _WATCH_S))
+            progress = said(Progress, head, "the lane")
+            self._take_curve(gained)
+            if progress.ended:
+                while gained and self._seen_bytes < MAX_CURVE_BYTES:
+                    _, gained = apart(self._ask("watch", self._seen_bytes, 0.0))
+                    self._take_curve(gained)
+                return progress
+
+    def _take_curve(self, gained: bytes) -> None:
+        """Written as the trial wrote it, and read as from a stranger: here too."""
+        if not gained or self._seen_bytes >= MAX_CURVE_BYTES:
+            return
+        self._seen_bytes += len(gained)
+        with (self._files.path / CURVE_FILE).open("ab") as curve:
+            curve.write(gained)
+        while points := self._files.curve.read():
+            self._job.arrived.extend(points)
+
+    def _fetch_log(self) -> None:
+        seen_bytes, limit_bytes = 0, self._spec.limits.log_bytes
+        with (self._files.path / LOG_FILE).open("r+b") as log:
+            while seen_bytes <= limit_bytes and (piece := self._ask("log", seen_bytes)):
+                log.write(piece)
+                seen_bytes += len(piece)
+        self._files.log.compact()
+
+    def _keep_result(self, data: bytes) -> Measured | TrialFailed:
+        try:
+            result = parse_result(data)
+            wrong = contradiction(self._spec, result)
+        except ValidationError as error:
+            wrong = explain(error)
+        if wrong:
+            raise MachineryError(
+                f"what came back of trial {self._spec.trial_id} is no result of it ({wrong});"
+                " install the same version of autoresearch on every machine"
+            )
+        path = self._files.path / RESULT_FILE
+        replace_file(path, data, durable=True)
+        sync_directory(path.parent.parent)
+        return result
+
+    def _ask(self, method: str, *arguments: object) -> bytes:
+        return self._remote.ask(method, *arguments, within_s=SILENCE_S)

@@ -1,0 +1,225 @@
+"""A lane on its node: what the Ray actor is. It hosts this product's own executor there, so that a
+trial may do what it may do on the campaign's machine and no more.
+
+It is told JSON and tells JSON and bytes. It knows nothing of Ray, writes nothing of a campaign, and
+believes in nobody's staying alive: a trial that its driver has not asked about for as long as the
+lease is ended, and the process with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from autoresearch.errors import AutoresearchError
+from autoresearch.given_file import open_regular
+from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
+from trainer.executors.base import Job, LaneLost, TrialAborted
+from trainer.executors.local import LocalExecutor
+from trainer.executors.placement import shares, usable_cores
+from trainer.executors.ray.facts import find_facts, node_directory
+from trainer.executors.ray.parcels import Parcels
+from trainer.executors.ray.values import LaneOrder, Opened, Progress, with_bytes
+from trainer.isolation.trial_files import TrialError
+from trainer.machine.environment import as_it_is
+from trainer.spec import TrialSpec
+
+_PIECE_BYTES = 4 << 20
+"""The most of a file that one answer carries."""
+_LEASE_LOOK_S = 0.5
+_OPEN_HOME = ".open"
+"""Locked in a lane's home as long as the lane lives."""
+
+
+class NodeLane:
+    """One lane, for one driver."""
+
+    def __init__(self, order: str) -> None:
+        self._order = LaneOrder.model_validate_json(order)
+        self._executor: LocalExecutor | None = None
+        self._parcels: Parcels | None = None
+        self._home = Path()
+        self._lock: IO[str] | None = None
+        self._job: Job | None = None
+        self._trial_dir = Path()
+        self._heard_at = time.monotonic()
+        self._closed = threading.Event()
+
+    # --- what the driver asks -------------------------------------------------------------------
+
+    def facts(self) -> bytes:
+        """What this machine is and has, as a NodeFacts."""
+        return find_facts(node_directory(self._order.data_dir)).model_dump_json().encode()
+
+    def open(self) -> bytes:
+        """Make a home and start the executor; an Opened."""
+        try:
+            directory = node_directory(self._order.data_dir)
+            self._home = directory / "lanes" / self._order.token
+            self._lock = _make_home(self._home)
+            self._parcels = Parcels(directory)
+            environ = as_it_is()
+            environ.pop("OMP_NUM_THREADS", None)  # Ray's, by what the actor asked it for
+            self._executor = LocalExecutor(
+                allow_unsandboxed=self._order.allow_unsandboxed,
+                fork_server=self._order.fork_server,
+                environ=environ,
+                entry=self._order.entry,
+                cores=self._cores(),
+            )
+        except AutoresearchError as error:
+            return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
+        except OSError as error:
+            refusal = TrialError(kind="MachineryError", message=f"no lane can be opened: {error}")
+            return Opened(refusal=refusal).model_dump_json().encode()
+        threading.Thread(target=self._mind_the_lease, name="lease", daemon=True).start()
+        opened = Opened(home=str(self._home), described=self._executor.describe())
+        return opened.model_dump_json().encode()
+
+    def start(self, name: str, spec: str) -> bytes:
+        """Start a trial in a directory of that name; a Progress."""
+        assert self._executor is not None
+        self._heard_at = time.monotonic()
+        self._trial_dir = self._home / Path(name).name
+        self._job = self._executor.submit(TrialSpec.model_validate_json(spec), self._trial_dir)
+        return Progress().model_dump_json().encode()
+
+    def watch(self, seen_bytes: int, patience_s: float) -> bytes:
+        """Wait for the trial's end, but no longer than so; a Progress, and what the curve has
+        gained since its first ``seen_bytes``."""
+        assert self._job is not None
+        self._heard_at = time.monotonic()
+        ended = self._job.wait(patience_s)
+        gained = self._piece(CURVE_FILE, seen_bytes)
+        self._heard_at = time.monotonic()
+        return with_bytes(self._progress(self._job) if ended else Progress(), gained)
+
+    def cancel(self) -> bytes:
+        """Have the trial ended; a Progress."""
+        if self._job is not None:
+            self._job.cancel()
+        return Progress().model_dump_json().encode()
+
+    def result(self) -> bytes:
+        """What the trial left as its result, at most a piece."""
+        self._heard_at = time.monotonic()
+        return self._piece(RESULT_FILE, 0)
+
+    def log(self, seen_bytes: int) -> bytes:
+        """What the trial printed, from there on, at most a piece."""
+        self._heard_at = time.monotonic()
+        return self._piece(LOG_FILE, seen_bytes)
+
+    def forget(self) -> bytes:
+        """The trial's directory is not needed any more."""
+        self._job = None
+        shutil.rmtree(self._trial_dir, ignore_errors=True)
+        return b""
+
+    def find(self, kind: str, sha256: str) -> bytes:
+        """Where the corpus or the text of that hash is; nothing where it is not here whole."""
+        assert self._parcels is not None
+        found = self._parcels.corpus(sha256) if kind == "corpus" else self._parcels.text(sha256)
+        return b"" if found is None else str(found).encode()
+
+    def take(self, sha256: str, name: str, data: bytes) -> bytes:
+        """A piece of a corpus or text; an Opened, of which the refusal matters."""
+        parcels = self._parcels
+        assert parcels is not None
+        return _refusal(lambda: parcels.take(sha256, name, data))
+
+    def keep(self, kind: str, sha256: str, folder: str) -> bytes:
+        """All pieces of it have come; an Opened, of which the refusal matters."""
+        parcels = self._parcels
+        assert parcels is not None
+        if kind == "corpus":
+            return _refusal(lambda: parcels.keep_corpus(sha256, Path(folder).name))
+        return _refusal(lambda: parcels.keep_text(sha256))
+
+    def cache(self, key: str) -> bytes:
+        """The directory on this node for what the trials of that key compile."""
+        return str(node_directory(self._order.data_dir) / "compiled" / Path(key).name).encode()
+
+    def close(self) -> bytes:
+        """End what runs, and leave no process and no file of the lane."""
+        self._closed.set()
+        if self._executor is not None:
+            self._executor.close()
+        if self._parcels is not None:
+            self._parcels.close()
+        if self._lock is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+            self._lock.close()
+        return b""
+
+    # --- what is done about it ------------------------------------------------------------------
+
+    def _progress(self, job: Job) -> Progress:
+        try:
+            job.result(0)
+        except TrialAborted:
+            return Progress(ended=True, aborted=True)
+        except AutoresearchError as error:
+            is_lost = isinstance(error, LaneLost)
+            return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
+        return Progress(ended=True)
+
+    def _piece(self, name: str, offset: int) -> bytes:
+        """What a file of the trial's holds from there on; it may be anything, or not there."""
+        try:
+            descriptor = open_regular(self._trial_dir / name, through_links=False)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, _PIECE_BYTES, offset)
+        finally:
+            os.close(descriptor)
+
+    def _cores(self) -> tuple[int, ...]:
+        """The lane's part of them; none where it has all."""
+        if self._order.shares is None:
+            return ()
+        return shares(usable_cores(), self._order.shares)[self._order.share]
+
+    def _mind_the_lease(self) -> None:
+        """In a thread of its own: nobody who asked for a trial is left, so nothing of it is."""
+        while not self._closed.wait(_LEASE_LOOK_S):
+            if self._job is None:
+                continue
+            if time.monotonic() - self._heard_at > self._order.lease_s:
+                self.close()
+                os._exit(1)
+
+
+def _refusal(do: Callable[[], object]) -> bytes:
+    try:
+        do()
+    except AutoresearchError as error:
+        return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
+    return Opened().model_dump_json().encode()
+
+
+def _make_home(home: Path) -> IO[str]:
+    """A lane's directory, and the lock that says that it lives; what dead lanes left goes."""
+    home.mkdir(parents=True)
+    lock = (home / _OPEN_HOME).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for other in home.parent.iterdir():
+        if other != home:
+            _remove_if_dead(other)
+    return lock
+
+
+def _remove_if_dead(home: Path) -> None:
+    try:
+        with (home / _OPEN_HOME).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(home, ignore_errors=True)
+    except OSError:  # it lives, or is another user's, or is just being made
+        pass

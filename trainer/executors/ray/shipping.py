@@ -1,0 +1,128 @@
+"""A spec as it must read on a node, and what has to be brought there first."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from autoresearch.errors import CorpusError, SpecError
+from trainer.corpus.store import META, open_corpus
+from trainer.executors.ray.parcels import CORPUS_FILES, TEXT_FILE
+from trainer.executors.ray.values import Opened, said
+from trainer.spec import ScoredText, TrialSpec
+
+_PIECE_BYTES = 4 << 20
+"""Of a file, in one question: it goes through Ray's object store, which is kept small."""
+_HASHING_S = 600.0
+"""A node may have to read a corpus of tens of gigabytes to know it."""
+
+
+class Asked(Protocol):
+    """Who can be asked on the node."""
+
+    def ask(self, method: str, *arguments: object, within_s: float) -> bytes: ...
+
+
+class Shipping:
+    """What one node is sent, by whichever of its lanes needs it first; the others wait for it.
+
+    A corpus or a text is asked for by its hash and sent where it is not there; the node hashes what
+    came before it says that it has it.
+    """
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self._there: dict[tuple[str, str], str] = {}
+        """Paths on the node, by kind and hash."""
+
+    def localised(self, spec: TrialSpec, node: Asked) -> TrialSpec:
+        """The spec with the node's paths, whose files are there.
+
+        :raises SpecError: where a command is to train: its script is on no node.
+        :raises CorpusError: where what would have to be sent is not what it is called.
+        :raises LaneLost: where the node goes meanwhile.
+        """
+        if spec.command is not None:
+            raise SpecError(
+                "a menu with a [trainer] runs on the machine that its script is on, and not on"
+                " others; use --executor local"
+            )
+        changes: dict[str, object] = {
+            "corpus_dir": self._corpus(spec, node),
+            "texts": tuple(self._text(text, node) for text in spec.texts),
+        }
+        if spec.device.startswith("cuda"):
+            changes["device"] = "cuda"  # a lane sees its own GPU and no other
+        if spec.code_cache is not None:
+            key = hashlib.sha256(f"{socket.gethostname()}\0{spec.code_cache}".encode()).hexdigest()
+            changes["compile_cache"] = node.ask("cache", key[:16], within_s=20.0).decode()
+        return spec.model_copy(update=changes)
+
+    def _corpus(self, spec: TrialSpec, node: Asked) -> str:
+        here = Path(spec.corpus_dir)
+        if not (here / META).is_file():
+            return spec.corpus_dir  # the trial says so itself
+        with self._door:
+            return self._bring("corpus", spec.corpus_sha256, node, _pieces_of_corpus(here), here)
+
+    def _text(self, text: ScoredText, node: Asked) -> ScoredText:
+        here = Path(text.path)
+        with self._door:
+            there = self._bring("text", text.sha256, node, _pieces(here, TEXT_FILE), here)
+        return text.model_copy(update={"path": there})
+
+    def _bring(
+        self,
+        kind: str,
+        sha256: str,
+        node: Asked,
+        pieces: Iterator[tuple[str, bytes]],
+        here: Path,
+    ) -> str:
+        """The path on the node."""
+        if (kind, sha256) not in self._there:
+            found = node.ask("find", kind, sha256, within_s=_HASHING_S)
+            if not found:
+                for name, piece in pieces:
+                    _accepted(node.ask("take", sha256, name, piece, within_s=60.0))
+                _accepted(node.ask("keep", kind, sha256, here.name, within_s=_HASHING_S))
+                found = node.ask("find", kind, sha256, within_s=_HASHING_S)
+            self._there[kind, sha256] = found.decode()
+        return self._there[kind, sha256]
+
+    def forget(self) -> None:
+        """The node went away: it may come back without what it had."""
+        with self._door:
+            self._there.clear()
+
+
+def _accepted(answer: bytes) -> None:
+    """
+    :raises AutoresearchError: what the node said against it.
+    """
+    opened = said(Opened, answer, "the lane")
+    if opened.refusal is not None:
+        raise opened.refusal.as_exception()
+
+
+def _pieces_of_corpus(directory: Path) -> Iterator[tuple[str, bytes]]:
+    open_corpus(directory)
+    for name in CORPUS_FILES:
+        with contextlib.suppress(FileNotFoundError):  # a corpus of bytes has no tokenizer
+            yield from _pieces(directory / name, name)
+
+
+def _pieces(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield name, piece
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
