@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 
 from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
-from trajectory.confirmed import SEARCH_TEXT, FreshGain
+from trajectory.confirmed import OWN_RULER, SEARCH_TEXT, FreshGain
 from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
@@ -68,7 +68,8 @@ def gains(
     looks: int = 0,
     measure: Measure | None = None,
 ) -> tuple[FreshGain, ...]:
-    """The finalist's difference to the baseline on the search's text and on each of ``texts``.
+    """The finalist's difference to the baseline on the search's text, or by a command's own
+    ruler, and on each of ``texts``.
 
     :param texts: which every run has scored.
     :param finalists: how many configs the confirmation has besides the baseline.
@@ -82,7 +83,8 @@ def gains(
         return ()
     plain = [[ours[seed].objective - theirs[seed].objective] for seed in seeds]
     level = 1 - (1 - LEVEL) / (1 + looks)
-    found = [_gain(SEARCH_TEXT, plain, [1.0], finalists, level)]
+    name = SEARCH_TEXT if measure is None else OWN_RULER
+    found = [_gain(name, plain, [1.0], finalists, level)]
     for text in texts:
         differences = [
             [

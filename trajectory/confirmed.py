@@ -12,6 +12,8 @@ from trainer.spec import BPB, Measure
 
 SEARCH_TEXT = "the search's text"
 """The campaign's own held-out text, by which the search chose."""
+OWN_RULER = "the script's ruler"
+"""In that text's place where a command of one's own says the scores: of its text nobody knows."""
 
 
 class ConfirmText(Frozen):
@@ -31,7 +33,7 @@ class FreshGain(Frozen):
     """
 
     text: str
-    """Its name, or :data:`SEARCH_TEXT`."""
+    """Its name, or :data:`SEARCH_TEXT` or :data:`OWN_RULER`."""
     holds_for: Literal["this text", "text like it"]
     """What the interval speaks of: the text's own spread is in it where it has parts enough to
     show one."""
@@ -47,6 +49,11 @@ class FreshGain(Frozen):
     dof: Positive
     measure: Measure | None = Field(None, exclude_if=lambda measure: measure is None)
     """What the differences are of; None, and left out of a row: bits per byte."""
+
+    @property
+    def is_on_fresh_text(self) -> bool:
+        """Whether no trial of the search scored its text."""
+        return self.text not in {SEARCH_TEXT, OWN_RULER}
 
     @property
     def measured_in(self) -> Measure:
@@ -136,11 +143,16 @@ class Confirmed(Frozen):
         seeds = f"on {measured} fresh seeds"
         if measured < asked:
             seeds = f"{seeds} (the baseline failed on {asked - measured} of {asked})"
-        text = "and on text that no trial of the search scored"
-        if not self.texts:
-            text = "on the text that the search scored too"
+        if self.texts:
+            text = " and on text that no trial of the search scored"
+        elif gain is None:
+            text = ""
+        elif gain.measure is not None:
+            text = f", by {OWN_RULER}"
+        else:
+            text = ", on the text that the search scored too"
         again = f", look {self.looks + 1} of this campaign" if self.looks else ""
-        return f"{seeds}{' ' if self.texts else ', '}{text}{again}"
+        return f"{seeds}{text}{again}"
 
     def said_of(self, config: ConfirmedConfig) -> str:
         """One line: what is confirmed of one that was chosen without looking at these runs."""

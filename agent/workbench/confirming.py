@@ -17,7 +17,7 @@ from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted, duration_text
 from trainer.spec import BPB, CommandOk, CurvePoint, Measure, Place, TrialOk, TrialSpec
-from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, FreshGain
+from trajectory.confirmed import Confirmed, ConfirmedConfig, FreshGain
 from trajectory.rows import ConfirmRow, Role, TrialRecord
 
 
@@ -160,4 +160,4 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool) -> Iterator[Text]:
 
 
 def _where(gain: FreshGain) -> str:
-    return f"fresh seeds, {SEARCH_TEXT if gain.text == SEARCH_TEXT else 'text ' + gain.text}"
+    return f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"

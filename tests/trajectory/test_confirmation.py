@@ -9,9 +9,16 @@ from statistics import fmean, stdev, variance
 import pytest
 
 from tests.support.rows import failed, ok
-from trainer.spec import ScoredText, TextPart, TextScore
+from trainer.spec import Measure, ScoredText, TextPart, TextScore
 from trajectory.confirmation import FreshRuns, gains
-from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, FreshGain, latest_of
+from trajectory.confirmed import (
+    OWN_RULER,
+    SEARCH_TEXT,
+    Confirmed,
+    ConfirmedConfig,
+    FreshGain,
+    latest_of,
+)
 from trajectory.statistics.student import student_t
 
 
@@ -159,6 +166,20 @@ def test_the_headline_is_on_the_first_text_that_the_search_has_not_scored() -> N
     assert said.startswith("confirmed: iteration 7, -0.3000 (-0.4000 … -0.2000)")
     assert "(the search claimed -0.6000)" in said
     assert found_of(entry("a")).headline.endswith("it failed on seed 801 (oom: no memory)")
+
+
+def test_of_a_command_s_text_nothing_is_said() -> None:
+    ours, theirs = runs([2.9, 2.8]), runs([3.0, 3.1])
+    (own,) = gains(ours, theirs, [], finalists=1, measure=Measure(unit="val loss"))
+    assert own.text == OWN_RULER
+    assert not own.is_on_fresh_text
+    found = found_of(entry("a", own))
+    assert found.basis == "on 2 fresh seeds, by the script's ruler"
+    assert found_of(entry("a")).basis == "on 2 fresh seeds"
+    (usual,) = gains(ours, theirs, [], finalists=1)
+    assert not usual.is_on_fresh_text
+    assert found_of(entry("a", usual)).basis.endswith(", on the text that the search scored too")
+    assert gain(-0.2, "other").is_on_fresh_text
 
 
 def test_the_newest_word_on_a_config_counts() -> None:

@@ -67,6 +67,11 @@ def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | 
     return result
 
 
+def _cores() -> int:
+    """That this trial may use, which are its lane's: as many threads as PyTorch takes unasked."""
+    return len(os.sched_getaffinity(0))
+
+
 class _Run:
     """One command, from its start to its end."""
 
@@ -84,7 +89,7 @@ class _Run:
 
     def result(self) -> Measured | TrialFailed:
         """Run it, and say what came of it."""
-        told = filled(self._spec, self._command, self._work, self._spec.threads or 1)
+        told = filled(self._spec, self._command, self._work, self._spec.threads or _cores())
         if told.values is not None:
             (self._work / told.values[0]).write_text(told.values[1], "utf-8")
         self._edit(told)

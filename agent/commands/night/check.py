@@ -36,10 +36,14 @@ def check(
     """
     chosen = load_menu(menu)
     rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes, form=form)
-    typer.echo("the memory rail is off here: the loop refuses what would not fit as well", err=True)
+    typer.echo(NO_RAIL if chosen.trainer is None else NONE_OF_A_COMMAND, err=True)
     for raw in read_replies(sys.stdin.buffer):
         checked = rails.check(raw, chosen.baseline)
         typer.echo(json.dumps(_fields(checked)) if as_json else _line(checked))
+
+
+NO_RAIL = "the memory rail is off here: the loop refuses what would not fit as well"
+NONE_OF_A_COMMAND = "there is no memory rail: what a config needs is the command's own affair"
 
 
 def read_replies(stream: BinaryIO) -> Iterator[str]:

@@ -27,7 +27,7 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, difference
-from trajectory.confirmed import SEARCH_TEXT, Confirmed, ConfirmedConfig, latest_of
+from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
@@ -192,7 +192,7 @@ def _fresh(said: ConfirmedConfig | None) -> str:
         return f"not confirmed: {said.trouble}"
     verdict = "confirmed" if said.stands else "not confirmed,"
     gain = said.headline
-    text = gain.text if gain.text == SEARCH_TEXT else f"fresh text ({gain.text})"
+    text = f"fresh text ({gain.text})" if gain.is_on_fresh_text else gain.text
     return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
 
 

@@ -24,10 +24,11 @@ from agent.menu.scripts.toml_text import (
 )
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
-from trainer.spec import BITS_PER_BYTE
+from trainer.spec import BITS_PER_BYTE, BPB
 
 USUAL_STEPS = 60
 USUAL_HORIZON = 1000
+MOST_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,18 @@ class Draft:
         lines.append(
             f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"'
         )
+        lines += self._digits()
         if curve:
             lines.append(f"curve = {{ pattern = {literal(curve.pattern)} }}  # line {curve.line}")
         return lines
+
+    def _digits(self) -> list[str]:
+        """As many decimals as the script prints. No fewer than usual: a mean of several runs is
+        finer than what one of them prints."""
+        printed = self.score and self.score.decimals
+        if not printed or printed <= BPB.digits:
+            return []
+        return [f"digits = {min(printed, MOST_DIGITS)}  # as printed"]
 
     def _words(self) -> Iterator[tuple[str, str]]:
         """The words of the command that say a value, with a comment each."""

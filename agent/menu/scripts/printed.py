@@ -12,7 +12,7 @@ import ast
 import re
 import string
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from agent.menu.scripts.tree import last_name
@@ -39,6 +39,7 @@ _FIGURES = (
 _ANY_FIGURE = "|".join(_FIGURES)
 _MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
 _PERCENT = re.compile(r"%(?:\((\w+)\))?[-#0 +]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
+_DECIMALS = re.compile(r"\.(\d+)[fF%]$")
 _PRINTS = {"print", "info", "write", "log", "echo", "warning", "debug", "print0", "log0", "secho"}
 
 
@@ -48,6 +49,8 @@ class Hole:
 
     expression: str
     """The value's code; empty where it is not known which it is."""
+    decimals: int | None = None
+    """That it is printed with, where its format says so."""
 
 
 Template: TypeAlias = tuple[str | Hole, ...]
@@ -64,6 +67,8 @@ class Printed:
     more_is_better: bool = False
     is_training: bool = False
     """Whether it is a figure of training, for want of a validation score."""
+    decimals: int | None = None
+    """That the number is printed with, where its format says so."""
 
 
 def score_printed(tree: ast.Module) -> Printed | None:
@@ -77,7 +82,7 @@ def score_printed(tree: ast.Module) -> Printed | None:
             rank, printed = found
             ranked = (*rank, 0 if is_printed else 1, -line)
             if best is None or ranked < best[0]:
-                best = (ranked, printed)
+                best = (ranked, replace(printed, decimals=hole.decimals))
     return best and best[1]
 
 
@@ -206,8 +211,8 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
             return [text]
         case ast.JoinedStr(values=values):
             return [part for value in values for part in _parts(value)]
-        case ast.FormattedValue(value=value):
-            return [_hole(value)]
+        case ast.FormattedValue(value=value, format_spec=how):
+            return [_hole(value, "".join(map(str, _parts(how))) if how else "")]
         case ast.Call(
             func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format"), args=args
         ):
@@ -219,22 +224,28 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
     return [_hole(node)]
 
 
-def _hole(node: ast.expr) -> Hole:
-    return Hole(ast.unparse(node)[:200])
+def _hole(node: ast.expr | None, how: str = "", name: str = "") -> Hole:
+    """
+    :param how: its format: ``>8.6f``.
+    :param name: what stands for it where its code is not known.
+    """
+    decimals = _DECIMALS.search(how)
+    code = name if node is None else ast.unparse(node)[:200]
+    return Hole(code, int(decimals[1]) if decimals else None)
 
 
 def _formatted(text: str, args: list[ast.expr]) -> list[str | Hole]:
     parts: list[str | Hole] = []
     place = 0
     try:
-        for before, name, _, _ in string.Formatter().parse(text):
+        for before, name, how, _ in string.Formatter().parse(text):
             parts.append(before)
             if name is None:
                 continue
             which = int(name) if name.isdigit() else place
             place += 1
-            known = not name or name.isdigit()
-            parts.append(_hole(args[which]) if known and which < len(args) else Hole(name))
+            known = (not name or name.isdigit()) and which < len(args)
+            parts.append(_hole(args[which] if known else None, how or "", name))
     except ValueError:
         return [text]
     return parts
@@ -249,6 +260,7 @@ def _percented(text: str, args: list[ast.expr]) -> list[str | Hole]:
         if match[0].endswith("%"):
             parts.append("%")
             continue
-        parts.append(_hole(args[place]) if place < len(args) else Hole(match[1] or ""))
+        node = args[place] if place < len(args) else None
+        parts.append(_hole(node, match[0], match[1] or ""))
         place += 1
     return [*parts, text[end:]]

@@ -35,6 +35,9 @@ class Check:
     """What there is, and what to do about it where that is not good."""
 
 
+OWN_TEXT = Check("corpus", "good", "none is needed: the menu's command brings its own data")
+
+
 def examine(environment: Environment, directory: Path, menu: str | None = None) -> Iterator[Check]:
     """Every check in turn, as each is done.
 
@@ -44,11 +47,21 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     for look in (_python, _torch, _device):
         yield look()
     yield from _engines()
-    for look in (_sandbox, _journal_disk(directory), _corpus):
+    for look in (_sandbox, _journal_disk(directory)):
         yield look()
+    yield _corpus() if menu is None or not _is_of_a_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
         yield own_trainer(menu, directory)
+
+
+def _is_of_a_command(source: str) -> bool:
+    from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
+
+    try:
+        return load_menu(source).trainer is not None
+    except AutoresearchError:
+        return False  # what is wrong with it is told where its command is looked at
 
 
 def own_trainer(source: str, directory: Path) -> Check:

@@ -14,6 +14,7 @@ import pytest
 from autoresearch.errors import MachineryError
 from tests.support.commands import command, command_spec, script
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.executors.placement import usable_cores
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.trial_files import finished_trial, read_curve
 from trainer.spec import (
@@ -81,6 +82,19 @@ print("step 20: train loss 0.9, val loss", sys.argv[1])
     finished = finished_trial(run.trial)
     assert finished is not None
     assert finished[1] == result
+
+
+def test_threads_are_as_many_as_are_asked_for(run: Runs) -> None:
+    text = "import sys\nprint('val loss', sys.argv[1])\n"
+    asked = run(text, "{threads}", threads=7)
+    assert isinstance(asked, CommandOk), asked
+    assert asked.score == 7
+
+
+def test_threads_unasked_are_the_cores_it_may_use(run: Runs) -> None:
+    result = run("import sys\nprint('val loss', sys.argv[1])\n", "{threads}")
+    assert isinstance(result, CommandOk), result
+    assert result.score == len(usable_cores())
 
 
 def test_a_score_to_grow_is_turned_to_be_minimised(run: Runs) -> None:

@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -132,3 +133,27 @@ def test_it_says_that_memory_is_not_looked_at() -> None:
     result = CliRunner().invoke(app, ["--menu", "cpu-tiny"], lines(GOOD))
     assert result.stdout == "allowed\n"
     assert "the memory rail is off" in result.stderr
+
+
+def test_of_a_menu_with_a_command_no_memory_is_spoken_of(tmp_path: Path) -> None:
+    menu = tmp_path / "own.toml"
+    menu.write_text(
+        """
+name = "own"
+[trainer]
+command = ["{python}", "train.py", "--lr={lr}"]
+score = { pattern = 'loss ([-+0-9.eE]+)' }
+unit = "loss"
+[knobs.lr]
+type = "float"
+low = 0.001
+high = 1.0
+default = 0.5
+"""
+    )
+    result = CliRunner().invoke(app, ["--menu", str(menu)], lines(GOOD, BAD))
+    assert result.exception is None, result.output
+    allowed, refused = result.stdout.splitlines()
+    assert (allowed, refused.split(":")[0]) == ("allowed", "refused by range")
+    assert "what a config needs is the command's own affair" in result.stderr
+    assert "loop refuses" not in result.stderr

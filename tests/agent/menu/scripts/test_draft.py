@@ -242,3 +242,15 @@ def test_another_file_is_not_overwritten_unless_told_to(script: Path) -> None:
 def test_a_script_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert "cannot be read" in refused(MenuError, tmp_path / "no.py", "-o", tmp_path / "m.toml")
     assert not (tmp_path / "m.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "digits"), [(".6f", 6), (".2f", 4), (".4f", 4), (".20f", 12), ("", 4)]
+)
+def test_scores_are_shown_as_finely_as_they_are_printed(
+    script: Path, how: str, digits: int
+) -> None:
+    script.write_text(ARGUMENTS.replace("{0.5}", f"{{0.5:{how}}}"), encoding="utf-8")
+    menu, _ = drafted(script)
+    assert menu.trainer is not None
+    assert menu.trainer.measure.digits == digits

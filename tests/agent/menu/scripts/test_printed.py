@@ -107,3 +107,25 @@ def test_a_script_that_says_no_score() -> None:
     tree = ast.parse('print("hello", name)\nvalue = f"{x} of {y}"\nprint(f"took {t} s, value {v}")')
     assert score_printed(tree) is None
     assert curve_printed(tree) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "decimals"),
+    [
+        ('print(f"val_bpb:  {val_loss:.6f}")', 6),
+        ('print(f"epoch {epoch:3d} val loss {val_loss:>12.8f} took {n:.2f}")', 8),
+        ('print("val loss {:.5f}, took {:.1f}".format(val_loss, n))', 5),
+        ('print("took {n:.1f}, val loss {loss:.7f}".format(n=n, loss=val_loss))', 7),
+        ('print("took %.1f, val loss %8.6f" % (n, val_loss))', 6),
+        ('print(f"val acc {acc:.1%}")', 1),
+        ('print(f"val loss {val_loss:.{n}f}")', None),
+        ('print(f"val loss {val_loss:.3e}")', None),
+        ('print("val loss", val_loss)', None),
+    ],
+)
+def test_the_decimals_of_a_score_are_those_of_its_own_format(
+    line: str, decimals: int | None
+) -> None:
+    found = score_printed(ast.parse(line))
+    assert found is not None
+    assert found.decimals == decimals

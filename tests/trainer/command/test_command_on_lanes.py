@@ -1,0 +1,76 @@
+"""What a command is given of its lane: cores, threads, a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import command, command_spec, script
+from trainer.executors.choice import choose_executor
+from trainer.executors.placement import spots
+from trainer.isolation.kernel.sandbox import Layers
+
+pytestmark = pytest.mark.skipif(
+    Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
+)
+TELLS = """
+import json, os, sys, time
+time.sleep(0.4)
+print("SEEN", json.dumps([sorted(os.sched_getaffinity(0)), sys.argv[1:],
+                          os.environ.get("OMP_NUM_THREADS"),
+                          os.environ.get("CUDA_VISIBLE_DEVICES")]))
+print("val loss 1.0")
+"""
+
+
+def seen(tmp_path: Path, device: str = "cpu", **of_spec: Any) -> dict[str, Any]:
+    """By the lane's name, what each of two runs at once sees."""
+    argv = (sys.executable, "train.py", "{threads}", "{device}")
+    told = command(argv=argv, directory=str(script(tmp_path / "script", TELLS)))
+    found = {}
+    with choose_executor(
+        allow_unsandboxed=False, of_command=True, lanes=2, device=device
+    ) as executor:
+        trials = [tmp_path / "campaign" / "trials" / name for name in ("t1", "t2")]
+        jobs = [
+            executor.submit(
+                command_spec(command=told, trial_id=trial.name, device=device, **of_spec), trial
+            )
+            for trial in trials
+        ]
+        for job, trial in zip(jobs, trials, strict=True):
+            finished = job.result(30)
+            log = (trial / "trainer.log").read_text()
+            assert finished.result.status == "scored", log
+            assert finished.place is not None
+            line = next(line for line in log.splitlines() if line.startswith("SEEN"))
+            found[finished.place.lane] = json.loads(line.removeprefix("SEEN"))
+    return found
+
+
+def test_a_command_has_its_lane_s_cores_and_as_many_threads(tmp_path: Path) -> None:
+    expected = {spot.name: list(spot.cores) for spot in spots(2, "cpu")}
+    found = seen(tmp_path)
+    assert {lane: one[0] for lane, one in found.items()} == expected
+    for cores, words, _, _ in found.values():
+        assert words == [str(len(cores)), "cpu"]
+
+
+def test_threads_that_are_asked_for_are_given_on_every_lane(tmp_path: Path) -> None:
+    for _, words, variable, _ in seen(tmp_path, threads=3).values():
+        assert (words[0], variable) == ("3", "3")
+
+
+def test_a_command_sees_its_lane_s_gpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    found = seen(tmp_path, "cuda")
+    assert {lane: (one[1][1], one[3]) for lane, one in found.items()} == {
+        "0": ("cuda", "3"),
+        "1": ("cuda", "5"),
+    }
