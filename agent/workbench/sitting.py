@@ -131,7 +131,7 @@ class Sitting:
                     MeteredExecutor(executor, sampler) if here else executor, campaign, own
                 ),
                 sampler=sampler,
-                memory=_memory(campaign),
+                memory=_memory(campaign, executor.places if here else 1),
                 stop=stop,
                 own=own,
                 sandbox=executor.describe(),
@@ -264,7 +264,10 @@ def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | Non
     return OneScript(executor, lambda: campaign.refuse_another_script(own.now(campaign.directory)))
 
 
-def _memory(campaign: Campaign) -> MemoryChoice:
+def _memory(campaign: Campaign, places: int) -> MemoryChoice:
+    """
+    :param places: trials at once on this machine.
+    """
     settings = campaign.settings
     if campaign.command is not None:
         return MemoryChoice(None, "what a config needs is the command's own affair")
@@ -282,5 +285,6 @@ def _memory(campaign: Campaign) -> MemoryChoice:
         compile=settings.compile,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
+        places=places,
     )
     return choice.with_average(vocab_size) if settings.average is not None else choice
