@@ -126,7 +126,7 @@ class Sitting:
             if found is not None and settings.device == "cpu":
                 keep_lanes(directory, found)
             clear_left(directory / TRIALS_DIR)
-            telemetry = device_telemetry(settings.device)
+            telemetry = device_telemetry(settings.device, executor.places, here=here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             yield cls(
                 console=console,
