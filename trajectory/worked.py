@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
@@ -12,25 +13,54 @@ from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
 class Worked:
     """Told the rows in the journal's order, says what each adds."""
 
-    _until_s: float = 0.0
-    """When the latest row of several lanes ended: what it covers counts once."""
+    _spans: list[tuple[float, float]] = field(default_factory=list)
+    """What the rows so far cover, in seconds since 1970: disjoint, and in order."""
+    _unplaced: list[tuple[float, float]] | None = field(default_factory=list)
+    """Of runs that say no place, while no row has said that there are several; then None. A run
+    that a kill left and a later sitting took up says none, for nobody knows where it was."""
 
     def added_s(self, row: BaselineRow | IterationRow | RowOfOneRun) -> float:
         """Seconds of this row that no earlier one covers. Where one trial runs at a time that is
-        all of them."""
+        all of them.
+
+        The first row that says there are several also takes back what the runs before it were
+        counted too much, so it may add less than nothing.
+        """
         if isinstance(row, IterationRow):
-            wall_s, several = row.wall_s, row.lanes is not None
+            of_run, wall_s, several = False, row.wall_s, row.lanes is not None
         else:
-            wall_s, several = row.trial.wall_s, row.trial.place is not None
-        if not several:
-            return wall_s
+            of_run, wall_s, several = True, row.trial.wall_s, row.trial.place is not None
         try:
             ended_s = datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # only an edited journal has such a one
             return wall_s
-        added_s = min(wall_s, max(0.0, ended_s - self._until_s))
-        self._until_s = max(self._until_s, ended_s)
-        return added_s
+        span = ended_s - wall_s, ended_s
+        if several:
+            return self._cover(*span) - self._counted_twice_s()
+        if not of_run:
+            return wall_s
+        if self._unplaced is None:
+            return self._cover(*span)
+        self._unplaced.append(span)
+        return wall_s
+
+    def _counted_twice_s(self) -> float:
+        """Of the runs before it was known that there are several."""
+        unplaced, self._unplaced = self._unplaced or [], None
+        return sum(
+            until_s - since_s - self._cover(since_s, until_s) for since_s, until_s in unplaced
+        )
+
+    def _cover(self, since_s: float, until_s: float) -> float:
+        """Take this span in; how much of it was not covered."""
+        spans = self._spans
+        first = bisect_left(spans, since_s, key=lambda span: span[1])
+        last = bisect_right(spans, until_s, key=lambda span: span[0])
+        met = spans[first:last]
+        covered_s = sum(max(0.0, min(until_s, end) - max(since_s, begin)) for begin, end in met)
+        ends = [(since_s, until_s), *met]
+        spans[first:last] = [(min(begin for begin, _ in ends), max(end for _, end in ends))]
+        return max(0.0, until_s - since_s - covered_s)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,8 @@ from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.trainer_table import TrainerTable
 from agent.settings.campaign import CampaignSettings, Ruler, Sources, differences
 from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.files import replace_file, writing_to
+from autoresearch.given_file import read_given
 from autoresearch.layout import SETTINGS_FILE
 from autoresearch.values import explain
 from autoresearch.words import counted
@@ -83,9 +85,16 @@ def resumed_settings(
     :raises CampaignError: when the choice would change the ruler, with the difference.
     """
     path = directory / SETTINGS_FILE
-    kept = CampaignSettings.from_toml(path) if path.exists() else _settings_of(row, chosen)
-    kept = _with_its_first_bar(kept)
+    is_kept = path.exists()
+    read = CampaignSettings.from_toml(path) if is_kept else _settings_of(row, chosen)
+    kept = _with_its_first_bar(read)
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
+    on_cores = kept.device == "cpu" and is_kept
+    by_clock = kept.budget.unit == "seconds"
+    # Measured once: what was found then, or chosen, stands in campaign.toml.
+    is_known = on_cores and (by_clock or "lanes" in read.model_fields_set)
+    if asked.lanes == "auto" and is_known and asked.executor == "local":
+        asked = asked.model_copy(update={"lanes": kept.lanes})
     changed = differences(kept, asked, (*Sources.model_fields, *Ruler.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
@@ -94,7 +103,34 @@ def resumed_settings(
             f"{directory} cannot be resumed like this: {'; '.join(changed)}. "
             "A campaign does not change its ruler; name another directory with --campaign"
         )
+    if by_clock and on_cores:
+        _refuse_other_cores(directory, kept, asked)
     return asked
+
+
+def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: CampaignSettings) -> None:
+    """
+    :raises CampaignError: where trials by the clock would have another share of the cores.
+    """
+    changed = differences(kept, asked, ("lanes", "threads"))
+    if changed:
+        raise CampaignError(
+            f"{directory} cannot be resumed like this: {'; '.join(changed)}. A budget of "
+            f"{kept.budget} comes to more steps on more cores, and its races go on with scores "
+            "measured before; go on as it was begun, or name another directory with --campaign"
+        )
+
+
+def keep_lanes(directory: Path, lanes: int) -> None:
+    """Write the number that a measurement found into campaign.toml, and leave the rest as it is.
+
+    :raises MachineryError: where it cannot be written.
+    """
+    path = directory / SETTINGS_FILE
+    lines = read_given(path).decode("utf-8").splitlines()
+    others = [line for line in lines if line.partition("=")[0].strip() != "lanes"]
+    with writing_to(directory):
+        replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
 
 
 def _with_its_first_bar(kept: CampaignSettings) -> CampaignSettings:

@@ -61,8 +61,8 @@ class Progress:
         text = f"{done} iterations, until {self.goal}"
         if until is not None:
             text = f"{done} of {until} iterations"
-        if self._walls_s:
-            seconds = fmean(self._walls_s)
+        seconds = fmean(self._walls_s) if self._walls_s else 0.0
+        if seconds > 0:
             text += f" · {3600 / seconds:.0f} an hour"
             if until is not None and done < until:
                 left_s = seconds * (until - done)

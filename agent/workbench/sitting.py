@@ -14,7 +14,7 @@ from rich.console import Console
 
 from agent.menu.files import ProxyMenu, menu_of
 from agent.search.campaign import Campaign, read_campaign_row
-from agent.search.campaign_settings import resumed_settings
+from agent.search.campaign_settings import keep_lanes, resumed_settings
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
@@ -28,7 +28,7 @@ from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
-from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
+from autoresearch.layout import JOURNAL_FILE, TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor, SeveralMachines
@@ -38,6 +38,7 @@ from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
+from trajectory.lock import CampaignLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +92,21 @@ class Sitting:
 
             here = settings.executor == "local"
             # It gets ready while the corpus is read.
-            executor = None
+            executor, found = None, None
             if settings.lanes != "auto" or not here:
                 executor = on(None if settings.lanes == "auto" else settings.lanes)
             corpus = prepared_corpus(settings, console) if own is None else None
             if executor is None:
-                lanes = chosen_lanes(
+                _refuse_if_at_work(directory)  # nobody measures beside a campaign's own trials
+                found = chosen_lanes(
                     settings,
                     menu,
                     corpus,
                     allow_unsandboxed=allow_unsandboxed,
                     say=lambda text: say(console, text),
                 )
-                settings = settings.model_copy(update={"lanes": lanes})
-                executor = on(lanes)
+                settings = settings.model_copy(update={"lanes": found})
+                executor = on(found)
             if isinstance(executor, SeveralMachines):
                 settings = settings.model_copy(update={"device_kind": executor.kind})
                 for name, why in executor.refused.items():
@@ -121,8 +123,10 @@ class Sitting:
                     script=own.script if own else None,
                 )
             )
+            if found is not None and settings.device == "cpu":
+                keep_lanes(directory, found)
             clear_left(directory / TRIALS_DIR)
-            telemetry = device_telemetry(settings.device)
+            telemetry = device_telemetry(settings.device, executor.places, here=here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             yield cls(
                 console=console,
@@ -131,7 +135,7 @@ class Sitting:
                     MeteredExecutor(executor, sampler) if here else executor, campaign, own
                 ),
                 sampler=sampler,
-                memory=_memory(campaign),
+                memory=_memory(campaign, executor.places if here else 1),
                 stop=stop,
                 own=own,
                 sandbox=executor.describe(),
@@ -250,6 +254,15 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         yield sitting
 
 
+def _refuse_if_at_work(directory: Path) -> None:
+    """
+    :raises CampaignLockedError: where another process writes the campaign there.
+    """
+    if (directory / JOURNAL_FILE).exists():
+        with CampaignLock(directory):
+            pass
+
+
 def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:
     return Sampler(
         telemetry,
@@ -264,7 +277,10 @@ def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | Non
     return OneScript(executor, lambda: campaign.refuse_another_script(own.now(campaign.directory)))
 
 
-def _memory(campaign: Campaign) -> MemoryChoice:
+def _memory(campaign: Campaign, places: int) -> MemoryChoice:
+    """
+    :param places: trials at once on this machine.
+    """
     settings = campaign.settings
     if campaign.command is not None:
         return MemoryChoice(None, "what a config needs is the command's own affair")
@@ -282,5 +298,6 @@ def _memory(campaign: Campaign) -> MemoryChoice:
         compile=settings.compile,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
+        places=places,
     )
     return choice.with_average(vocab_size) if settings.average is not None else choice

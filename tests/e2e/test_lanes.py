@@ -193,3 +193,15 @@ def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str, says: 
     assert refused.returncode != 0
     assert says in " ".join(refused.stderr.replace("│", " ").split())
     assert not toy.campaign.exists()
+
+
+@pytest.mark.slow
+def test_what_auto_finds_is_kept_and_not_measured_again(toy: Toy) -> None:
+    first = toy.loop(0, "--lanes=auto")
+    assert first.returncode == 0, first.stderr
+    assert "by measurement" in first.stdout + first.stderr
+    kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"]
+    again = toy.loop(1, "--lanes=auto")
+    assert again.returncode == 0, again.stderr
+    assert "by measurement" not in again.stdout + again.stderr
+    assert toy.iterations()[-1].get("lanes", 1) == kept

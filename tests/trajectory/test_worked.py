@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.support.configs import config
 from tests.support.rows import iteration_row, ok, trial
-from trajectory.rows import IterationRow
+from trainer.spec import Place
+from trajectory.rows import BaselineRow, IterationRow
 from trajectory.worked import LaneUse, Worked
 
 
@@ -14,6 +17,17 @@ def row(number: int, ended_s: int, wall_s: float, lanes: int | None) -> Iteratio
     made = iteration_row(number, config(lr=1e-3 * number), ())
     at = f"2026-01-01T00:00:{ended_s:02d}.000+00:00"
     return made.model_copy(update={"at": at, "wall_s": wall_s, "lanes": lanes})
+
+
+def run(number: int, ended_s: int, wall_s: float, place: Place | None) -> BaselineRow:
+    of = config()
+    record = trial(number, of, number, ok(4.0), "baseline")
+    return BaselineRow(
+        at=f"2026-01-01T00:00:{ended_s:02d}.000+00:00",
+        config=of,
+        config_hash=of.config_hash,
+        trial=record.model_copy(update={"wall_s": wall_s, "place": place}),
+    )
 
 
 def test_one_lane_counts_what_its_rows_say_whatever_the_clock() -> None:
@@ -25,6 +39,36 @@ def test_lanes_count_each_second_once() -> None:
     worked = Worked()
     rows = [row(1, 10, 10, 2), row(2, 12, 12, 2), row(3, 20, 10, 2), row(4, 40, 5, 2)]
     assert [worked.added_s(one) for one in rows] == [10, 2, 8, 5], "15 s nobody was at work"
+
+
+def test_a_short_row_hides_nothing_of_the_long_ones_around_it() -> None:
+    """A proposal that the rails refuse is a row of a second, amid races of minutes."""
+    worked = Worked()
+    rows = [row(1, 49, 1, 2), row(2, 50, 50, 2), row(3, 55, 55, 2), row(4, 59, 2, 2)]
+    assert [worked.added_s(one) for one in rows] == [1, 49, 5, 2]
+
+
+def test_rows_in_any_order_cover_what_they_cover_together() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        worked, seconds, told = Worked(), set[int](), 0.0
+        for number in range(1, 20):
+            ended = rng.randrange(1, 60)
+            wall = rng.randrange(0, ended + 1)
+            told += worked.added_s(row(number, ended, wall, 2))
+            seconds |= set(range(ended - wall, ended))
+            assert told == pytest.approx(len(seconds))
+
+
+def test_runs_taken_up_after_a_kill_overlap_though_they_say_no_place() -> None:
+    worked = Worked()
+    baselines = [run(number, 30, 10, None) for number in range(4)]
+    placed = run(5, 42, 10, Place(lane="1"))
+    late = run(6, 42, 11, None)
+    told = [worked.added_s(one) for one in [*baselines, placed, late]]
+    assert sum(told) == pytest.approx(21), told
+    alone = Worked()
+    assert sum(map(alone.added_s, baselines)) == 40, "no row says that they ran side by side"
 
 
 def test_the_use_of_lanes_is_trials_over_their_time() -> None:

@@ -125,14 +125,17 @@ def choose_memory(
     compile: bool = False,
     trial_limit_gib: float | None = None,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
+    places: int = 1,
 ) -> MemoryChoice:
     """The fitted model where ``path`` holds an envelope, else the analytic estimate.
 
+    :param places: trials of a CPU that run at once, each with its share of the memory.
     :raises EnvelopeError: where there is a file that is no envelope.
     :raises SpecError: where there is no such device or backend.
     """
-    limit = device_limit(device, trial_limit_gib, reserve_gib)
-    of_what = f"of {limit.gib:.1f} GiB ({limit.source})"
+    limit = device_limit(device, trial_limit_gib, reserve_gib, places=places)
+    shared = places > 1 and device == "cpu" and limit.source != "trial"
+    of_what = f"of {limit.gib:.1f} GiB ({limit.source}{f', shared by {places}' if shared else ''})"
     if not path.exists():
         analytic = AnalyticMemory(
             vocab_size=vocab_size,

@@ -44,8 +44,8 @@ class Lanes(Executor):
 
     What is submitted takes the first free lane, in the order of the submissions; a lane that is
     free takes the one that waits longest. A trial whose lane is lost runs again, ahead of what
-    waits, on the first lane that is free, :data:`MOST_LOSSES` times at most. The lost one is given
-    trials again once it is mended; where none is left that could be, what waits fails.
+    waits, on the first other lane that is free, :data:`MOST_LOSSES` times at most. The lost one is
+    given trials again once it is mended; where none is left that could be, what waits fails.
     """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
@@ -60,8 +60,10 @@ class Lanes(Executor):
         """Held while the free lanes and the waiting trials are looked at; a lane is never told
         anything meanwhile."""
         self._closing = False
+        self._away = set[Lane]()
+        """Lanes that are lost, until they are mended."""
         self._gone = 0
-        """Lanes that are lost for good."""
+        """How many of them are lost for good."""
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -97,11 +99,25 @@ class Lanes(Executor):
             with self._door:
                 if not self._free or not self._waiting:
                     return
-                job = self._waiting.popleft()
-                if job.done():
-                    continue
-                lane = self._free.popleft()
+                pair = self._next()
+                if pair is None:
+                    return
+                lane, job = pair
+                self._free.remove(lane)
+                self._waiting.remove(job)
             self._start(lane, job)
+
+    def _next(self) -> tuple[Lane, LanesJob] | None:
+        """The free lane and the waiting trial that go together, if any do. A trial goes back to a
+        lane that it was lost on only where it was lost on every other one that works too."""
+        for job in [job for job in self._waiting if job.done()]:
+            self._waiting.remove(job)
+        usable = set(self._lanes) - self._away
+        for job in self._waiting:
+            for lane in self._free:
+                if lane not in job.lost_on or usable <= job.lost_on:
+                    return lane, job
+        return None
 
     def _start(self, lane: Lane, job: LanesJob) -> None:
         try:
@@ -118,7 +134,9 @@ class Lanes(Executor):
         try:
             finished = inner.result(0)
         except LaneLost as lost:
-            if not self._runs_again(job, lost):
+            with self._door:
+                self._away.add(lane)
+            if not self._runs_again(job, lane):
                 job.fail(lost)
             threading.Thread(target=self._mend, args=(lane, lost), daemon=True).start()
             self._fill()
@@ -129,9 +147,10 @@ class Lanes(Executor):
             job.succeed(replace(finished, place=lane.place))
         self._is_free(lane)
 
-    def _runs_again(self, job: LanesJob, lost: LaneLost) -> bool:
+    def _runs_again(self, job: LanesJob, lost_on: Lane) -> bool:
         """Whether it waits for a lane once more."""
         job.losses += 1
+        job.lost_on.add(lost_on)
         if job.losses > MOST_LOSSES or job.cancelled:
             return False
         with contextlib.suppress(OSError):
@@ -157,6 +176,7 @@ class Lanes(Executor):
 
     def _is_free(self, lane: Lane) -> None:
         with self._door:
+            self._away.discard(lane)
             self._free.append(lane)
         self._fill()
 
@@ -169,6 +189,11 @@ class LanesJob(Job):
         self.trial_dir = trial_dir
         self.losses = 0
         """Lanes that died with it."""
+        self.lost_on = set[Lane]()
+        """Where that was."""
+        self._told_step, self._known_step = -1, -1
+        """The last step that was told of its curve, and that was when its lane was lost: another
+        attempt begins anew."""
         self.cancelled = False
         self._found: futures.Future[Finished] = futures.Future()
         self._door = threading.Lock()
@@ -198,7 +223,10 @@ class LanesJob(Job):
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""
         inner = self._inner
-        return () if inner is None else inner.points()
+        new = () if inner is None else inner.points()
+        told = tuple(point for point in new if point.step > self._known_step)
+        self._told_step = max((self._told_step, *(point.step for point in told)))
+        return told
 
     def cancel(self) -> None:
         """See :meth:`Job.cancel`."""
@@ -224,6 +252,7 @@ class LanesJob(Job):
         """Its lane was lost."""
         with self._door:
             self._place = self._inner = None
+            self._known_step = self._told_step
 
     def succeed(self, finished: Finished) -> None:
         """It has a result."""

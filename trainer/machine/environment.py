@@ -6,7 +6,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
+
+from autoresearch.errors import SettingsError
 
 PASSED_VARIABLES = frozenset(
     "PATH LANG LANGUAGE TZ LD_LIBRARY_PATH PYTHONPATH PYTHONHOME PYTHONUSERBASE".split()
@@ -26,6 +29,7 @@ _BINDING = frozenset("OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY".split())
 (:mod:`trainer.isolation.kernel.seccomp`), and libgomp ends the process where it was told to and
 cannot."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_A_GPU = re.compile(r"\d+|(GPU|MIG)-.+")
 _ADDRESS_OF_A_USER = re.compile(r"://[^/\s]*@")
 
 SPIN_COUNT = "10000"
@@ -60,9 +64,24 @@ def allowed_environment(
 
 
 def named_gpus() -> list[str] | None:
-    """The GPUs that this process's environment lets CUDA see, as it names them; None: all."""
+    """The GPUs that this process's environment lets CUDA see, as it names them; None: all.
+
+    CUDA sees those before the first name that is none, like -1 (CUDA C++ Programming Guide,
+    "CUDA Environment Variables").
+
+    :raises SettingsError: where one is named twice, of which CUDA sees none.
+    """
     said = os.environ.get(_VISIBLE)
-    return None if said is None else [name.strip() for name in said.split(",") if name.strip()]
+    if said is None:
+        return None
+    names = [name.strip() for name in said.split(",")]
+    seen = list(takewhile(_A_GPU.fullmatch, names))
+    for name in seen:
+        if seen.count(name) > 1:
+            raise SettingsError(
+                f"{_VISIBLE} is {said!r}, which names {name} twice; name each GPU once"
+            )
+    return seen
 
 
 def with_gpu(name: str) -> dict[str, str]:

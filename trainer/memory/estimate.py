@@ -117,21 +117,26 @@ def device_limit(
     trial_limit_gib: float | None = None,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
     meminfo: Path = MEMINFO,
+    *,
+    places: int = 1,
 ) -> DeviceLimit:
     """What a trial on ``device`` can have.
 
-    Of a CPU all that the machine has, so that a question asked twice gets one answer. Of a GPU
+    Of a CPU all that the machine has, or an equal share of it where trials run side by side, so
+    that a question asked twice gets one answer. Of a GPU
     what is free at this moment, for what else is on it stays; where it shares the machine's memory,
     what is available less the reserve. ``trial_limit_gib`` bounds a trial's resident memory, which
     is its peak on a CPU and says nothing about a GPU's.
 
+    :param places: trials of a CPU that run at once; a GPU's are on one each.
     :raises SpecError: where there is no such device.
     :raises MachineryError: where none is left for a trial.
     """
-    limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB, source="system")]
+    sharers = places if device == "cpu" else 1
+    limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB / sharers, source="system")]
     container_gib = _container_gib()
     if container_gib is not None:
-        limits.append(DeviceLimit(gib=container_gib, source="container"))
+        limits.append(DeviceLimit(gib=container_gib / sharers, source="container"))
     if device == "cpu":
         if trial_limit_gib is not None:
             limits.append(DeviceLimit(gib=trial_limit_gib, source="trial"))

@@ -68,6 +68,8 @@ class Change:
 
     campaign: str
     landed: tuple[Brief, ...]
+    iterations: int
+    """Finished so far."""
 
 
 class Board:
@@ -98,7 +100,7 @@ class Board:
             with self.lock:
                 landed, changed = watched.poll()
             if changed:
-                changes.append(Change(watched.name, tuple(landed)))
+                changes.append(Change(watched.name, tuple(landed), len(watched.follower.briefs)))
         return changes
 
     def _find(self) -> None:

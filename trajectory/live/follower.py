@@ -126,6 +126,7 @@ class Follower:
             self.campaign = row
         elif isinstance(row, EventRow):
             self.events.append(row)
+            self._trials.cut_off(row.trial_ids)
         elif isinstance(row, ConfirmedRow):
             self.confirmed.appendleft(row.found)
         elif isinstance(row, BaselineRow):

@@ -218,7 +218,8 @@ async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
     yield ServerSentEvent(event="hello", data={})
     async for change in board.changes():
         landed = [brief.model_dump(mode="json") for brief in change.landed]
-        yield ServerSentEvent(event="change", data={"campaign": change.campaign, "landed": landed})
+        data = {"campaign": change.campaign, "landed": landed, "iterations": change.iterations}
+        yield ServerSentEvent(event="change", data=data)
 
 
 def _summary(watched: Watched) -> CampaignSummary:

@@ -1,9 +1,10 @@
-"""The trial at work, found by what a trial leaves on disk: a spec and no result yet."""
+"""The trials at work, found by what a trial leaves on disk: a spec and no result yet."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -31,56 +32,81 @@ class RunningTrial(Frozen):
 
 
 class RunningTrials:
-    """The newest trial of a campaign, looked up again only when the directory changed."""
+    """The trials of a campaign without a result, looked up again only when the directory
+    changed."""
 
     def __init__(self, trials: Path) -> None:
         self._trials = trials
         self._listed_ns = -1
-        self._newest: Path | None = None
-        self._spec: TrialSpec | None = None
-        self._forget_curve()
+        self._over: set[str] = set()
+        """Those that have a result, or are known to have been cut off."""
+        self._at_work: dict[str, _Followed] = {}
         self.running: RunningTrial | None = None
+        """The newest of them."""
         self.changed_s = 0.0
-        """When the trials or the running curve last changed; seconds since the epoch."""
+        """When the trials or a running one's curve last changed; seconds since the epoch."""
 
-    def _forget_curve(self, max_step: int | None = None) -> None:
-        self._lines, self._curve = CurveLines(max_step), KeptCurve()
-        self._read_bytes = 0
+    def cut_off(self, trial_ids: Iterable[str]) -> None:
+        """The journal says that these will have no result."""
+        for trial_id in trial_ids:
+            self._is_over(trial_id)
 
     def poll(self) -> None:
         """Look again; what cannot be read is passed over."""
         try:
-            self._find_newest()
-            self.running = self._look()
+            self._list()
+            for trial_id in list(self._at_work):
+                if (self._trials / trial_id / RESULT_FILE).exists():
+                    self._is_over(trial_id)
+            seen = [followed.look() for followed in self._at_work.values()]
         except OSError:
             self.running = None
+            return
+        self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
+        self.running = next((one for one in reversed(seen) if one is not None), None)
 
-    def _find_newest(self) -> None:
+    def _list(self) -> None:
         listed = self._trials.stat()
         if listed.st_mtime_ns != self._listed_ns:
             self._listed_ns = listed.st_mtime_ns
-            names = [e.name for e in self._trials.iterdir() if is_trial_id(e.name)]
-            newest = max(names, key=trial_number, default=None)
-            if newest is not None and self._trials / newest != self._newest:
-                self._newest = self._trials / newest
-                self._spec = None
+            names = {entry.name for entry in self._trials.iterdir() if is_trial_id(entry.name)}
+            self._over &= names
+            left = sorted(names - self._over, key=trial_number)
+            known = self._at_work
+            self._at_work = {
+                name: known.get(name) or _Followed(self._trials / name) for name in left
+            }
         self.changed_s = max(self.changed_s, listed.st_mtime)
 
-    def _look(self) -> RunningTrial | None:
-        newest = self._newest
-        if newest is None or (newest / RESULT_FILE).exists():
-            return None
+    def _is_over(self, trial_id: str) -> None:
+        self._over.add(trial_id)
+        self._at_work.pop(trial_id, None)
+
+
+class _Followed:
+    """A trial without a result, read on and on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._spec: TrialSpec | None = None
+        self._lines, self._curve = CurveLines(None), KeptCurve()
+        self._read_bytes = 0
+        self.changed_s = 0.0
+        """When its curve last changed."""
+
+    def look(self) -> RunningTrial | None:
+        """As it stands; None while there is nothing to show."""
         try:
             if self._spec is None:
-                spec_json, _ = _read_plain(newest / SPEC_FILE, 0, MAX_SPEC_BYTES)
-                self._spec = spec = TrialSpec.model_validate_json(spec_json)
-                self._forget_curve(spec.max_step)
+                spec_json, _ = _read_plain(self._directory / SPEC_FILE, 0, MAX_SPEC_BYTES)
+                self._spec = TrialSpec.model_validate_json(spec_json)
+                self._lines = CurveLines(self._spec.max_step)
         except (OSError, ValidationError):
-            return None  # half-made, or of another version: there is nothing to show yet
-        self._read_curve(newest / CURVE_FILE)
+            return None  # half-made, or of another version
+        self._read_curve(self._directory / CURVE_FILE)
         spec = self._spec
         return RunningTrial(
-            trial_id=newest.name,
+            trial_id=self._directory.name,
             config_hash=spec.config.config_hash,
             seed=spec.seed,
             steps=spec.steps,

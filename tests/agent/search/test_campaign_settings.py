@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
-from agent.search.campaign_settings import new_settings, resumed_settings
-from autoresearch.errors import MenuError, SettingsError
+from agent.search.campaign_settings import keep_lanes, new_settings, resumed_settings
+from autoresearch.errors import CampaignError, MenuError, SettingsError
 from tests.support.rows import campaign_row
+from trainer.spec import Budget
 
 
 @pytest.mark.parametrize(("z_keep", "max_runs", "bar"), [(1.3, 4, 0.35), (3.5, 4, -0.75)])
@@ -51,6 +52,44 @@ def test_a_cooldown_longer_than_the_baseline_s_trials_is_refused() -> None:
     assert begun.cooldown_steps == steps
     with pytest.raises(SettingsError, match="which are 60 steps of the baseline; make it shorter"):
         new_settings(menu, "cpu-tiny", {"budget": budget, "cooldown_steps": steps + 1})
+
+
+def begun(directory: Path, **chosen: object) -> Path:
+    settings = new_settings(load_menu("cpu-tiny"), "cpu-tiny", chosen)
+    (directory / "campaign.toml").write_text(settings.to_toml())
+    return directory
+
+
+@pytest.mark.parametrize("asked", [{"lanes": 2}, {"threads": 1}, {"lanes": 8, "threads": 3}])
+def test_a_budget_by_the_clock_goes_on_with_the_cores_it_was_begun_with(
+    asked: dict[str, int], tmp_path: Path
+) -> None:
+    """Fewer cores take fewer steps in it, and races go on with the scores that are there."""
+    begun(tmp_path, budget="30 seconds", lanes=4)
+    row = campaign_row().model_copy(update={"budget": Budget.parse("30 seconds")})
+    first = next(iter(asked))
+    with pytest.raises(CampaignError, match=rf"resumed like this: {first} is .* there and"):
+        resumed_settings(tmp_path, row, asked)
+    for same in ({}, {"lanes": 4}, {"lanes": "auto"}):
+        assert resumed_settings(tmp_path, row, same).lanes == 4
+
+
+def test_a_budget_in_steps_goes_on_with_any_number_of_lanes(tmp_path: Path) -> None:
+    begun(tmp_path, budget="60 steps", lanes=4)
+    again = resumed_settings(tmp_path, campaign_row(), {"lanes": 2, "threads": 1})
+    assert (again.lanes, again.threads) == (2, 1)
+
+
+def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path) -> None:
+    begun(tmp_path)
+    asked = {"lanes": "auto"}
+    assert resumed_settings(tmp_path, campaign_row(), asked).lanes == "auto", "nobody measured"
+    before = resumed_settings(tmp_path, campaign_row(), {})
+    for found in (1, 3):
+        keep_lanes(tmp_path, found)
+        assert resumed_settings(tmp_path, campaign_row(), asked).lanes == found
+        again = resumed_settings(tmp_path, campaign_row(), {})
+        assert again == before.model_copy(update={"lanes": found})
 
 
 OWN = """

@@ -36,6 +36,7 @@ from trainer.envelope import (
     Envelope,
     EnvelopePoint,
     FittedMemory,
+    MemoryChoice,
     PointsFile,
     cells,
     choose_memory,
@@ -197,6 +198,19 @@ def test_another_shape_is_scaled_by_the_estimates_ratio() -> None:
     assert rail.predict_gib(deeper) > rail.predict_gib(base)
     fewer_words = FittedMemory(envelope, vocab_size=1024, limit_gib=119)
     assert fewer_words.predict_gib(base) < rail.predict_gib(base)
+
+
+def test_the_rail_refuses_what_would_be_killed_beside_a_neighbour(tmp_path: Path) -> None:
+    def rail(places: int) -> MemoryChoice:
+        path = tmp_path / "none"
+        return choose_memory(path, vocab_size=300, backend="torch", device="cpu", places=places)
+
+    alone, beside = rail(1), rail(8)
+    assert alone.model is not None
+    assert beside.model is not None
+    assert beside.model.limit_gib == pytest.approx(alone.model.limit_gib / 8)
+    assert "shared by 8" in beside.description
+    assert "shared" not in alone.description
 
 
 def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(tmp_path: Path) -> None:

@@ -125,3 +125,29 @@ def test_a_gpu_lane_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> N
         spots(4, "cuda")
     with pytest.raises(SettingsError, match="the campaign's device is cuda:1, which is one"):
         spots(2, "cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("0,-1,1", ["0"]),
+        ("-1", []),
+        ("", []),
+        ("1,,2", ["1"]),
+        ("NoDevFiles", []),
+        ("2, 0", ["2", "0"]),
+    ],
+)
+def test_cuda_sees_what_stands_before_the_first_name_that_is_none(
+    said: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+    assert visible_gpus() == seen
+    with pytest.raises(SettingsError, match="can be seen here"):
+        spots(len(seen) + 1, "cuda")
+
+
+def test_a_gpu_that_is_named_twice_is_no_two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,1")
+    with pytest.raises(SettingsError, match="names 1 twice; name each GPU once"):
+        spots(2, "cuda")

@@ -11,7 +11,7 @@ import pytest
 from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished, LaneLost
-from trainer.executors.lanes import Lane, Lanes
+from trainer.executors.lanes import Lane, Lanes, LanesJob
 from trainer.spec import CurvePoint, Place, TrialSpec
 
 
@@ -71,3 +71,69 @@ def test_where_every_lane_is_gone_for_good_what_waits_is_told(tmp_path: Path) ->
                 job.result(5)
         with pytest.raises(LaneLost, match="every lane is lost"):
             lanes.submit(trial_spec(), tmp_path / "late")
+
+
+class Held(InstantExecutor):
+    """Its trials run until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+        self.began = threading.Event()
+
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
+    ) -> Finished:
+        self.began.set()
+        assert self.end.wait(10)
+        return Finished(trial_ok(spec), 1.0)
+
+
+def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path: Path) -> None:
+    """A lane that loses all it is given would take its every chance while the other is at work."""
+    busy, loses = Held(), Mended("1", Away())
+    with Lanes([Lane(Place(lane="0"), busy), loses]) as lanes:
+        threading.Thread(
+            target=lanes.submit, args=(trial_spec(trial_id="t0"), tmp_path / "t0"), daemon=True
+        ).start()
+        assert busy.began.wait(5)
+        lost = lanes.submit(trial_spec(trial_id="t1"), tmp_path / "t1")
+        loses.said.set()
+        assert not lost.wait(0.2), "its lane is mended, and is not given it again"
+        assert loses.executor.ran == 1
+        third = lanes.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
+        assert third.result(5).place == Place(lane="1"), "another trial is"
+        busy.end.set()
+        assert lost.result(5).place == Place(lane="0")
+
+
+def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path) -> None:
+    first, second = Mended("0", Away()), Mended("1", Away())
+    with Lanes([first, second]) as lanes:
+        job = lanes.submit(trial_spec(), tmp_path / "t")
+        assert (first.executor.ran, second.executor.ran) == (1, 1)
+        second.said.set()
+        assert job.result(5).place == Place(lane="1"), "the first is away still"
+        first.said.set()
+
+
+class Telling(InstantExecutor):
+    """Its trials have a curve."""
+
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
+    ) -> Finished:
+        for step in (1, 2, 3):
+            tell(CurvePoint(step=step, loss=1.0 / step, elapsed_s=0.1 * step))
+        return Finished(trial_ok(spec), 1.0)
+
+
+def test_a_curves_points_are_told_once_over_its_attempts(tmp_path: Path) -> None:
+    executor = Telling()
+    job = LanesJob(trial_spec(), tmp_path / "t")
+    job.runs_on(Place(lane="0"), executor.submit(trial_spec(), tmp_path / "t"))
+    assert [point.step for point in job.points()] == [1, 2, 3]
+    job.waits_again()
+    assert job.points() == ()
+    job.runs_on(Place(lane="1"), executor.submit(trial_spec(), tmp_path / "t"))
+    assert job.points() == (), "they were told of the first attempt"
+    assert job.place() == Place(lane="1")

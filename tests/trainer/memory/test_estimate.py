@@ -207,6 +207,14 @@ def test_the_limit_of_a_cpu_is_the_machines_unless_the_trial_has_a_smaller_one()
     assert device_limit("cpu", 1e6) == machine
 
 
+def test_trials_side_by_side_on_a_cpu_share_its_memory() -> None:
+    machine = device_limit("cpu")
+    each = device_limit("cpu", places=4)
+    assert (each.gib, each.source) == (machine.gib / 4, machine.source)
+    least = each.gib / 2
+    assert device_limit("cpu", least, places=4).gib == least, "the trial's own is each trial's"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
 def test_a_gpu_that_is_not_there_is_a_sentence() -> None:
     with pytest.raises(SpecError, match="the memory of cuda:0 cannot be read"):

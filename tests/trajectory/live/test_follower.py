@@ -17,7 +17,7 @@ from trajectory.evidence import Evidence
 from trajectory.formats.imported import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
-from trajectory.rows import IterationRow, Row, dump_row
+from trajectory.rows import EventRow, IterationRow, Row, dump_row
 
 
 def write(directory: Path, rows: list[Row], *, torn: str = "") -> Path:
@@ -216,6 +216,42 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
         follower.poll()
         assert [one.step for one in follower.running.points] == [1, 2, 3]
     (trial / "result.json").write_text("{}", "utf-8")
+    follower.poll()
+    assert follower.running is None
+
+
+def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path) -> None:
+    """Of several lanes any trial may end first."""
+    write(tmp_path, simulated(5))
+    older = begin_trial(tmp_path, "t000010", 2)
+    newer = begin_trial(tmp_path, "t000011", 1)
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.running is not None
+    assert follower.running.trial_id == "t000011"
+    (newer / "result.json").write_text("{}", "utf-8")
+    with (older / "curve.jsonl").open("a", encoding="utf-8") as curve:
+        curve.write(point(3).model_dump_json() + "\n")
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        os.utime(path, (1e9, 1e9))
+    os.utime(older / "curve.jsonl")
+    again = Follower(tmp_path)
+    for one in (follower, again):
+        one.poll()
+        assert one.running is not None
+        assert one.running.trial_id == "t000010"
+        assert [told.step for told in one.running.points] == [1, 2, 3]
+    assert again.status().state == "running", "its curve grows, whatever the newest one does"
+
+
+def test_a_trial_that_a_kill_left_is_not_at_work_for_ever(tmp_path: Path) -> None:
+    rows = simulated(5)
+    write(tmp_path, rows)
+    begin_trial(tmp_path, "t000010", 2)
+    cut = EventRow(at=rows[-1].at, event="interrupted", why="killed", trial_ids=("t000010",))
+    write(tmp_path, [*rows, cut])
+    follower = Follower(tmp_path)
+    follower.poll()
     follower.poll()
     assert follower.running is None
 

@@ -138,6 +138,13 @@ def test_the_whole_band_of_the_baseline_is_seen_and_iterations_are_whole(count: 
     assert shown == [int(number) for number in shown]
 
 
+def test_an_iteration_that_ended_before_a_lower_one_is_not_cut_off() -> None:
+    baseline = Estimate(4.29, 4.27, 4.31, 5)
+    points = tuple(Point(i, "failed", None) for i in (1, 2, 40, 3))
+    (axes,) = visible(Progress(points, (), baseline, 0.05).draw().figure)
+    assert axes.get_xlim()[1] > 40
+
+
 def test_the_legend_is_no_wider_than_the_figure(tmp_path: Path) -> None:
     found = Progress.of(findings(tmp_path, simulated(450)))
     picture = replace(found, measure="val_bits_per_token").draw()

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from agent.search.goal import Work
 from agent.settings.rates import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config
@@ -40,7 +41,7 @@ from trajectory.report.importance import importances
 from trajectory.report.reading.curves import MAX_POINTS, merged
 from trajectory.report.reading.ledger import read_ledger
 from trajectory.report.reading.samples import Sample
-from trajectory.rows import Decision, EventRow, IterationRow, Row
+from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row
 from trajectory.statistics.student import student_t
 
 
@@ -133,6 +134,22 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
     assert spending is not None
     total = calibration + sum(turn.spent.total for turn in found.turns)
     assert spending.total.total == pytest.approx(total)
+
+
+def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
+    """As the cost of the night has it, and the hours it may take."""
+    one, other = config(lr=0.002), config(lr=0.003)
+    rows: list[Row] = [*with_menu([campaign_row()]), *(baseline_row(n, 4.3, n) for n in range(2))]
+    for number, of in enumerate((one, other), start=1):
+        row = iteration_row(number, of, (trial(8 + number, of, 0, ok(4.2)),))
+        at = f"2026-01-06T00:00:{number:02d}.000+00:00"
+        rows.append(row.model_copy(update={"at": at, "wall_s": 30.0, "lanes": 2}))
+    spending = TimeAndEnergy.of(findings(tmp_path, rows))
+    assert spending is not None
+    work = Work.of(rows)
+    assert spending.worked_s == pytest.approx(work.hours * 3600)
+    calibration = sum(row.trial.wall_s for row in rows if isinstance(row, BaselineRow))
+    assert spending.worked_s == pytest.approx(calibration + 31)
 
 
 def metered(energy_wh: float | None) -> list[Row]:

@@ -103,10 +103,10 @@ function listen() {
     syncBoard().catch(trouble);
   });
   events.addEventListener("change", (event) => {
-    const { campaign: name, landed } = JSON.parse(event.data);
+    const { campaign: name, landed, iterations } = JSON.parse(event.data);
     const campaign = campaigns.get(name);
     if (campaign) take(campaign, landed);
-    refreshSoon(!campaign || campaign.briefs.length < (landed.at(-1)?.iter ?? 0));
+    refreshSoon(!campaign || campaign.briefs.length < iterations);
   });
   events.onerror = () => say("the server does not answer; trying again", "lost");
 }
@@ -338,13 +338,24 @@ function clear(id, why) {
   byId(id).replaceChildren(element("p", why, "nothing"));
 }
 
+// What was best once each was over. Rows stand in the order in which iterations ended: one of a lower number that ended
+// later tells of a later incumbent, so the line goes by the latest row up to a number and never back to an earlier one.
+function incumbents(campaign, ascending) {
+  const order = new Map(campaign.briefs.map((one, at) => [one, at]));
+  let held = ascending[0];
+  return ascending.map((one) => {
+    if (order.get(one) > order.get(held)) held = one;
+    return held.incumbent_bpb;
+  });
+}
+
 function drawTrajectory(campaign) {
   const { summary } = campaign;
   const briefs = campaign.briefs.toSorted((one, other) => one.iter - other.iter);
   if (!briefs.length) return clear("trajectory", summary.status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
   if (summary.status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
   const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
-  const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), briefs.map((one) => one.incumbent_bpb)];
+  const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), incumbents(campaign, briefs)];
   draw("trajectory", {
     key: [summary.name, summary.status.baseline_bpb, summary.status.sigma, summary.status.direction],
     make: () => ({

@@ -155,7 +155,7 @@ class Progress(Figure):
         axes.set_ylabel(
             f"{self.measure}, {self.ruler.better}{'; bars: 95 %' if self.barred else ''}"
         )
-        last = self.points[-1].iter if self.points else 1
+        last = max((point.iter for point in self.points), default=1)
         axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
         axes.locator_params(axis="x", integer=True)
         axes.grid(visible=False, axis="x")

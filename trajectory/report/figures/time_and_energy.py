@@ -73,9 +73,11 @@ class TimeAndEnergy(Figure):
     section = SPENT
 
     total: Spent
-    """What calibration and iterations took, in seconds of work."""
+    """What calibration and iterations took, in seconds of trials: of several lanes all of them."""
+    worked_s: float
+    """The same by the clock, in which trials side by side count once."""
     long_runs_s: float
-    """Seconds of work on long runs, beside that."""
+    """By the clock, seconds of work on long runs beside that."""
     fresh_runs_s: float
     """The same of the runs of confirmations."""
     elapsed_s: float
@@ -105,8 +107,9 @@ class TimeAndEnergy(Figure):
         energy_wh = _sum(metered)
         return cls(
             total=total,
-            long_runs_s=sum(row.trial.wall_s for row in ledger.stress),
-            fresh_runs_s=sum(row.trial.wall_s for row in ledger.fresh),
+            worked_s=ledger.worked_s["search"] if ledger.lane_use.lanes else total.total,
+            long_runs_s=ledger.worked_s["stress"],
+            fresh_runs_s=ledger.worked_s["fresh"],
             elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
             energy_wh=energy_wh,
             unmetered=sum(
@@ -135,6 +138,11 @@ class TimeAndEnergy(Figure):
     @property
     def alt(self) -> str:
         work = self.total
+        if self.worked_s < work.total:
+            return (
+                f"{self.worked_s:.0f} s of work by the clock, in which trials side by side took "
+                f"{work.total:.0f} s, of which training {work.training:.0f} s."
+            )
         return f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
 
     def draw(self) -> Picture:

@@ -72,6 +72,8 @@ class Ledger:
         """The baseline's replicates."""
         self.calibration_wh: float | None = None
         self.lane_use = LaneUse()
+        self.worked_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
+        """By the clock: what ran side by side counts once."""
         self._worked = Worked()
         self.interruptions = 0
         self.pauses = 0
@@ -93,10 +95,12 @@ class Ledger:
             self._baseline(row)
         elif isinstance(row, StressRow):
             self.stress.append(row)
+            self.worked_s["stress"] += self._worked.added_s(row)
         elif isinstance(row, FinalistsRow):
             self.finalists.append(row)
         elif isinstance(row, ConfirmRow):
             self.fresh.append(row)
+            self.worked_s["fresh"] += self._worked.added_s(row)
         elif isinstance(row, ConfirmedRow):
             self.confirmed.append(row)
         elif isinstance(row, EventRow):
@@ -122,6 +126,7 @@ class Ledger:
     def _baseline(self, row: BaselineRow) -> None:
         self._count(row.trial)
         self.calibration.add_trial(row.trial)
+        self.worked_s["search"] += self._worked.added_s(row)
         energy_wh = getattr(row.trial.result, "energy_wh", None)
         if energy_wh is not None:
             self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
@@ -132,7 +137,9 @@ class Ledger:
         known = self.evidence.configs.get(row.config_hash or "")
         self.repeats += bool(row.trials and known)
         self._work(row)
-        self.lane_use.add(row, self._worked.added_s(row))
+        worked_s = self._worked.added_s(row)
+        self.worked_s["search"] += worked_s
+        self.lane_use.add(row, worked_s)
         decision = row.decision
         spent = _spent(row)
         self.turns.append(
