@@ -33,8 +33,10 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with
-    --menu its command, and what that may read. With --executor ray every node of the cluster: its
-    code and torch, device, Landlock, disk, corpora and clock, and what Ray takes of its memory.
+    --menu its command, and what that may read.
+
+    With --executor ray every node of the cluster: its code and torch, device, Landlock, disk,
+    corpora and clock, and what Ray takes of its memory.
 
     Exits with 1 if any is bad.
     """
