@@ -6,6 +6,7 @@ first, and lets the turn that wanted it go on with what was measured.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from agent.search.race import Course, Outcome, Wanted
@@ -40,6 +41,9 @@ class Flight:
     """Why nothing more can begin. What runs goes on to its end, and is on disk then."""
     _wanted_by: dict[Trial, list[Turn]] = field(default_factory=dict)
     """The trials that run. Two races may want the same one of their reference."""
+    _measured: deque[tuple[Turn, TrialRecord]] = field(default_factory=deque)
+    """Turns whose trial has ended, to go on with what it measured: one at a time, as what a race is
+    judged against may be replaced by the row of the one before."""
     _of_references: dict[TrialSpec, TrialRecord] = field(default_factory=dict)
     """Trials of references that have ended and stand in no row yet."""
     _shared: set[str] = field(default_factory=set)
@@ -64,14 +68,15 @@ class Flight:
             self._advance(turn, None)
 
     def landed(self, *, more_comes: bool) -> list[Turn]:
-        """The turns that are over, after a wait for whatever happens first; often none.
+        """The turns that are over, after a wait for whatever happens first; often none. Where one
+        is, its row is to be written before the next call: no other race goes on until then.
 
         :param more_comes: that a proposal is being asked for, so that there is something to wait
             for where no trial runs.
         :raises Interrupted: where a stop was asked for and nothing runs any more.
         :raises AutoresearchError: where the machinery failed and nothing runs any more.
         """
-        over = self._over()
+        over = self._gone_on()
         if over:
             return over
         if not self._wanted_by and (self.is_held or not more_comes):
@@ -82,7 +87,7 @@ class Flight:
             done = [trial for trial in self._wanted_by if trial.done()]
         for trial in done:
             self._end(trial)
-        return self._over()
+        return self._gone_on()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
         """Its trials but those that another turn's row has: one that two races wanted stands in
@@ -96,6 +101,14 @@ class Flight:
             if record.trial_id not in told
         }
         return mine
+
+    def _gone_on(self) -> list[Turn]:
+        """Turns that are over, once as many have gone on as it takes for one to be."""
+        over = self._over()
+        while self._measured and not over:
+            self._advance(*self._measured.popleft())
+            over = self._over()
+        return over
 
     def _over(self) -> list[Turn]:
         over = [turn for turn in self.turns if turn.outcome is not None]
@@ -116,8 +129,7 @@ class Flight:
             return
         if record.role == "reference":
             self._of_references[_unnamed(trial.spec)] = record
-        for turn in turns:
-            self._advance(turn, record)
+        self._measured.extend((turn, record) for turn in turns)
 
     def _advance(self, turn: Turn, record: TrialRecord | None) -> None:
         """Let it go on with what was measured, up to the next trial that it wants."""
