@@ -77,7 +77,7 @@ class Loop:
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
-        with self.runner.undisturbed():
+        with self.runner.undisturbed(), self._flight.deferral:
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self._work.add(row)
                 self.watcher.baseline_measured(row)

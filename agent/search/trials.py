@@ -157,10 +157,11 @@ class TrialRunner:
 
     def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
         """The trial of this spec, its trial_id empty; see :meth:`run`."""
-        trial = self.begin(spec, role)
-        while not trial.done():
-            self.wait([trial])
-        return self.ended(trial)
+        with self._stop.deferred():
+            trial = self.begin(spec, role)
+            while not trial.done():
+                self.wait([trial])
+            return self.ended(trial)
 
     def run_all(self, specs: Iterable[tuple[TrialSpec, Role]]) -> Iterator[TrialRecord]:
         """Their records, in this order, with as many of them at once as there are places; where
@@ -172,13 +173,15 @@ class TrialRunner:
         running: deque[Trial] = deque()
         try:
             while True:
-                while len(running) < self.places and (one := next(left, None)) is not None:
-                    running.append(self.begin(*one))
-                if not running:
-                    return
-                while not running[0].done():
-                    self.wait(running)
-                yield self.ended(running.popleft())
+                with self._stop.deferred():
+                    while len(running) < self.places and (one := next(left, None)) is not None:
+                        running.append(self.begin(*one))
+                    if not running:
+                        return
+                    while not running[0].done():
+                        self.wait(running)
+                    record = self.ended(running.popleft())
+                yield record
         finally:
             self._let_end(running)
 

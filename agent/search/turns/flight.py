@@ -7,6 +7,7 @@ first, and lets the turn that wanted it go on with what was measured.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from agent.search.race import Course, Outcome, Wanted
@@ -39,6 +40,9 @@ class Flight:
     turns: list[Turn] = field(default_factory=list)
     trouble: AutoresearchError | None = None
     """Why nothing more can begin. What runs goes on to its end, and is on disk then."""
+    deferral: ExitStack = field(default_factory=ExitStack)
+    """Held while a trial runs, as that is worth finishing: signals are counted alone. Whoever works
+    with a flight enters it, so that nothing stays deferred after him."""
     _wanted_by: dict[Trial, list[Turn]] = field(default_factory=dict)
     """The trials that run. Two races may want the same one of their reference."""
     _measured: deque[tuple[Turn, TrialRecord]] = field(default_factory=deque)
@@ -111,6 +115,8 @@ class Flight:
         return over
 
     def _over(self) -> list[Turn]:
+        if not self._wanted_by:
+            self.deferral.close()
         over = [turn for turn in self.turns if turn.outcome is not None]
         self.turns = [turn for turn in self.turns if turn.outcome is None]
         return over
@@ -155,6 +161,8 @@ class Flight:
                 return
         if self.trouble is not None:
             return
+        if not self._wanted_by:
+            self.deferral.enter_context(self.stop.deferred())
         try:
             self._wanted_by[self.runner.begin(spec, wanted.role)] = [turn]
         except Interrupted:
