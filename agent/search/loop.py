@@ -25,7 +25,6 @@ from agent.search.turns.flight import Flight, Turn
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.watcher import Watcher
-from autoresearch.errors import AutoresearchError
 from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Meter
 from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, EventRow, IterationRow
@@ -87,9 +86,11 @@ class Loop:
                 if reached is None:
                     self._begin_turns()
                 elif not self._flight.turns:
+                    self._flight.raise_trouble()
                     return reached
                 for turn in self._flight.landed(more_comes=self._asking.busy):
-                    self._ended(turn)
+                    with self._flight.outlasting():
+                        self._ended(turn)
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""
@@ -136,21 +137,20 @@ class Loop:
         return self._goal.leaves_room(self._work, len(flying))
 
     def _next_turn(self) -> Turn | None:
-        """What was in flight before, else what is proposed; None while that is being asked for."""
-        if self._left:
-            pending = self._left.pop(0)
-            self._resumed = {pending.iter} | (self._resumed or set())
-            return self._raced(pending)
-        if not self._asking.busy:
-            memory = self._memory(self._numbers.next())
-            self.watcher.proposing(memory.iter)
-            self._asking.ask(Question(self.proposer, self.rails, memory))
-        try:
+        """What was in flight before, else what is proposed; None while that is being asked for, and
+        where it cannot be had."""
+        with self._flight.outlasting():
+            if self._left:
+                pending = self._left.pop(0)
+                self._resumed = {pending.iter} | (self._resumed or set())
+                return self._raced(pending)
+            if not self._asking.busy:
+                memory = self._memory(self._numbers.next())
+                self.watcher.proposing(memory.iter)
+                self._asking.ask(Question(self.proposer, self.rails, memory))
             answer = self._asking.answer()
-        except AutoresearchError as error:
-            self._flight.trouble = error
-            return None
-        return None if answer is None else self._raced(self._proposed(answer))
+            return None if answer is None else self._raced(self._proposed(answer))
+        return None
 
     @property
     def _asking(self) -> Asking:
@@ -210,7 +210,7 @@ class Loop:
     # --- a turn ends -----------------------------------------------------------------------------
 
     def _ended(self, turn: Turn) -> IterationRow:
-        """Its row, written down and told."""
+        """Its row, written down and told. Its file stays until then."""
         pending, outcome = turn.pending, turn.outcome
         assert outcome is not None, "a turn that ended has one"
         race_s = time.monotonic() - turn.began

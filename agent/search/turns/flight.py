@@ -7,7 +7,8 @@ first, and lets the turn that wanted it go on with what was measured.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from agent.search.race import Course, Outcome, Wanted
@@ -65,6 +66,14 @@ class Flight:
         """That run now."""
         return len(self._wanted_by)
 
+    @contextmanager
+    def outlasting(self) -> Iterator[None]:
+        """What fails within ends nothing that runs: it is the trouble, raised once all has ended."""
+        try:
+            yield
+        except AutoresearchError as error:
+            self.trouble = self.trouble or error
+
     def take_off(self, turn: Turn) -> None:
         """One more turn: its first trial begins, or waits for a place."""
         self.turns.append(turn)
@@ -84,7 +93,8 @@ class Flight:
         if over:
             return over
         if not self._wanted_by and (self.is_held or not more_comes):
-            self._give_up()
+            self.raise_trouble()
+            self.stop.check()
         done = [trial for trial in self._wanted_by if trial.done()]
         if not done:
             self.runner.wait(self._wanted_by)
@@ -121,31 +131,31 @@ class Flight:
         self.turns = [turn for turn in self.turns if turn.outcome is None]
         return over
 
-    def _give_up(self) -> None:
+    def raise_trouble(self) -> None:
+        """
+        :raises AutoresearchError: the trouble, where there is any.
+        """
         if self.trouble is not None:
             raise self.trouble
-        self.stop.check()
 
     def _end(self, trial: Trial) -> None:
         turns = self._wanted_by.pop(trial)
-        try:
+        with self.outlasting():
             record = self.runner.ended(trial)
-        except AutoresearchError as error:
-            self.trouble = self.trouble or error
-            return
-        if record.role == "reference":
-            self._of_references[_unnamed(trial.spec)] = record
-        self._measured.extend((turn, record) for turn in turns)
+            if record.role == "reference":
+                self._of_references[_unnamed(trial.spec)] = record
+            self._measured.extend((turn, record) for turn in turns)
 
     def _advance(self, turn: Turn, record: TrialRecord | None) -> None:
         """Let it go on with what was measured, up to the next trial that it wants."""
-        try:
-            # A generator that has not begun is sent None.
-            wanted = next(turn.course) if record is None else turn.course.send(record)
-        except StopIteration as ended:
-            turn.outcome = ended.value
-            return
-        self._begin(turn, wanted)
+        with self.outlasting():
+            try:
+                # A generator that has not begun is sent None.
+                wanted = next(turn.course) if record is None else turn.course.send(record)
+            except StopIteration as ended:
+                turn.outcome = ended.value
+                return
+            self._begin(turn, wanted)
 
     def _begin(self, turn: Turn, wanted: Wanted) -> None:
         spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
@@ -167,8 +177,6 @@ class Flight:
             self._wanted_by[self.runner.begin(spec, wanted.role)] = [turn]
         except Interrupted:
             return  # as asked: it stays in flight for the next sitting
-        except AutoresearchError as error:
-            self.trouble = error
 
 
 def _unnamed(spec: TrialSpec) -> TrialSpec:

@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from agent.judge import Assessment
+from agent.proposers.base import Memory, Offer
+from agent.proposers.uniform import RandomProposer
+from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
-from bench.simulator.executor import SimulatedExecutor
+from agent.search.turns.pending import PendingFiles, PendingIteration
+from autoresearch.errors import CampaignError, MachineryError
+from bench.simulator.executor import SimulatedExecutor, SimulatedJob
 from bench.simulator.world import World
+from tests.agent.search.test_several_lanes import iterations, nothing_is_amiss
 from tests.agent.search.test_trials import Silent, short
 from tests.support import nights
 from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
 from trainer.spec import CurvePoint, TrialSpec
+from trajectory.rows import IterationRow, Row
 
 LOOKS = 6
 """At a trial, until it has ended."""
@@ -127,3 +135,72 @@ def test_one_of_a_race_finishes_at_the_first_signal(
     assert not [job for job in slow[0].jobs if job.was_cut_short]
     with pytest.raises(Interrupted):
         stop.ask()  # nothing runs any more, so nothing is deferred
+
+
+def proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = PendingFiles.write
+
+    def full(self: PendingFiles, pending: PendingIteration) -> None:
+        if pending.iter == 9:
+            raise MachineryError("it failed")
+        write(self, pending)
+
+    monkeypatch.setattr(PendingFiles, "write", full)
+
+
+def row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Campaign.record
+
+    def full(self: Campaign, row: Row) -> str | None:
+        if isinstance(row, IterationRow) and row.iter == 9:
+            raise MachineryError("it failed")
+        return record(self, row)
+
+    monkeypatch.setattr(Campaign, "record", full)
+
+
+def race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Assessment] = []
+
+    def assessed(_self: nights.Onlooker, assessment: Assessment) -> None:
+        told.append(assessment)
+        if len(told) == 9:
+            raise CampaignError("it failed")
+
+    monkeypatch.setattr(nights.Onlooker, "assessed", assessed)
+
+
+def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose = RandomProposer.propose
+
+    def down(self: RandomProposer, memory: Memory) -> Offer:
+        if memory.iter == 9:
+            raise MachineryError("it failed")
+        return propose(self, memory)
+
+    monkeypatch.setattr(RandomProposer, "propose", down)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("fails", [nobody_answers, proposal_is_refused, row_is_refused, race_fails])
+def test_what_fails_beside_them_ends_none_and_is_told_then(
+    fails: Callable[[pytest.MonkeyPatch], None], lanes: int, tmp_path: Path
+) -> None:
+    cut_short: list[SimulatedJob] = []
+    cancel = SimulatedJob.cancel
+
+    def cancelled(self: SimulatedJob) -> None:
+        if not self.done():
+            cut_short.append(self)
+        cancel(self)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(SimulatedJob, "cancel", cancelled)
+        fails(monkeypatch)
+        with pytest.raises((MachineryError, CampaignError), match="it failed"):
+            nights.work(tmp_path, Goal(iterations=40), lanes=lanes)
+    assert not cut_short
+    done = len(iterations(nights.written(tmp_path)))
+    nights.work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
+    nothing_is_amiss(tmp_path, done + 6)
+    assert not [row for row in nights.written(tmp_path) if row.get("event") == "interrupted"]
