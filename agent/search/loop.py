@@ -95,6 +95,7 @@ class Loop:
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""
         done = self.campaign.history.iteration_numbers()
+        self._files.take_up_former()
         pending = self._files.read()
         for number in sorted(pending.keys() & done):
             self._files.clear(number)  # killed between its row and this

@@ -68,7 +68,7 @@ class Flight:
 
     @contextmanager
     def outlasting(self) -> Iterator[None]:
-        """What fails within ends nothing that runs: it is the trouble, raised once all has ended."""
+        """What fails within ends nothing that runs; it is raised once all of that has ended."""
         try:
             yield
         except AutoresearchError as error:
