@@ -100,7 +100,9 @@ class Loop:
         for number in sorted(pending.keys() & done):
             self._files.clear(number)  # killed between its row and this
         self._left = [
-            turn for number, turn in pending.items() if number not in done and self._holds(turn)
+            self._with_rule(turn)
+            for number, turn in pending.items()
+            if number not in done and self._holds(turn)
         ]
         self._numbers = Numbers(done | {turn.iter for turn in self._left})
 
@@ -112,6 +114,17 @@ class Loop:
             return False
         checked = self.rails.check(turn.proposal.raw, reference.config, configs)
         return checked.config == turn.config
+
+    def _with_rule(self, turn: PendingIteration) -> PendingIteration:
+        """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
+        are still, before any other. Without it finished trials would not be known again."""
+        if "prune" in turn.model_fields_set:
+            return turn
+        reference = self.campaign.evidence.configs[turn.reference_hash].config
+        rule = self._prune_rule(reference, turn.config)
+        turn = turn.model_copy(update={"prune": rule})
+        self._files.write(turn)
+        return turn
 
     # --- a turn begins ---------------------------------------------------------------------------
 
