@@ -11,12 +11,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
+from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, TrialAborted
@@ -263,6 +264,9 @@ class TrialRunner:
         """Wait until they have ended: what they find is on disk then, to be taken up later."""
         while not all(trial.done() for trial in trials):
             self.wait([trial for trial in trials if not trial.done()])
+        for trial in trials:
+            with suppress(AutoresearchError):  # what may not be taken up its executor takes back
+                trial.result()
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """The learning curve a trial left; empty where it left none that can be read."""

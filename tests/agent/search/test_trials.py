@@ -9,11 +9,15 @@ import pytest
 
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.workbench.one_script import OneScript
+from autoresearch.errors import CampaignError
+from bench.simulator.executor import SimulatedExecutor
+from tests.support import nights
 from tests.support.configs import config
 from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished
-from trainer.isolation.trial_files import TrialFiles
+from trainer.isolation.trial_files import TrialFiles, finished_trial
 from trainer.spec import AnyConfig, Budget, CurvePoint, Place, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
@@ -95,3 +99,24 @@ def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:
 def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
     assert runner(trials, set()).run(config(), 9, "candidate").trial_id == "t000006"
     assert runner(trials, {"t1000000"}).run(config(), 8, "candidate").trial_id == "t1000001"
+
+
+def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) -> None:
+    """The script is saved once more while four trials run, when the first has its row."""
+    saved_again: list[str] = []
+
+    def check() -> None:
+        if saved_again:
+            raise CampaignError("the code is another")
+
+    executor = OneScript(SimulatedExecutor(nights.WORLD, 4), check)
+    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    base = nights.WORLD.menu.baseline
+    records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
+    first = next(records)
+    saved_again.append(first.trial_id)
+    with pytest.raises(CampaignError, match="the code is another"):
+        next(records)
+    folders = sorted((tmp_path / "t").glob("t*"))
+    assert len(folders) == 4
+    assert [folder.name for folder in folders if finished_trial(folder)] == [first.trial_id]
