@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -73,6 +73,14 @@ class Trial:
     def result(self) -> Finished:
         """See :meth:`Job.result`."""
         return self._work if isinstance(self._work, Finished) else self._work.result()
+
+    def is_void(self) -> bool:
+        """Whether, having ended, it has no result."""
+        try:
+            self.result()
+        except AutoresearchError:
+            return True
+        return False
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""
@@ -175,16 +183,30 @@ class TrialRunner:
         try:
             while True:
                 with self._stop.deferred():
-                    while len(running) < self.places and (one := next(left, None)) is not None:
-                        running.append(self.begin(*one))
+                    self._fill(running, left)
                     if not running:
                         return
                     while not running[0].done():
                         self.wait(running)
+                        if not self._stop.asked:
+                            self._fill(running, left)
                     record = self.ended(running.popleft())
                 yield record
         finally:
             self._let_end(running)
+
+    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role]]) -> None:
+        """Every place; what has ended takes none, though it waits for its turn to be told."""
+        while self._has_room(running) and (one := next(left, None)) is not None:
+            running.append(self.begin(*one))
+
+    def _has_room(self, running: Collection[Trial]) -> bool:
+        if self.places == 1:
+            return not running
+        ended = [trial for trial in running if trial.done()]
+        if any(trial.is_void() for trial in ended):
+            return False  # the machinery failed: it would fail again
+        return len(running) - len(ended) < self.places
 
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Have the trial of this spec run, its trial_id empty, or take it up from before the last
@@ -265,8 +287,7 @@ class TrialRunner:
         while not all(trial.done() for trial in trials):
             self.wait([trial for trial in trials if not trial.done()])
         for trial in trials:
-            with suppress(AutoresearchError):  # what may not be taken up its executor takes back
-                trial.result()
+            trial.is_void()  # who asks for a result has it checked, and taken back where it is void
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """The learning curve a trial left; empty where it left none that can be read."""
