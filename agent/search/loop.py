@@ -25,7 +25,6 @@ from agent.search.turns.flight import Flight, Turn
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.watcher import Watcher
-from autoresearch.errors import AutoresearchError
 from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Meter
 from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, EventRow, IterationRow
@@ -77,7 +76,7 @@ class Loop:
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.leftovers)
-        with self.runner.undisturbed():
+        with self.runner.undisturbed(), self._flight.deferral:
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self._work.add(row)
                 self.watcher.baseline_measured(row)
@@ -87,18 +86,23 @@ class Loop:
                 if reached is None:
                     self._begin_turns()
                 elif not self._flight.turns:
+                    self._flight.raise_trouble()
                     return reached
                 for turn in self._flight.landed(more_comes=self._asking.busy):
-                    self._ended(turn)
+                    with self._flight.outlasting():
+                        self._ended(turn)
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""
         done = self.campaign.history.iteration_numbers()
+        self._files.take_up_former()
         pending = self._files.read()
         for number in sorted(pending.keys() & done):
             self._files.clear(number)  # killed between its row and this
         self._left = [
-            turn for number, turn in pending.items() if number not in done and self._holds(turn)
+            self._with_rule(turn)
+            for number, turn in pending.items()
+            if number not in done and self._holds(turn)
         ]
         self._numbers = Numbers(done | {turn.iter for turn in self._left})
 
@@ -110,6 +114,17 @@ class Loop:
             return False
         checked = self.rails.check(turn.proposal.raw, reference.config, configs)
         return checked.config == turn.config
+
+    def _with_rule(self, turn: PendingIteration) -> PendingIteration:
+        """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
+        are still, before any other. Without it finished trials would not be known again."""
+        if "prune" in turn.model_fields_set:
+            return turn
+        reference = self.campaign.evidence.configs[turn.reference_hash].config
+        rule = self._prune_rule(reference, turn.config)
+        turn = turn.model_copy(update={"prune": rule})
+        self._files.write(turn)
+        return turn
 
     # --- a turn begins ---------------------------------------------------------------------------
 
@@ -136,21 +151,20 @@ class Loop:
         return self._goal.leaves_room(self._work, len(flying))
 
     def _next_turn(self) -> Turn | None:
-        """What was in flight before, else what is proposed; None while that is being asked for."""
-        if self._left:
-            pending = self._left.pop(0)
-            self._resumed = {pending.iter} | (self._resumed or set())
-            return self._raced(pending)
-        if not self._asking.busy:
-            memory = self._memory(self._numbers.next())
-            self.watcher.proposing(memory.iter)
-            self._asking.ask(Question(self.proposer, self.rails, memory))
-        try:
+        """What was in flight before, else what is proposed; None while that is being asked for, and
+        where it cannot be had."""
+        with self._flight.outlasting():
+            if self._left:
+                pending = self._left.pop(0)
+                self._resumed = {pending.iter} | (self._resumed or set())
+                return self._raced(pending)
+            if not self._asking.busy:
+                memory = self._memory(self._numbers.next())
+                self.watcher.proposing(memory.iter)
+                self._asking.ask(Question(self.proposer, self.rails, memory))
             answer = self._asking.answer()
-        except AutoresearchError as error:
-            self._flight.trouble = error
-            return None
-        return None if answer is None else self._raced(self._proposed(answer))
+            return None if answer is None else self._raced(self._proposed(answer))
+        return None
 
     @property
     def _asking(self) -> Asking:
@@ -210,7 +224,7 @@ class Loop:
     # --- a turn ends -----------------------------------------------------------------------------
 
     def _ended(self, turn: Turn) -> IterationRow:
-        """Its row, written down and told."""
+        """Its row, written down and told. Its file stays until then."""
         pending, outcome = turn.pending, turn.outcome
         assert outcome is not None, "a turn that ended has one"
         race_s = time.monotonic() - turn.began

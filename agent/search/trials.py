@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.search.stopping import Interrupted, StopRequest
+from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, TrialAborted
@@ -72,6 +73,14 @@ class Trial:
     def result(self) -> Finished:
         """See :meth:`Job.result`."""
         return self._work if isinstance(self._work, Finished) else self._work.result()
+
+    def is_void(self) -> bool:
+        """Whether, having ended, it has no result."""
+        try:
+            self.result()
+        except AutoresearchError:
+            return True
+        return False
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""
@@ -157,10 +166,11 @@ class TrialRunner:
 
     def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
         """The trial of this spec, its trial_id empty; see :meth:`run`."""
-        trial = self.begin(spec, role)
-        while not trial.done():
-            self.wait([trial])
-        return self.ended(trial)
+        with self._stop.deferred():
+            trial = self.begin(spec, role)
+            while not trial.done():
+                self.wait([trial])
+            return self.ended(trial)
 
     def run_all(self, specs: Iterable[tuple[TrialSpec, Role]]) -> Iterator[TrialRecord]:
         """Their records, in this order, with as many of them at once as there are places; where
@@ -172,15 +182,31 @@ class TrialRunner:
         running: deque[Trial] = deque()
         try:
             while True:
-                while len(running) < self.places and (one := next(left, None)) is not None:
-                    running.append(self.begin(*one))
-                if not running:
-                    return
-                while not running[0].done():
-                    self.wait(running)
-                yield self.ended(running.popleft())
+                with self._stop.deferred():
+                    self._fill(running, left)
+                    if not running:
+                        return
+                    while not running[0].done():
+                        self.wait(running)
+                        if not self._stop.asked:
+                            self._fill(running, left)
+                    record = self.ended(running.popleft())
+                yield record
         finally:
             self._let_end(running)
+
+    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role]]) -> None:
+        """Every place; what has ended takes none, though it waits for its turn to be told."""
+        while self._has_room(running) and (one := next(left, None)) is not None:
+            running.append(self.begin(*one))
+
+    def _has_room(self, running: Collection[Trial]) -> bool:
+        if self.places == 1:
+            return not running
+        ended = [trial for trial in running if trial.done()]
+        if any(trial.is_void() for trial in ended):
+            return False  # the machinery failed: it would fail again
+        return len(running) - len(ended) < self.places
 
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Have the trial of this spec run, its trial_id empty, or take it up from before the last
@@ -260,6 +286,8 @@ class TrialRunner:
         """Wait until they have ended: what they find is on disk then, to be taken up later."""
         while not all(trial.done() for trial in trials):
             self.wait([trial for trial in trials if not trial.done()])
+        for trial in trials:
+            trial.is_void()  # who asks for a result has it checked, and taken back where it is void
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """The learning curve a trial left; empty where it left none that can be read."""

@@ -6,6 +6,9 @@ first, and lets the turn that wanted it go on with what was measured.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from agent.search.race import Course, Outcome, Wanted
@@ -38,8 +41,14 @@ class Flight:
     turns: list[Turn] = field(default_factory=list)
     trouble: AutoresearchError | None = None
     """Why nothing more can begin. What runs goes on to its end, and is on disk then."""
+    deferral: ExitStack = field(default_factory=ExitStack)
+    """Held while a trial runs, as that is worth finishing: signals are counted alone. Whoever works
+    with a flight enters it, so that nothing stays deferred after him."""
     _wanted_by: dict[Trial, list[Turn]] = field(default_factory=dict)
     """The trials that run. Two races may want the same one of their reference."""
+    _measured: deque[tuple[Turn, TrialRecord]] = field(default_factory=deque)
+    """Turns whose trial has ended, to go on with what it measured: one at a time, as what a race is
+    judged against may be replaced by the row of the one before."""
     _of_references: dict[TrialSpec, TrialRecord] = field(default_factory=dict)
     """Trials of references that have ended and stand in no row yet."""
     _shared: set[str] = field(default_factory=set)
@@ -57,6 +66,14 @@ class Flight:
         """That run now."""
         return len(self._wanted_by)
 
+    @contextmanager
+    def outlasting(self) -> Iterator[None]:
+        """What fails within ends nothing that runs; it is raised once all of that has ended."""
+        try:
+            yield
+        except AutoresearchError as error:
+            self.trouble = self.trouble or error
+
     def take_off(self, turn: Turn) -> None:
         """One more turn: its first trial begins, or waits for a place."""
         self.turns.append(turn)
@@ -64,25 +81,27 @@ class Flight:
             self._advance(turn, None)
 
     def landed(self, *, more_comes: bool) -> list[Turn]:
-        """The turns that are over, after a wait for whatever happens first; often none.
+        """The turns that are over, after a wait for whatever happens first; often none. Where one
+        is, its row is to be written before the next call: no other race goes on until then.
 
         :param more_comes: that a proposal is being asked for, so that there is something to wait
             for where no trial runs.
         :raises Interrupted: where a stop was asked for and nothing runs any more.
         :raises AutoresearchError: where the machinery failed and nothing runs any more.
         """
-        over = self._over()
+        over = self._gone_on()
         if over:
             return over
         if not self._wanted_by and (self.is_held or not more_comes):
-            self._give_up()
+            self.raise_trouble()
+            self.stop.check()
         done = [trial for trial in self._wanted_by if trial.done()]
         if not done:
             self.runner.wait(self._wanted_by)
             done = [trial for trial in self._wanted_by if trial.done()]
         for trial in done:
             self._end(trial)
-        return self._over()
+        return self._gone_on()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
         """Its trials but those that another turn's row has: one that two races wanted stands in
@@ -97,37 +116,46 @@ class Flight:
         }
         return mine
 
+    def _gone_on(self) -> list[Turn]:
+        """Turns that are over, once as many have gone on as it takes for one to be."""
+        over = self._over()
+        while self._measured and not over:
+            self._advance(*self._measured.popleft())
+            over = self._over()
+        return over
+
     def _over(self) -> list[Turn]:
+        if not self._wanted_by:
+            self.deferral.close()
         over = [turn for turn in self.turns if turn.outcome is not None]
         self.turns = [turn for turn in self.turns if turn.outcome is None]
         return over
 
-    def _give_up(self) -> None:
+    def raise_trouble(self) -> None:
+        """
+        :raises AutoresearchError: the trouble, where there is any.
+        """
         if self.trouble is not None:
             raise self.trouble
-        self.stop.check()
 
     def _end(self, trial: Trial) -> None:
         turns = self._wanted_by.pop(trial)
-        try:
+        with self.outlasting():
             record = self.runner.ended(trial)
-        except AutoresearchError as error:
-            self.trouble = self.trouble or error
-            return
-        if record.role == "reference":
-            self._of_references[_unnamed(trial.spec)] = record
-        for turn in turns:
-            self._advance(turn, record)
+            if record.role == "reference":
+                self._of_references[_unnamed(trial.spec)] = record
+            self._measured.extend((turn, record) for turn in turns)
 
     def _advance(self, turn: Turn, record: TrialRecord | None) -> None:
         """Let it go on with what was measured, up to the next trial that it wants."""
-        try:
-            # A generator that has not begun is sent None.
-            wanted = next(turn.course) if record is None else turn.course.send(record)
-        except StopIteration as ended:
-            turn.outcome = ended.value
-            return
-        self._begin(turn, wanted)
+        with self.outlasting():
+            try:
+                # A generator that has not begun is sent None.
+                wanted = next(turn.course) if record is None else turn.course.send(record)
+            except StopIteration as ended:
+                turn.outcome = ended.value
+                return
+            self._begin(turn, wanted)
 
     def _begin(self, turn: Turn, wanted: Wanted) -> None:
         spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
@@ -143,12 +171,12 @@ class Flight:
                 return
         if self.trouble is not None:
             return
+        if not self._wanted_by:
+            self.deferral.enter_context(self.stop.deferred())
         try:
             self._wanted_by[self.runner.begin(spec, wanted.role)] = [turn]
         except Interrupted:
             return  # as asked: it stays in flight for the next sitting
-        except AutoresearchError as error:
-            self.trouble = error
 
 
 def _unnamed(spec: TrialSpec) -> TrialSpec:

@@ -6,7 +6,6 @@ before its first trial lets a resumed campaign finish that very iteration instea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -58,25 +57,43 @@ class PendingFiles:
             (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
             replace_file(self._path(pending.iter), pending.model_dump_json())
 
+    def take_up_former(self) -> None:
+        """Put where the others are what a version left that knew of one in flight. Where there is
+        one of its number, the later counts: that version may have gone on after this one.
+
+        :raises MachineryError: where the directory cannot be written.
+        """
+        former = self._directory / FORMER_IN_FLIGHT_FILE
+        pending = _legible(former)
+        with writing_to(self._directory):
+            if pending is not None:
+                (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
+                ours = self._path(pending.iter)
+                if not ours.exists() or former.stat().st_mtime_ns > ours.stat().st_mtime_ns:
+                    former.replace(ours)
+            former.unlink(missing_ok=True)
+
     def read(self) -> dict[int, PendingIteration]:
         """Those that are legible, by number, the lowest first."""
-        found = {one.iter: one for one in self._legible()}
-        return dict(sorted(found.items()))
+        found = ((file, _legible(file)) for file in in_flight_files(self._directory))
+        by_number = {
+            pending.iter: pending
+            for file, pending in found
+            if pending is not None and file == self._path(pending.iter)
+        }
+        return dict(sorted(by_number.items()))
 
     def clear(self, iteration: int) -> None:
         """It is in the journal."""
         with writing_to(self._directory):
             self._path(iteration).unlink(missing_ok=True)
-            (self._directory / FORMER_IN_FLIGHT_FILE).unlink(missing_ok=True)
-
-    def _legible(self) -> Iterator[PendingIteration]:
-        for file in (self._directory / FORMER_IN_FLIGHT_FILE, *in_flight_files(self._directory)):
-            try:
-                pending = PendingIteration.model_validate_json(file.read_bytes())
-            except (OSError, ValidationError):
-                continue
-            if file in (self._path(pending.iter), self._directory / FORMER_IN_FLIGHT_FILE):
-                yield pending
 
     def _path(self, iteration: int) -> Path:
         return self._directory / IN_FLIGHT_DIR / in_flight_name(iteration)
+
+
+def _legible(file: Path) -> PendingIteration | None:
+    try:
+        return PendingIteration.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.stopping import StopRequest
+from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
+from agent.workbench.one_script import OneScript
+from autoresearch.errors import CampaignError, MachineryError
+from bench.simulator.executor import SimulatedExecutor
+from bench.simulator.world import Outcome
+from tests.support import nights
 from tests.support.configs import config
 from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
+from tests.support.worlds import RateWorld
 from trainer.executors.base import Finished
-from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import AnyConfig, Budget, CurvePoint, Place, TrialSpec
+from trainer.isolation.trial_files import TrialFiles, finished_trial
+from trainer.spec import AnyConfig, Budget, CurvePoint, Place, TrialOk, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
@@ -95,3 +101,82 @@ def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:
 def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
     assert runner(trials, set()).run(config(), 9, "candidate").trial_id == "t000006"
     assert runner(trials, {"t1000000"}).run(config(), 8, "candidate").trial_id == "t1000001"
+
+
+def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) -> None:
+    """The script is saved once more while four trials run, when the first has its row."""
+    saved_again: list[str] = []
+
+    def check() -> None:
+        if saved_again:
+            raise CampaignError("the code is another")
+
+    executor = OneScript(SimulatedExecutor(nights.WORLD, 4), check)
+    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    base = nights.WORLD.menu.baseline
+    records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
+    first = next(records)
+    saved_again.append(first.trial_id)
+    with pytest.raises(CampaignError, match="the code is another"):
+        next(records)
+    folders = sorted((tmp_path / "t").glob("t*"))
+    assert len(folders) == 4
+    assert [folder.name for folder in folders if finished_trial(folder)] == [first.trial_id]
+
+
+class FirstIsLong(RateWorld):
+    """Seed 0 takes ten times as long as any other."""
+
+    def __init__(
+        self, *, fails_from: int = 100, asks_at: int = 100, stop: StopRequest | None = None
+    ) -> None:
+        super().__init__()
+        self._fails_from = fails_from
+        self._asks_at = asks_at
+        self._stop = stop
+
+    def outcome(self, spec: TrialSpec) -> Outcome:
+        if spec.seed >= self._fails_from:
+            raise MachineryError("the device is gone")
+        if spec.seed == self._asks_at and self._stop is not None:
+            self._stop.ask()
+        result, points = super().outcome(spec)
+        if spec.seed == 0 and isinstance(result, TrialOk):
+            result = result.model_copy(update={"train_s": 10 * result.train_s})
+        return result, points
+
+
+def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(FirstIsLong(), 2)
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    base = nights.WORLD.menu.baseline
+    records = list(runner.run_all((short(base, seed), "confirm") for seed in range(11)))
+    assert [record.seed for record in records] == list(range(11)), "told in the order of the plan"
+    assert executor.now_s == records[0].wall_s == 10 * records[1].wall_s
+
+
+def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(FirstIsLong(fails_from=3), 2)
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    base = nights.WORLD.menu.baseline
+    told = []
+    with pytest.raises(MachineryError, match="the device is gone"):
+        for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
+            told.append(record.seed)
+    assert told == [0, 1, 2], "what is ahead of it is told"
+    assert len(list((tmp_path / "t").glob("t*"))) == 4
+
+
+def test_a_signal_behind_a_long_trial_begins_nothing_more(tmp_path: Path) -> None:
+    stop = StopRequest()
+    executor = SimulatedExecutor(FirstIsLong(asks_at=3, stop=stop), 2)
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), stop, Silent())
+    base = nights.WORLD.menu.baseline
+    told = []
+    with runner.undisturbed(), pytest.raises(Interrupted):
+        for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
+            told.append(record.seed)
+    assert told == [0], "it had ended"
+    folders = list((tmp_path / "t").glob("t*"))
+    assert len(folders) == 4
+    assert all(finished_trial(folder) for folder in folders), "the others are taken up later"

@@ -1,0 +1,39 @@
+"""Trials that end between two looks of the loop: their races go on one after another, each judged
+against what the one before has left standing."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.search.goal import Goal
+from bench.simulator.executor import SimulatedExecutor
+from tests.support import nights
+from trajectory.evidence import Evidence
+from trajectory.journal import read_rows
+from trajectory.rows import IterationRow
+
+
+class Bunched(SimulatedExecutor):
+    """Several trials end while the loop is busy, as real ones do."""
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        for _ in range(self.places):
+            super().wait(threading.Event(), timeout_s)
+
+
+@pytest.mark.parametrize(("lanes", "seed"), [(4, 3), (8, 6)])
+def test_what_is_kept_has_beaten_the_reference_that_its_row_replaces(
+    lanes: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nights, "SimulatedExecutor", Bunched)
+    nights.work(tmp_path, Goal(iterations=40), lanes=lanes, seed=seed)
+    evidence, kept = Evidence(), 0
+    for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
+        if isinstance(row, IterationRow) and row.decision.action == "keep":
+            kept += 1
+            assert row.decision.reference_hash == evidence.incumbent_hash, f"iteration {row.iter}"
+        evidence.add(row)
+    assert kept, "in this world some are kept, or nothing was tested"

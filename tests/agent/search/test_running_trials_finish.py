@@ -1,0 +1,206 @@
+"""A trial that runs is worth finishing: a first signal, or a failure beside it, cuts none short."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.judge import Assessment
+from agent.proposers.base import Memory, Offer
+from agent.proposers.uniform import RandomProposer
+from agent.search.campaign import Campaign
+from agent.search.goal import Goal
+from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trials import TrialRunner
+from agent.search.turns.pending import PendingFiles, PendingIteration
+from autoresearch.errors import CampaignError, MachineryError
+from bench.simulator.executor import SimulatedExecutor, SimulatedJob
+from bench.simulator.world import World
+from tests.agent.search.test_several_lanes import iterations, nothing_is_amiss
+from tests.agent.search.test_trials import Silent, short
+from tests.support import nights
+from trainer.executors.base import Executor, Finished, Job
+from trainer.isolation.outcome import aborted
+from trainer.spec import CurvePoint, TrialSpec
+from trajectory.rows import IterationRow, Row
+
+LOOKS = 6
+"""At a trial, until it has ended."""
+
+
+class LookedAt(Job):
+    """A trial that is over at the sixth look."""
+
+    def __init__(self, job: Job, trial_id: str, at_look: Callable[[str, int], None]) -> None:
+        self._job = job
+        self._trial_id = trial_id
+        self._at_look = at_look
+        self._looks = 0
+        self.was_cut_short = False
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        if self._looks < LOOKS and not self.was_cut_short:
+            self._looks += 1
+            self._at_look(self._trial_id, self._looks)
+        return self._looks >= LOOKS or self.was_cut_short
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        if self.was_cut_short:
+            raise aborted(self._trial_id)
+        return self._job.result()
+
+    def when_done(self, callback: Callable[[], None]) -> None: ...
+    def points(self) -> tuple[CurvePoint, ...]:
+        return ()
+
+    def cancel(self) -> None:
+        self.was_cut_short |= self._looks < LOOKS
+
+
+class Slow(Executor):
+    """One trial at a time, which somebody has to wait for."""
+
+    def __init__(self, world: World, at_look: Callable[[str, int], None]) -> None:
+        self._executor = SimulatedExecutor(world)
+        self._at_look = at_look
+        self.jobs: list[LookedAt] = []
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
+        job = LookedAt(self._executor.submit(spec, trial_dir), spec.trial_id, self._at_look)
+        self.jobs.append(job)
+        return job
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None: ...
+    def describe(self) -> str:
+        return "slow"
+
+    def close(self) -> None:
+        for job in self.jobs:
+            job.cancel()
+
+
+@pytest.mark.parametrize("look", range(1, LOOKS + 1))
+@pytest.mark.parametrize("way", ["run", "run_all"])
+def test_one_that_is_waited_for_finishes_at_the_first_signal(
+    way: str, look: int, tmp_path: Path
+) -> None:
+    stop = StopRequest()
+
+    def at_look(_trial_id: str, now: int) -> None:
+        if now == look:
+            stop.ask()
+
+    executor = Slow(nights.WORLD, at_look)
+    runner = TrialRunner(tmp_path / "trials", short, executor, set(), stop, Silent())
+    base = nights.WORLD.menu.baseline
+    try:
+        if way == "run":
+            record = runner.run(base, 1, "confirm")
+        else:
+            record = next(runner.run_all((short(base, seed), "confirm") for seed in (1, 2)))
+    except Interrupted:
+        pytest.fail("the first signal cut short what ran")
+    assert record.objective is not None
+    assert stop.asked
+    with pytest.raises(Interrupted):
+        runner.run(base, 3, "confirm")
+    assert len(executor.jobs) == 1
+
+
+@pytest.mark.parametrize("look", range(1, LOOKS + 1))
+def test_one_of_a_race_finishes_at_the_first_signal(
+    look: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, slow = StopRequest(), []
+
+    def at_look(trial_id: str, now: int) -> None:
+        if (trial_id, now) == ("t000009", look):
+            stop.ask()
+
+    def executor(world: World, _lanes: int) -> Slow:
+        slow.append(Slow(world, at_look))
+        return slow[-1]
+
+    ended: list[str] = []
+    monkeypatch.setattr(nights, "SimulatedExecutor", executor)
+    monkeypatch.setattr(nights, "StopRequest", lambda: stop)
+    with pytest.raises(Interrupted):
+        nights.work(
+            tmp_path, Goal(iterations=20), at_trial=lambda trial_id, _stop: ended.append(trial_id)
+        )
+    assert ended[-1] == "t000009"
+    assert not [job for job in slow[0].jobs if job.was_cut_short]
+    with pytest.raises(Interrupted):
+        stop.ask()  # nothing runs any more, so nothing is deferred
+
+
+def proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = PendingFiles.write
+
+    def full(self: PendingFiles, pending: PendingIteration) -> None:
+        if pending.iter == 9:
+            raise MachineryError("it failed")
+        write(self, pending)
+
+    monkeypatch.setattr(PendingFiles, "write", full)
+
+
+def row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Campaign.record
+
+    def full(self: Campaign, row: Row) -> str | None:
+        if isinstance(row, IterationRow) and row.iter == 9:
+            raise MachineryError("it failed")
+        return record(self, row)
+
+    monkeypatch.setattr(Campaign, "record", full)
+
+
+def race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Assessment] = []
+
+    def assessed(_self: nights.Onlooker, assessment: Assessment) -> None:
+        told.append(assessment)
+        if len(told) == 9:
+            raise CampaignError("it failed")
+
+    monkeypatch.setattr(nights.Onlooker, "assessed", assessed)
+
+
+def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose = RandomProposer.propose
+
+    def down(self: RandomProposer, memory: Memory) -> Offer:
+        if memory.iter == 9:
+            raise MachineryError("it failed")
+        return propose(self, memory)
+
+    monkeypatch.setattr(RandomProposer, "propose", down)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("fails", [nobody_answers, proposal_is_refused, row_is_refused, race_fails])
+def test_what_fails_beside_them_ends_none_and_is_told_then(
+    fails: Callable[[pytest.MonkeyPatch], None], lanes: int, tmp_path: Path
+) -> None:
+    cut_short: list[SimulatedJob] = []
+    cancel = SimulatedJob.cancel
+
+    def cancelled(self: SimulatedJob) -> None:
+        if not self.done():
+            cut_short.append(self)
+        cancel(self)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(SimulatedJob, "cancel", cancelled)
+        fails(monkeypatch)
+        with pytest.raises((MachineryError, CampaignError), match="it failed"):
+            nights.work(tmp_path, Goal(iterations=40), lanes=lanes)
+    assert not cut_short
+    done = len(iterations(nights.written(tmp_path)))
+    nights.work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
+    nothing_is_amiss(tmp_path, done + 6)
+    assert not [row for row in nights.written(tmp_path) if row.get("event") == "interrupted"]
