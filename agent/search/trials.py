@@ -59,7 +59,7 @@ class Trial:
         self.spec = spec
         self.role = role
         self._work = work
-        self._is_placed = False
+        self._told: Place | None = None
 
     @property
     def runs(self) -> bool:
@@ -87,11 +87,12 @@ class Trial:
         return () if isinstance(self._work, Finished) else self._work.points()
 
     def newly_placed(self) -> Place | None:
-        """Where it runs, the first time that this is known."""
-        if self._is_placed or isinstance(self._work, Finished):
+        """Where it runs, once it is known and again where it had to move; None where nothing of
+        that is new."""
+        place = None if isinstance(self._work, Finished) else self._work.place()
+        if place == self._told:
             return None
-        place = self._work.place()
-        self._is_placed = place is not None
+        self._told = place
         return place
 
     def cancel(self) -> None:
