@@ -12,6 +12,7 @@ import pytest
 from agent.search.campaign import hardware, versions
 from autoresearch.errors import CorpusError
 from tests.support.places import ROOT
+from trainer.backends.products import cpu_multiplies_bf16
 from trainer.corpus import Corpus, prepare
 from trainer.executors.local import LocalExecutor
 from trainer.spec import Config, Limits, TrialOk, TrialSpec
@@ -76,6 +77,8 @@ def same_machine() -> str | None:
     for what in ("machine", "cpu", "cpus"):
         if row.hardware[what] != here[what]:
             return f"{what} {here[what]}, and the journal's was {row.hardware[what]}"
+    if not cpu_multiplies_bf16():  # the journal's did, under the same name
+        return "no instructions for bf16"
     torch = versions()["torch"]
     return None if row.versions["torch"] == torch else f"torch {torch}"
 
