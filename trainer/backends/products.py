@@ -10,7 +10,6 @@ Shapes: N tokens, I inputs, O outputs.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,15 +17,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+_CPU_MULTIPLIES_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+"""Found where a compiler does not look on: it can trace no such question."""
 
-@cache
+
 def cpu_multiplies_bf16() -> bool:
     """Whether oneDNN has products of bf16 for this CPU."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return _CPU_MULTIPLIES_BF16
 
 
 def is_widened(x: Tensor) -> bool:
-    """Whether products of this tensor are taken in fp32 and rounded."""
+    """Whether products of this tensor are taken in fp32 and rounded. Those that are compiled are
+    the compiler's own affair."""
+    if torch.compiler.is_compiling():
+        return False
     in_bf16_on_cpu = x.dtype is torch.bfloat16 and x.device.type == "cpu"
     return in_bf16_on_cpu and not cpu_multiplies_bf16()
 
