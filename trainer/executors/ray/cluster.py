@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from concurrent import futures
 from pathlib import Path
 
@@ -48,16 +48,29 @@ class RayCluster(Closing):
         disconnect()
 
     def machines(self) -> dict[str, Machine]:
-        """The machines that are alive, by name; several of one name are told apart by a number."""
+        """The machines that are alive, by name; several of one name are told apart by a number.
+
+        A machine keeps its name from when it is asked or given a lane, and no sooner: one on which
+        Ray was started again is there before Ray knows that the former one is gone, and is to have
+        its name, for which a lane waits.
+        """
         with self._door:
-            alive = {machine.id: machine for machine in machines()}
-            taken = {name for node, name in self._names.items() if node in alive}
-            for node in alive.values():
-                if node.id not in self._names:
-                    self._names[node.id] = _free_name(node.name, taken)
-                    taken.add(self._names[node.id])
-            named = {self._names[node]: machine for node, machine in alive.items()}
+            named = {}
+            others = []
+            for machine in machines():
+                if machine.id in self._names:
+                    named[self._names[machine.id]] = machine
+                else:
+                    others.append(machine)
+            for machine in others:
+                named[_free_name(machine.name, named)] = machine
         return dict(sorted(named.items()))
+
+    def _keep_name(self, name: str, machine: Machine) -> None:
+        """It is this machine's, and no other's any more."""
+        with self._door:
+            self._names = {node: other for node, other in self._names.items() if other != name}
+            self._names[machine.id] = name
 
     def look(self, only: Collection[str] = ()) -> tuple[list[Node], dict[str, str]]:
         """What each machine is and has, asked on it; and of those that do not answer, why.
@@ -73,6 +86,7 @@ class RayCluster(Closing):
         }
         nodes, silent = [], {}
         for name, remote in asked.items():
+            self._keep_name(name, found[name])
             try:
                 facts = said(NodeFacts, remote.ask("facts", within_s=_OPENING_S), name)
                 nodes.append(Node(name, found[name], facts))
@@ -156,6 +170,7 @@ class RayCluster(Closing):
         machine = self.machines().get(seat.node)
         if machine is None:
             raise LaneLost(f"node {seat.node} is gone; start Ray there again, or go on without it")
+        self._keep_name(seat.node, machine)
         told = order.model_copy(
             update={"token": secrets.token_hex(8), "share": seat.share, "shares": seat.shares}
         )
@@ -186,7 +201,7 @@ def _commonest(kinds: Iterable[str]) -> str:
     return min(counted, key=lambda kind: (-counted[kind], kind), default="")
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: Container[str]) -> str:
     number = 1
     while (candidate := name if number == 1 else f"{name}.{number}") in taken:
         number += 1

@@ -27,11 +27,6 @@ LOST_WITHIN_S = 2 * SILENCE_S + 20
 """With some air for a machine that does other things meanwhile."""
 AS_MUCH_AS_PROMISED_S = 30.0
 """What a trial may outlive its driver by."""
-OPEN_FAULT = pytest.mark.xfail(
-    run=False,
-    reason="a lane whose node was lost and came back opened again in one run and not in later ones",
-)
-"""Not understood yet; docs/cluster.md says so."""
 
 
 def test_a_word_for_who_names_no_cluster() -> None:
@@ -195,7 +190,6 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
         driver.wait()
 
 
-@OPEN_FAULT
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_raylet_that_is_killed_loses_its_lane_and_another_start_of_ray_brings_it_back(
@@ -211,7 +205,6 @@ def test_a_raylet_that_is_killed_loses_its_lane_and_another_start_of_ray_brings_
     runs_again(lane, tmp_path / "t1")
 
 
-@OPEN_FAULT
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(

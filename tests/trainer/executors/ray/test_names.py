@@ -1,0 +1,64 @@
+"""What machines of a cluster are called, while they go and come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.executors.ray import cluster as module
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.connection import Machine
+
+
+class Named:
+    """A cluster whose machines are what a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.alive: list[Machine] = []
+        monkeypatch.setattr(module, "connect", lambda _address: None)
+        monkeypatch.setattr(module, "machines", lambda: self.alive)
+        self.cluster = RayCluster()
+
+    def now(self, **names: str) -> dict[str, str]:
+        """With these alive, by id: id by the name it is called by."""
+        self.alive = [Machine(one, name, "10.0.0.1", 2, 0, 0) for one, name in names.items()]
+        return {name: machine.id for name, machine in self.cluster.machines().items()}
+
+    def used(self, name: str) -> None:
+        """A lane is opened on the machine of that name."""
+        self.cluster._keep_name(name, self.cluster.machines()[name])
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Named:
+    return Named(monkeypatch)
+
+
+def test_machines_of_one_name_are_told_apart(named: Named) -> None:
+    assert named.now(a="spark", b="spark", c="desk") == {"desk": "c", "spark": "a", "spark.2": "b"}
+
+
+def test_a_machine_that_comes_back_has_its_name_once_its_former_self_is_known_to_be_gone(
+    named: Named,
+) -> None:
+    """Ray starts there again before the cluster has noticed that it had stopped."""
+    named.now(old="spark")
+    named.used("spark")
+    assert named.now(new="spark", old="spark") == {"spark": "old", "spark.2": "new"}
+    assert named.now(new="spark") == {"spark": "new"}
+
+
+def test_a_machine_in_use_keeps_its_name_whoever_comes_and_goes(named: Named) -> None:
+    named.now(a="spark", b="spark")
+    named.used("spark")
+    named.used("spark.2")
+    assert named.now(b="spark") == {"spark.2": "b"}
+    assert named.now(c="spark", b="spark") == {"spark": "c", "spark.2": "b"}
+
+
+def test_a_name_given_anew_is_nobody_elses(named: Named) -> None:
+    """A machine that was cut off, and counted as gone, may answer again."""
+    named.now(old="spark")
+    named.used("spark")
+    named.now(new="spark")
+    named.used("spark")
+    assert named.now(old="spark", new="spark") == {"spark": "new", "spark.2": "old"}
