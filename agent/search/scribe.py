@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
+from agent.search.leftovers import Leftovers
 from agent.search.stopping import StopRequest, pause_requested
-from agent.search.trials import Leftovers
 from autoresearch.layout import PAUSE_FILE
 from trajectory.rows import EventRow, Row
 

@@ -12,17 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from agent.search.leftovers import read_leftovers
 from agent.search.stopping import Interrupted, StopRequest
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, TrialAborted
-from trainer.isolation.trial_files import finished_trial, read_curve, wall_s
-from trainer.spec import AnyConfig, CurvePoint, Measured, Place, PruneRule, TrialFailed, TrialSpec
+from trainer.isolation.trial_files import read_curve, wall_s
+from trainer.spec import AnyConfig, CurvePoint, Place, PruneRule, TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 
@@ -35,21 +35,6 @@ class TrialWatcher(Protocol):
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
-
-
-@dataclass(slots=True)
-class Leftovers:
-    """Trials with a directory that no row names."""
-
-    finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
-    """By their spec without its id: the id, and the result to take up."""
-    unfinished: list[str] = field(default_factory=list)
-
-    def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:
-        """Forget the finished trials of some kind, which nothing will ask for any more; their
-        ids, for a row to name."""
-        given_up = [spec for spec in self.finished if those(spec)]
-        return [self.finished.pop(spec)[0] for spec in given_up]
 
 
 class Trial:
@@ -138,7 +123,7 @@ class TrialRunner:
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
-        self.leftovers = _read_leftovers(directory, sorted(on_disk - accounted, key=trial_number))
+        self.leftovers = read_leftovers(directory, on_disk - accounted)
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """While several trials may run: something is always at work that a signal must not cut
@@ -295,17 +280,3 @@ class TrialRunner:
         if trial_id not in self._curves:
             self._curves[trial_id] = read_curve(self._directory / trial_id)
         return self._curves[trial_id]
-
-
-def _read_leftovers(directory: Path, names: list[str]) -> Leftovers:
-    leftovers = Leftovers()
-    for name in names:
-        finished = finished_trial(directory / name)
-        if finished is None:
-            leftovers.unfinished.append(name)
-            continue
-        spec, result = finished
-        unnamed = spec.model_copy(update={"trial_id": ""})
-        if leftovers.finished.setdefault(unnamed, (name, result))[0] != name:
-            leftovers.unfinished.append(name)  # the same spec twice: one of them is enough
-    return leftovers

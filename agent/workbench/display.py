@@ -17,7 +17,7 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.pace import Pace
-from agent.workbench.lane_board import LaneBoard
+from agent.workbench.lanes.board import LaneBoard
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
 from trajectory.confirmed import latest_of

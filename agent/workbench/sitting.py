@@ -14,31 +14,28 @@ from rich.console import Console
 
 from agent.menu.files import ProxyMenu, menu_of
 from agent.search.campaign import Campaign, read_campaign_row
-from agent.search.campaign_settings import keep_lanes, resumed_settings
+from agent.search.campaign_settings import resumed_settings
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
-from agent.workbench.corpora import prepared_corpus
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
-from agent.workbench.lane_choice import chosen_lanes
+from agent.workbench.lanes.opening import LaneOpening
 from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch.errors import CampaignError
-from autoresearch.layout import JOURNAL_FILE, TELEMETRY_FILE, TRIALS_DIR
+from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
-from trainer.executors.base import Executor, SeveralMachines
-from trainer.executors.choice import choose_executor
+from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
-from trajectory.lock import CampaignLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,65 +74,39 @@ class Sitting:
         with ExitStack() as resources:
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
-
-            def on(lanes: int | None) -> Executor:
-                return resources.enter_context(
-                    choose_executor(
-                        settings.executor,
-                        allow_unsandboxed=allow_unsandboxed,
-                        of_command=own is not None,
-                        lanes=lanes,
-                        device=settings.device,
-                        kind=settings.device_kind,
-                    )
-                )
-
-            here = settings.executor == "local"
-            # It gets ready while the corpus is read.
-            executor, found = None, None
-            if settings.lanes != "auto" or not here:
-                executor = on(None if settings.lanes == "auto" else settings.lanes)
-            corpus = prepared_corpus(settings, console) if own is None else None
-            if executor is None:
-                _refuse_if_at_work(directory)  # nobody measures beside a campaign's own trials
-                found = chosen_lanes(
-                    settings,
-                    menu,
-                    corpus,
-                    allow_unsandboxed=allow_unsandboxed,
-                    say=lambda text: say(console, text),
-                )
-                settings = settings.model_copy(update={"lanes": found})
-                executor = on(found)
-            if isinstance(executor, SeveralMachines):
-                settings = settings.model_copy(update={"device_kind": executor.kind})
-                for name, why in executor.refused.items():
-                    say(console, f"without   {name}: {why}", "yellow")
+            opening = LaneOpening(
+                resources,
+                settings,
+                menu,
+                console,
+                of_command=own is not None,
+                allow_unsandboxed=allow_unsandboxed,
+            )
+            lanes = opening.opened(directory)
+            executor = lanes.executor
             campaign = resources.enter_context(
                 Campaign(
                     directory,
-                    settings,
+                    lanes.settings,
                     menu,
-                    corpus,
+                    lanes.corpus,
                     sandbox=executor.describe(),
                     history_url=read_environment().history_url,
                     command=own.command if own else None,
                     script=own.script if own else None,
                 )
             )
-            if found is not None and settings.device == "cpu":
-                keep_lanes(directory, found)
+            lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
-            telemetry = device_telemetry(settings.device, executor.places, here=here)
+            telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
+            metered = MeteredExecutor(executor, sampler) if lanes.here else executor
             yield cls(
                 console=console,
                 campaign=campaign,
-                executor=_of_one_script(
-                    MeteredExecutor(executor, sampler) if here else executor, campaign, own
-                ),
+                executor=_of_one_script(metered, campaign, own),
                 sampler=sampler,
-                memory=_memory(campaign, executor.places if here else 1),
+                memory=_memory(campaign, executor.places if lanes.here else 1),
                 stop=stop,
                 own=own,
                 sandbox=executor.describe(),
@@ -252,15 +223,6 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         ) as sitting,
     ):
         yield sitting
-
-
-def _refuse_if_at_work(directory: Path) -> None:
-    """
-    :raises CampaignLockedError: where another process writes the campaign there.
-    """
-    if (directory / JOURNAL_FILE).exists():
-        with CampaignLock(directory):
-            pass
 
 
 def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:

@@ -65,7 +65,7 @@ def layouts(answer: dict[str, Any]) -> list[tuple[str, bool]]:
 def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
     wire: Wire, tmp_path: Path
 ) -> None:
-    wire.limit("1gbit")
+    wire.limit("200mbit")  # what two busy cores can fill
     both = [
         wire.start(place, *COMMAND, "--hosts", wire.text, "--json", cwd=tmp_path)
         for place in (0, 1)
@@ -85,7 +85,7 @@ def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
         control = answer["layouts"][-1]
         assert control["loss_difference"] > 1e-3, "the comparison can tell"
         # Headers of Ethernet, IP and TCP are 4 to 6 % of 1500 bytes.
-        assert 0.85 < answer["link"]["bus_gbit_s"] < 1.0
+        assert 0.17 < answer["link"]["bus_gbit_s"] < 0.2
         assert answer["link"]["share_of_a_port"] == pytest.approx(answer["link"]["bus_gbit_s"] / 96)
         assert "--device cuda" in answer["link"]["advice"][0]
     assert answers[0]["link"]["speed"] == answers[1]["link"]["speed"], "the slowest host's"

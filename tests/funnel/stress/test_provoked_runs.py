@@ -26,6 +26,21 @@ CPU = torch.device("cpu")
 UNCLIPPED = 1e9
 
 
+BROKEN = range(150, 153)
+"""Steps whose targets are noise."""
+
+
+class Broken(Batches):
+    """Sound ones, but for three in the middle."""
+
+    def __call__(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens_BT, targets_BT = super().__call__(step)
+        if step in BROKEN:
+            noise = torch.Generator().manual_seed(step)
+            targets_BT = torch.randint(VOCAB_SIZE, targets_BT.shape, generator=noise)
+        return tokens_BT, targets_BT
+
+
 def run(seed: int = 1, **changes: Any) -> tuple[StressVerdict, list[CurvePoint]]:
     """A full schedule on words."""
     small = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 32}
@@ -65,17 +80,21 @@ def test_a_learning_rate_that_leaves_all_bounds_is_nonfinite() -> None:
     assert verdict.step == curve[-1].step + 1 < STEPS
 
 
-def test_betas_that_forget_the_gradients_size_spike() -> None:
+def test_betas_that_forget_the_gradients_size_go_wrong() -> None:
     """With beta1 above the root of beta2 the momentum outlives what it is divided by, and steps
-    grow without bound when gradients shrink. Clipped and cooled down, some runs recover."""
+    grow without bound when gradients shrink. Clipped and cooled down, some runs recover. When and
+    how is chaos, and another processor's: only that it goes wrong is certain."""
     betas = {"beta1": 0.97, "beta2": 0.55, "lr": 1e-3, "lr_warmup": 20}
-    runs = [run(seed, **betas, grad_clip=50.0, lr_min_ratio=0.0) for seed in (1, 2, 3)]
-    assert all(verdict.outcome in {"spikes", "diverges"} for verdict, _ in runs)
-    recovered = [(verdict, curve) for verdict, curve in runs if verdict.outcome == "spikes"]
-    assert recovered
-    for verdict, curve in recovered:
-        assert verdict.step is not None
-        loss = np.array([point.loss for point in curve])
-        before = float(np.median(loss[verdict.step - 20 : verdict.step - 1]))
-        assert loss[verdict.step - 1 : verdict.step + 30].max() > before + 0.3
-        assert float(np.median(loss[-10:])) < before + 0.1
+    runs = [run(seed, **betas, grad_clip=50.0, lr_min_ratio=0.0) for seed in range(1, 6)]
+    assert sum(verdict.outcome != "survives" for verdict, _ in runs) >= 4
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_few_broken_batches_are_a_spike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a damaged shard: three batches whose targets are noise, on a sound recipe."""
+    monkeypatch.setitem(globals(), "Batches", Broken)
+    verdict, curve = run(seed, grad_clip=UNCLIPPED)
+    assert (verdict.outcome, verdict.step) == ("spikes", BROKEN.start)
+    loss = np.array([point.loss for point in curve])
+    assert loss[BROKEN.start - 1 : BROKEN.stop].max() > np.median(loss[100:140]) + 3.0
+    assert np.median(loss[-10:]) < np.median(loss[100:140])

@@ -1,0 +1,44 @@
+"""What trials an earlier sitting left that no row names: finished ones, to take up, and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autoresearch.layout import trial_number
+from trainer.isolation.trial_files import finished_trial
+from trainer.spec import Measured, TrialFailed, TrialSpec
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """Trials with a directory that no row names."""
+
+    finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
+    """By their spec without its id: the id, and the result to take up."""
+    unfinished: list[str] = field(default_factory=list)
+
+    def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:
+        """Forget the finished trials of some kind, which nothing will ask for any more; their
+        ids, for a row to name."""
+        given_up = [spec for spec in self.finished if those(spec)]
+        return [self.finished.pop(spec)[0] for spec in given_up]
+
+
+def read_leftovers(directory: Path, unnamed: Collection[str]) -> Leftovers:
+    """
+    :param directory: the campaign's ``trials`` folder.
+    :param unnamed: ids of the trials there that no row names.
+    """
+    leftovers = Leftovers()
+    for name in sorted(unnamed, key=trial_number):
+        finished = finished_trial(directory / name)
+        if finished is None:
+            leftovers.unfinished.append(name)
+            continue
+        spec, result = finished
+        without_id = spec.model_copy(update={"trial_id": ""})
+        if leftovers.finished.setdefault(without_id, (name, result))[0] != name:
+            leftovers.unfinished.append(name)  # the same spec twice: one of them is enough
+    return leftovers

@@ -1,0 +1,122 @@
+"""What runs a sitting's trials, opened: the lanes that its settings ask for, and the corpus."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from agent.menu.files import ProxyMenu
+from agent.search.campaign_settings import keep_lanes
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.console import say
+from agent.workbench.corpora import prepared_corpus
+from agent.workbench.lanes.choice import chosen_lanes
+from autoresearch.layout import JOURNAL_FILE
+from trainer.corpus import Corpus
+from trainer.executors.base import Executor, SeveralMachines
+from trainer.executors.choice import choose_executor
+from trajectory.lock import CampaignLock
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLanes:
+    """An executor that is open, and what was found out on the way."""
+
+    executor: Executor
+    settings: CampaignSettings
+    """With the number of lanes, and on a cluster the kind of device."""
+    corpus: Corpus | None
+    """None where a command brings its own text."""
+    were_measured: bool
+
+    @property
+    def here(self) -> bool:
+        """Whether trials run on this machine."""
+        return self.settings.executor == "local"
+
+    def keep(self, directory: Path) -> None:
+        """Write how many lanes were found best into the campaign, which is there by now."""
+        lanes = self.settings.lanes
+        if self.were_measured and self.settings.device == "cpu" and isinstance(lanes, int):
+            keep_lanes(directory, lanes)
+
+
+class LaneOpening:
+    """Opens what runs the trials of a campaign, for as long as ``resources`` are held."""
+
+    def __init__(
+        self,
+        resources: ExitStack,
+        settings: CampaignSettings,
+        menu: ProxyMenu,
+        console: Console,
+        *,
+        of_command: bool,
+        allow_unsandboxed: bool,
+    ) -> None:
+        """
+        :param of_command: whether trials run the menu's command.
+        """
+        self._resources = resources
+        self._settings = settings
+        self._menu = menu
+        self._console = console
+        self._of_command = of_command
+        self._allow_unsandboxed = allow_unsandboxed
+
+    def opened(self, directory: Path) -> OpenLanes:
+        """
+        :param directory: the campaign's; nobody measures beside a campaign's own trials.
+        :raises AutoresearchError: where lanes or corpus cannot be had, in one sentence.
+        """
+        settings = self._settings
+        if settings.lanes == "auto" and settings.executor == "local":
+            return self._of_the_best_number(directory)
+        # It gets ready while the corpus is read.
+        executor = self._executor(None if settings.lanes == "auto" else settings.lanes)
+        corpus = self._corpus()
+        if isinstance(executor, SeveralMachines):
+            settings = settings.model_copy(update={"device_kind": executor.kind})
+            for name, why in executor.refused.items():
+                say(self._console, f"without   {name}: {why}", "yellow")
+        return OpenLanes(executor, settings, corpus, were_measured=False)
+
+    def _of_the_best_number(self, directory: Path) -> OpenLanes:
+        corpus = self._corpus()
+        _refuse_if_at_work(directory)
+        found = chosen_lanes(
+            self._settings,
+            self._menu,
+            corpus,
+            allow_unsandboxed=self._allow_unsandboxed,
+            say=lambda text: say(self._console, text),
+        )
+        settings = self._settings.model_copy(update={"lanes": found})
+        return OpenLanes(self._executor(found), settings, corpus, were_measured=True)
+
+    def _corpus(self) -> Corpus | None:
+        return None if self._of_command else prepared_corpus(self._settings, self._console)
+
+    def _executor(self, lanes: int | None) -> Executor:
+        return self._resources.enter_context(
+            choose_executor(
+                self._settings.executor,
+                allow_unsandboxed=self._allow_unsandboxed,
+                of_command=self._of_command,
+                lanes=lanes,
+                device=self._settings.device,
+                kind=self._settings.device_kind,
+            )
+        )
+
+
+def _refuse_if_at_work(directory: Path) -> None:
+    """
+    :raises CampaignLockedError: where another process writes the campaign there.
+    """
+    if (directory / JOURNAL_FILE).exists():
+        with CampaignLock(directory):
+            pass
