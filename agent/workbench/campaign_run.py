@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import typer
 from rich.console import Console
@@ -92,28 +93,14 @@ def run_campaign(
             target_tokens=target_tokens,
         )
         reached = _work(sitting, rails, choice, goal, known, targets)
-        found, trouble, stopped = None, "", None
-        try:
-            found = _confirmed(sitting) if confirming else None
-        except Interrupted as interrupted:
-            trouble, stopped = "it was stopped", interrupted
-        except AutoresearchError as error:  # the night is told all the same
-            trouble = str(error)
+        confirmation = _Confirmation.of(sitting) if confirming else _Confirmation()
         usage = sitting.sampler.summary(environment.usd_per_kwh)
         if as_json:
             summary = _summary(sitting.campaign, usage) | {"ended": reached}
-            confirmed = found.model_dump(mode="json") if found else None
-            typer.echo(json.dumps(summary | {"confirmed": confirmed, "not_confirmed": trouble}))
+            typer.echo(json.dumps(summary | confirmation.as_json()))
         else:
-            _conclude(sitting, usage, reached, found)
-        if trouble:
-            sitting.say(
-                f"not confirmed: {trouble}; the search is none the worse, go on with: autoresearch "
-                f"confirm --campaign {sitting.campaign.directory}",
-                "yellow",
-            )
-        if stopped is not None:
-            raise stopped
+            _conclude(sitting, usage, reached, confirmation.found)
+        confirmation.say_trouble(sitting)
 
 
 def _work(
@@ -148,6 +135,42 @@ def _work(
             return loop.run(goal)
     finally:
         watcher.close(HURRIED_CLOSE_S if sitting.stop.at_once() else CLOSE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirmation:
+    """What became of the night's last part. The night is told all the same."""
+
+    found: Confirmed | None = None
+    trouble: str = ""
+    """Why nothing was found, where something should have been."""
+    stopped: Interrupted | None = None
+
+    @classmethod
+    def of(cls, sitting: Sitting) -> Self:
+        try:
+            return cls(_confirmed(sitting))
+        except Interrupted as interrupted:
+            return cls(trouble="it was stopped", stopped=interrupted)
+        except AutoresearchError as error:
+            return cls(trouble=str(error))
+
+    def as_json(self) -> dict[str, Any]:
+        found = self.found.model_dump(mode="json") if self.found else None
+        return {"confirmed": found, "not_confirmed": self.trouble}
+
+    def say_trouble(self, sitting: Sitting) -> None:
+        """
+        :raises Interrupted: where a person stopped it.
+        """
+        if self.trouble:
+            sitting.say(
+                f"not confirmed: {self.trouble}; the search is none the worse, go on with: "
+                f"autoresearch confirm --campaign {sitting.campaign.directory}",
+                "yellow",
+            )
+        if self.stopped is not None:
+            raise self.stopped
 
 
 def _confirmed(sitting: Sitting) -> Confirmed | None:

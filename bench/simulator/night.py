@@ -166,6 +166,7 @@ def put_together(
     executor: SimulatedExecutor,
     watcher: Account,
     parts: Parts = THE_PRODUCTS,
+    stop: StopRequest | None = None,
 ) -> Loop:
     """The loop at work on this campaign."""
     rails = parts.rails(
@@ -173,7 +174,7 @@ def put_together(
         budget=campaign.settings.budget,
         max_changes=campaign.settings.max_changes,
     )
-    stop = StopRequest()
+    stop = stop or StopRequest()
     return parts.loop(
         campaign=campaign,
         proposer=make_proposer(rails),
@@ -206,14 +207,14 @@ def scratch_campaign(
             directory / "campaign",
             new_settings(world.menu, world.menu.name, chosen),
             world.menu,
-            _no_corpus(directory),
+            no_corpus(directory),
             sandbox="simulated",
             history_url=MEMORY,
         ) as campaign:
             yield campaign
 
 
-def _no_corpus(directory: Path) -> Corpus:
+def no_corpus(directory: Path) -> Corpus:
     """One token to train on and one held out, which nobody reads."""
     info = CorpusInfo(
         name="simulated",

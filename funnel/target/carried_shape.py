@@ -21,13 +21,18 @@ from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.equal_size import RATIO_TOLERANCE, EqualSize, Sized, matrices
+from funnel.target.equal_size import (
+    RATIO_TOLERANCE,
+    EqualSize,
+    NumericRatios,
+    Sized,
+    matrices,
+    unequal_sizes,
+)
 from funnel.target.phases import phases_problem
 from funnel.target.ratios import RATIOS, RatioName
 from trainer.spec import Config
 
-EQUAL_TOLERANCE = 0.02
-"""How far two sizes may be apart and count as equal."""
 ASPECT_LIMIT = 2.0
 """Width to depth is carried up to this factor either way: over it the proxies' few layers say
 little, and Kaplan et al. 2020 (figure 5) find the loss to rise."""
@@ -108,59 +113,14 @@ def carry_shape(
     :raises TargetError: where no whole shape of the size has the winner's ratios.
     """
     reference: Sized = baseline or target
-    own, base = _Numbers.of(winner, reference), _Numbers.of(reference, reference)
-    unequal = None if baseline is None else _unequal(winner, baseline, vocab_size)
+    own, base = NumericRatios.of(winner, reference), NumericRatios.of(reference, reference)
+    unequal = None if baseline is None else unequal_sizes(winner, baseline, vocab_size)
     journey = _Journey(winner, baseline, target, own, base, unequal, frozenset(left))
     carried = {name: journey.why_left(name) is None for name in journey.changed()}
     if not any(carried.values()):
         return CarriedShape(target=target, ratios=tuple(journey.rows(target, carried)))
     built = journey.built({name for name, does in carried.items() if does})
     return CarriedShape(target=built, ratios=tuple(journey.rows(built, carried)))
-
-
-def _unequal(winner: Sized, baseline: Sized, vocab_size: int | None) -> str | None:
-    """How two sizes differ, in words; None where they are equal."""
-    off = []
-    for equal in ("params", "flops") if vocab_size else ("params",):
-        size = EqualSize.of(
-            baseline,
-            equal="flops" if equal == "flops" else "params",
-            vocab_size=vocab_size or 0,
-            seq_len=getattr(baseline, "seq_len", 1),
-            unit=1,
-        )
-        factor = size.amount_of(winner) / size.amount
-        if abs(factor - 1) <= EQUAL_TOLERANCE:
-            return None
-        off.append(f"{factor:.3g} times the baseline's {equal}")
-    return " and ".join(off)
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The numeric ratios of a shape."""
-
-    aspect: float
-    """Width to layers."""
-    head_dim: float
-    kv_group: float
-    ffn_ratio: float
-    """Nominal: with the reference's heads and activation."""
-
-    @classmethod
-    def of(cls, shape: Sized, reference: Sized) -> _Numbers:
-        size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
-        like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
-        per_block = size.amount / shape.n_layer / shape.d_model**2
-        return cls(
-            aspect=shape.d_model / shape.n_layer,
-            head_dim=shape.d_model / shape.n_head,
-            kv_group=shape.n_head / shape.kv_heads,
-            ffn_ratio=(per_block - like.attention) / like.k,
-        )
-
-    def get(self, name: RatioName) -> float:
-        return self.aspect if name == "depth_width" else float(getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +130,8 @@ class _Journey:
     winner: Config
     baseline: Config | None
     target: TargetArchitecture
-    own: _Numbers
-    base: _Numbers
+    own: NumericRatios
+    base: NumericRatios
     unequal: str | None
     left: frozenset[RatioName]
 
@@ -289,8 +249,8 @@ class _Journey:
                 name=name,
                 baseline=_said(name, reference, self.base),
                 winner=_said(name, self.winner, self.own),
-                before=_said(name, self.target, _Numbers.of(self.target, self.target)),
-                after=_said(name, built, _Numbers.of(built, self.target)),
+                before=_said(name, self.target, NumericRatios.of(self.target, self.target)),
+                after=_said(name, built, NumericRatios.of(built, self.target)),
                 is_carried=is_carried,
                 how=self.why_left(name) or self._how(name),
             )
@@ -308,7 +268,7 @@ class _Journey:
         return "as the winner has it"
 
 
-def _said(name: RatioName, shape: Any, numbers: _Numbers) -> Scalar:
+def _said(name: RatioName, shape: Any, numbers: NumericRatios) -> Scalar:
     if name == "depth_width":
         return f"{numbers.aspect:.4g} ({shape.d_model} / {shape.n_layer})"
     if name in NUMBERS:

@@ -24,9 +24,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self, TypeAlias
 
 from autoresearch.values import Scalar
+from funnel.target.ratios import RatioName
 
 Equal: TypeAlias = Literal["params", "flops"]
 """What is held."""
+EQUAL_TOLERANCE = 0.02
+"""How far two sizes may be apart and count as equal."""
 RATIO_TOLERANCE = 0.15
 """How far a nominal ratio may be off the one that whole layers leave room for, either way."""
 GATED = ("swiglu", "geglu")
@@ -153,3 +156,49 @@ class EqualSize:
 
 def _tuple(values: tuple[Scalar, ...]) -> str:
     return f"({', '.join(repr(value) for value in values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class NumericRatios:
+    """The numeric ratios of a shape."""
+
+    aspect: float
+    """Width to layers."""
+    head_dim: float
+    kv_group: float
+    ffn_ratio: float
+    """Nominal: with the reference's heads and activation."""
+
+    @classmethod
+    def of(cls, shape: Sized, reference: Sized) -> NumericRatios:
+        size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
+        like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
+        per_block = size.amount / shape.n_layer / shape.d_model**2
+        return cls(
+            aspect=shape.d_model / shape.n_layer,
+            head_dim=shape.d_model / shape.n_head,
+            kv_group=shape.n_head / shape.kv_heads,
+            ffn_ratio=(per_block - like.attention) / like.k,
+        )
+
+    def get(self, name: RatioName) -> float:
+        """That of one of the numeric ratios."""
+        return self.aspect if name == "depth_width" else float(getattr(self, name))
+
+
+def unequal_sizes(winner: Sized, baseline: Sized, vocab_size: int | None) -> str | None:
+    """How two sizes differ, in words; None where they are equal."""
+    off = []
+    for equal in ("params", "flops") if vocab_size else ("params",):
+        size = EqualSize.of(
+            baseline,
+            equal="flops" if equal == "flops" else "params",
+            vocab_size=vocab_size or 0,
+            seq_len=getattr(baseline, "seq_len", 1),
+            unit=1,
+        )
+        factor = size.amount_of(winner) / size.amount
+        if abs(factor - 1) <= EQUAL_TOLERANCE:
+            return None
+        off.append(f"{factor:.3g} times the baseline's {equal}")
+    return " and ".join(off)

@@ -13,13 +13,10 @@ from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.goal import Goal
-from agent.search.loop import Loop
 from agent.search.stopping import StopRequest
-from agent.search.trials import TrialRunner
-from agent.search.turns.asking import AskedNow
 from bench.simulator.account import Account
 from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.night import _no_corpus, _NoMeter
+from bench.simulator.night import no_corpus, put_together
 from tests.support.worlds import RateWorld
 from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 
@@ -67,31 +64,13 @@ def work(
     settings = new_settings(WORLD.menu, WORLD.menu.name, {"seed": seed, "max_changes": 2})
     with (
         Campaign(
-            directory / "campaign", settings, WORLD.menu, _no_corpus(directory), sandbox="simulated"
+            directory / "campaign", settings, WORLD.menu, no_corpus(directory), sandbox="simulated"
         ) as campaign,
         SimulatedExecutor(WORLD, lanes) as executor,
     ):
-        rails = Rails(WORLD.menu, budget=settings.budget, max_changes=2)
         stop = StopRequest()
         watcher = Onlooker(campaign, stop, at_trial)
-        loop = Loop(
-            campaign=campaign,
-            proposer=proposer(rails),
-            rails=rails,
-            rules=settings.rules(),
-            runner=TrialRunner(
-                campaign.directory / "trials",
-                campaign.trial_spec,
-                executor,
-                campaign.history.trial_ids(),
-                stop,
-                watcher,
-            ),
-            watcher=watcher,
-            stop=stop,
-            meter=_NoMeter(),
-            asking=AskedNow(),
-        )
+        loop = put_together(campaign, proposer, settings.rules(), executor, watcher, stop=stop)
         return loop.run(goal)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -89,28 +90,32 @@ def preflight(
             line=_line,
             as_json=as_json,
         )
-        if not passed:
-            raise typer.Exit(1)
-        return
-    on = _device(device, int(ranks))
-    console = Console()
-    if not as_json:
-        for line in _heading(config, on, steps):
-            console.print(line, soft_wrap=True)
-    seen: list[Sameness] = []
-    for result in run_preflight(
-        config, layouts_for(int(ranks)), steps=steps, seed=seed, device=on, timeout_s=timeout
-    ):
-        seen.append(result)
-        if not as_json:
-            console.print(_line(result), soft_wrap=True)
-    passed = all(result.passed for result in seen)
-    if as_json:
-        typer.echo(json.dumps(_as_json(config, on, steps, seen, passed=passed)))
     else:
-        console.print(Text(_legend(passed=passed), style="dim"), soft_wrap=True)
+        on = _device(device, int(ranks))
+        results = run_preflight(
+            config, layouts_for(int(ranks)), steps=steps, seed=seed, device=on, timeout_s=timeout
+        )
+        passed = _told(results, config, on, steps, as_json=as_json)
     if not passed:
         raise typer.Exit(1)
+
+
+def _told(
+    results: Iterable[Sameness], config: Config, on: DeviceKind, steps: int, *, as_json: bool
+) -> bool:
+    """Print each as it comes; whether all passed."""
+    console = Console(quiet=as_json)
+    for line in _heading(config, on, steps):
+        console.print(line, soft_wrap=True)
+    seen: list[Sameness] = []
+    for result in results:
+        seen.append(result)
+        console.print(_line(result), soft_wrap=True)
+    passed = all(result.passed for result in seen)
+    console.print(Text(_legend(passed=passed), style="dim"), soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(_as_json(config, on, steps, seen, passed=passed)))
+    return passed
 
 
 def _recipe(target: str | None, recipe: Path | None) -> Config:

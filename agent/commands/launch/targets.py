@@ -150,19 +150,21 @@ def from_target(
         )
     text = ratio_menu_text(ratios, fp8=asked.fp8) if ratios else menu_text(family, fp8=asked.fp8)
     parse_menu(text, f"for {chosen.name}")
-    if out is None and not as_json:
-        typer.echo(text, nl=False)
-        return
     if out is not None:
         write_new(out, text, replace=force, error=TargetError)
     if as_json:
         report = _ratio_report(ratios, text) if ratios else _report(family, text)
         typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))
-        return
-    assert out is not None
+    elif out is None:
+        typer.echo(text, nl=False)
+    else:
+        _print_written(out, ratios or family, params)
+
+
+def _print_written(out: Path, family: RatioFamily | ProxyFamily, params: int) -> None:
     console = Console()
-    if ratios:
-        _print_ratios(ratios, params, console)
+    if isinstance(family, RatioFamily):
+        _print_ratios(family, params, console)
     else:
         _print(family, params, console)
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])

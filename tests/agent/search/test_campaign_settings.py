@@ -10,6 +10,7 @@ import pytest
 from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign_settings import keep_lanes, new_settings, resumed_settings
 from autoresearch.errors import CampaignError, MenuError, SettingsError
+from tests.support.own_menus import OWN_MENU
 from tests.support.rows import campaign_row
 from trainer.spec import Budget
 
@@ -92,20 +93,6 @@ def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path)
         assert again == before.model_copy(update={"lanes": found})
 
 
-OWN = """
-name = "own"
-[trainer]
-command = ["{python}", "train.py", "--lr={lr}"]
-score = { pattern = 'loss ([-+0-9.eE]+)' }
-unit = "nats per token"
-[knobs.lr]
-type = "float"
-low = 0.1
-high = 1.0
-default = 0.5
-"""
-
-
 @pytest.mark.parametrize(
     ("name", "value", "flag"),
     [
@@ -120,12 +107,12 @@ def test_a_command_is_not_asked_for_what_the_built_in_trainer_has(
     name: str, value: object, flag: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"so that {flag} says nothing"):
-        new_settings(parse_menu(OWN, "own"), "own", {name: value})
+        new_settings(parse_menu(OWN_MENU, "own"), "own", {name: value})
     with pytest.raises(MenuError, match=f"has .*{name}"):
-        parse_menu(f"{OWN}[campaign]\n{name} = {json.dumps(value)}\n", "own")
+        parse_menu(f"{OWN_MENU}[campaign]\n{name} = {json.dumps(value)}\n", "own")
 
 
 def test_a_command_that_is_told_the_horizon_has_one() -> None:
-    menu = parse_menu(OWN.replace("--lr={lr}", "--lr={lr}={horizon}"), "own")
+    menu = parse_menu(OWN_MENU.replace("--lr={lr}", "--lr={lr}={horizon}"), "own")
     assert new_settings(menu, "own", {"horizon_steps": 500}).horizon_steps == 500
     assert new_settings(menu, "own", {}).horizon_steps == 1000

@@ -24,7 +24,8 @@ from trajectory.report.drawing.canvas import (
 from trajectory.report.figures.coverage import Coverage, KnobCoverage
 from trajectory.report.figures.knob_effects import KnobEffect, KnobEffects, ValueEffect
 from trajectory.report.figures.long_runs import LongRun, LongRunCurves
-from trajectory.report.figures.progress import Point, Progress
+from trajectory.report.figures.progress import Progress
+from trajectory.report.figures.progress_points import Point
 from trajectory.report.reading.curves import LearningCurve
 from trajectory.report.statistics import Estimate
 from trajectory.rows import StressOutcome, StressVerdict

@@ -26,7 +26,7 @@ from tests.support.reports import (
 )
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint
-from trajectory.report.figures.progress import MAX_LINKED
+from trajectory.report.figures.progress_points import MAX_LINKED
 from trajectory.report.findings import Findings
 from trajectory.report.report import write_report
 from trajectory.report.words.text import shown

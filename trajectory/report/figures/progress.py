@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from trainer.spec import BPB, Measure
 from trajectory.report.drawing.canvas import (
     BASE,
     INK,
-    MUTED,
-    OUTCOME_INK,
     Picture,
     sheet,
     show_scores,
 )
 from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.progress_points import (
+    MAX_LINKED,
+    Point,
+    draw_off_scale,
+    draw_scores,
+    draw_unmeasured,
+)
 from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
-from trajectory.report.reading.turns import Outcome, Turn
+from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import Estimate, of_runs
 from trajectory.statistics.run_noise import RunNoise
 
@@ -33,19 +35,6 @@ if TYPE_CHECKING:
 MAX_COLUMNS = 5
 """The most columns of the legend, which goes on in a second line: six with large counts are too
 wide."""
-MAX_LINKED = 600
-"""More iterations than this are drawn as one path, without links and without the error bars of
-what was discarded: they would cover each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One iteration's candidate."""
-
-    iter: int
-    outcome: Outcome
-    score: Estimate | None
-    """Mean val_bpb over its seeds; None where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +133,13 @@ class Progress(Figure):
         figure = sheet(4.3)
         axes = figure.subplots()
         _baseline(axes, self)
-        titles = _scores(axes, self)
+        titles = draw_scores(axes, self.points, self.ruler)
         _steps(axes, self)
         low, high = _limits(self)
         axes.set_ylim(low, high)
         show_scores(axes.yaxis, self.ruler)
-        _off_scale(axes, self.points, high, self.ruler)
-        _unmeasured(axes, self.points)
+        draw_off_scale(axes, self.points, high, self.ruler)
+        draw_unmeasured(axes, self.points)
         axes.set_xlabel("iteration")
         axes.set_ylabel(
             f"{self.measure}, {self.ruler.better}{'; bars: 95 %' if self.barred else ''}"
@@ -196,93 +185,6 @@ def _baseline(axes: Axes, progress: Progress) -> None:
         )
 
 
-def _scores(axes: Axes, progress: Progress) -> dict[str, str]:
-    titles: dict[str, str] = {}
-    outcomes: tuple[Outcome, ...] = ("discard", "keep")
-    few = len(progress.points) <= MAX_LINKED
-    for outcome in outcomes:
-        points = [p for p in progress.points if p.outcome == outcome and p.score]
-        if not points:
-            continue
-        keep = outcome == "keep"
-        colour = OUTCOME_INK[outcome].light
-        if few or keep:
-            _bars(axes, points, colour, 0.9 if keep else 0.55)
-        name = f"{'kept' if keep else 'discarded'} ({len(points):,})"
-        if few or (keep and len(points) <= MAX_LINKED):
-            titles |= _linked(axes, points, colour, name, progress.ruler, keep=keep)
-        else:
-            _cloud(axes, points, colour, name)
-    return titles
-
-
-def _linked(
-    axes: Axes, points: Sequence[Point], colour: str, name: str, ruler: Measure, *, keep: bool
-) -> dict[str, str]:
-    dots = axes.scatter(
-        [p.iter for p in points],
-        [p.score.value for p in points if p.score],
-        s=26 if keep else 13,
-        color=colour,
-        linewidths=0,
-        zorder=4 if keep else 3,
-        label=name,
-    )
-    dots.set_urls([f"#i{p.iter}" for p in points])
-    return {f"#i{p.iter}": _title(p, ruler) for p in points}
-
-
-def _title(point: Point, ruler: Measure) -> str:
-    assert point.score is not None
-    score = point.score
-    half = "" if score.hi is None else f" ± {ruler.size(score.hi - score.value)}"
-    value = ruler.text(score.value)
-    return f"iteration {point.iter}, {point.outcome}: {value}{half} (n={score.n})"
-
-
-def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> None:
-    ends = [
-        [(p.iter, p.score.lo), (p.iter, p.score.hi)]
-        for p in points
-        if p.score and p.score.lo is not None
-    ]
-    if ends:
-        _strokes(axes, np.array(ends, dtype=float), colour, 0.9, alpha)
-
-
-def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:
-    """Dots as strokes of no length with round ends: a tenth of the markup."""
-    at = np.array([(p.iter, p.score.value) for p in points if p.score], dtype=float)
-    _strokes(axes, np.stack([at, at + np.array([1e-6, 0.0])], axis=1), colour, 2.2, 0.6)
-    axes.scatter([], [], s=13, color=colour, linewidths=0, label=name)
-
-
-def _strokes(
-    axes: Axes,
-    ends: NDArray[np.float64],
-    colour: str,
-    width: float,
-    alpha: float,
-) -> None:
-    """Straight strokes [N, 2, 2] as one path."""
-    from matplotlib.patches import PathPatch  # noqa: PLC0415 (slow to load)
-    from matplotlib.path import Path as Outline  # noqa: PLC0415
-
-    codes = np.tile([Outline.MOVETO, Outline.LINETO], len(ends))
-    outline = Outline(ends.reshape(-1, 2), codes)
-    axes.add_patch(
-        PathPatch(
-            outline,
-            fill=False,
-            edgecolor=colour,
-            linewidth=width,
-            alpha=alpha,
-            capstyle="round",
-            zorder=2,
-        )
-    )
-
-
 def _steps(axes: Axes, progress: Progress) -> None:
     if not progress.steps:
         return
@@ -317,39 +219,3 @@ def _limits(progress: Progress) -> tuple[float, float]:
     bottom, top = min(low), max(high)
     margin = 0.06 * (top - bottom) or 0.01
     return bottom - margin, top + margin
-
-
-def _off_scale(axes: Axes, points: Sequence[Point], high: float, ruler: Measure) -> None:
-    up = ruler.direction == "minimise"
-    above = [p.iter for p in points if p.score and p.score.value > high]
-    if above:
-        axes.plot(
-            above,
-            [0.965 if up else 0.075] * len(above),
-            linestyle="none",
-            marker="^" if up else "v",
-            markersize=4,
-            color=MUTED.light,
-            transform=axes.get_xaxis_transform(),
-            markeredgewidth=0,
-            label=f"{'above' if up else 'below'} the scale ({len(above):,})",
-        )
-
-
-def _unmeasured(axes: Axes, points: Sequence[Point]) -> None:
-    """Along the foot, so that nothing that was tried is missing from the picture."""
-    names: dict[Outcome, str] = {"failed": "failed or pruned", "refused": "refused"}
-    for row, (outcome, name) in enumerate(names.items()):
-        at = [p.iter for p in points if p.outcome == outcome]
-        if at:
-            axes.plot(
-                at,
-                [0.012 + 0.022 * row] * len(at),
-                linestyle="none",
-                marker="|",
-                markersize=5,
-                color=OUTCOME_INK[outcome].light,
-                clip_on=False,
-                transform=axes.get_xaxis_transform(),
-                label=f"{name} ({len(at):,})",
-            )

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from agent.commands.night.check import MAX_LINE_BYTES, check, read_replies
 from agent.menu.files import load_menu
 from autoresearch.errors import AutoresearchError, MenuError
+from tests.support.own_menus import OWN_MENU
 
 GOOD = '{"changes": {"lr": 0.002}, "reason": "x"}'
 BAD = '{"changes": {"lr": 2}, "reason": "x"}'
@@ -137,20 +138,7 @@ def test_it_says_that_memory_is_not_looked_at() -> None:
 
 def test_of_a_menu_with_a_command_no_memory_is_spoken_of(tmp_path: Path) -> None:
     menu = tmp_path / "own.toml"
-    menu.write_text(
-        """
-name = "own"
-[trainer]
-command = ["{python}", "train.py", "--lr={lr}"]
-score = { pattern = 'loss ([-+0-9.eE]+)' }
-unit = "loss"
-[knobs.lr]
-type = "float"
-low = 0.001
-high = 1.0
-default = 0.5
-"""
-    )
+    menu.write_text(OWN_MENU)
     result = CliRunner().invoke(app, ["--menu", str(menu)], lines(GOOD, BAD))
     assert result.exception is None, result.output
     allowed, refused = result.stdout.splitlines()

@@ -16,6 +16,7 @@ from agent.settings.environment import Environment
 from agent.workbench.doctor.checks import Check, compilation, endpoint, examine, megatron
 from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
+from tests.support.own_menus import OWN_MENU
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.backends.versions import Trio
 
@@ -49,23 +50,9 @@ def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:
     assert ("compiler" in names) == torch.cuda.is_available()
 
 
-OWN = """
-name = "own"
-[trainer]
-command = ["{python}", "train.py", "--lr={lr}"]
-score = { pattern = 'loss ([-+0-9.eE]+)' }
-unit = "loss"
-[knobs.lr]
-type = "float"
-low = 0.1
-high = 1.0
-default = 0.5
-"""
-
-
 def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
     script(tmp_path, "lr = 1.0")
-    (tmp_path / "own.toml").write_text(OWN)
+    (tmp_path / "own.toml").write_text(OWN_MENU)
     environment = Environment(data_dir=tmp_path)
 
     def corpus(menu: str) -> str:
