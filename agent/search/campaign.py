@@ -106,17 +106,19 @@ class Campaign(Closing):
             self.evidence: Evidence = self.history.evidence()
             self._resources = resources.pop_all()
 
-    def record(self, row: Row) -> str | None:
+    def record(self, row: Row, *, is_known: bool = False) -> str | None:
         """Write one row: the journal first, on disk before anything else happens.
 
         An index that cannot be written (a database server gone, say) does not stop a night whose
         truth is in the journal: the trouble is returned, and the next row that can be indexed
         brings the missing ones along.
 
+        :param is_known: the evidence has it already.
         :raises MachineryError: when the journal cannot be written.
         """
         end = self.journal.append(row)
-        self.evidence.add(row)
+        if not is_known:
+            self.evidence.add(row)
         try:
             self.history.add(row, end)
         except (HistoryError, MachineryError) as error:

@@ -16,7 +16,7 @@ from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.race import Course, Race, judged, known_noise, not_raced, race_prune_rule
+from agent.search.race import Course, Race, judged, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
@@ -24,10 +24,11 @@ from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Ques
 from agent.search.turns.flight import Flight, Turn
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
+from agent.search.turns.resuming import Resuming
+from agent.search.turns.unwritten import Unwritten
 from agent.search.watcher import Watcher
-from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Meter
-from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, EventRow, IterationRow
+from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
 
 
@@ -48,10 +49,12 @@ class Loop:
     scribe: Scribe = field(init=False)
     _flight: Flight = field(init=False)
     _files: PendingFiles = field(init=False)
+    _resuming: Resuming = field(init=False)
     _left: list[PendingIteration] = field(init=False, default_factory=list)
     """In flight when the campaign last stopped, and not gone on with yet."""
     _resumed: set[int] | None = field(init=False, default_factory=set)
     """Those gone on with, until their races are over; None once what they left is accounted for."""
+    _unwritten: Unwritten = field(init=False)
     _numbers: Numbers = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
@@ -61,6 +64,14 @@ class Loop:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
         self._flight = Flight(self.runner, self.stop)
         self._files = PendingFiles(self.campaign.directory)
+        self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
+        self._unwritten = Unwritten(
+            self.campaign,
+            self.scribe,
+            self._files,
+            self._account_for_lost,
+            self.watcher.iteration_ended,
+        )
         self._numbers = Numbers(set())
         if self.asking is None:
             several = self.runner.places > 1
@@ -86,45 +97,20 @@ class Loop:
                 if reached is None:
                     self._begin_turns()
                 elif not self._flight.turns:
+                    self._unwritten.write()
                     self._flight.raise_trouble()
                     return reached
-                for turn in self._flight.landed(more_comes=self._asking.busy):
-                    with self._flight.outlasting():
-                        self._ended(turn)
+                over = self._flight.landed(
+                    more_comes=self._asking.busy, meanwhile=self._unwritten.write
+                )
+                for turn in over:
+                    self._ended(turn)
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""
         done = self.campaign.history.iteration_numbers()
-        self._files.take_up_former()
-        pending = self._files.read()
-        for number in sorted(pending.keys() & done):
-            self._files.clear(number)  # killed between its row and this
-        self._left = [
-            self._with_rule(turn)
-            for number, turn in pending.items()
-            if number not in done and self._holds(turn)
-        ]
+        self._left = self._resuming.left(done)
         self._numbers = Numbers(done | {turn.iter for turn in self._left})
-
-    def _holds(self, turn: PendingIteration) -> bool:
-        """Whether it would pass the rails today, against the reference it was proposed for."""
-        configs = self.campaign.evidence.configs
-        reference = configs.get(turn.reference_hash)
-        if turn.proposal is None or turn.config is None or reference is None:
-            return False
-        checked = self.rails.check(turn.proposal.raw, reference.config, configs)
-        return checked.config == turn.config
-
-    def _with_rule(self, turn: PendingIteration) -> PendingIteration:
-        """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
-        are still, before any other. Without it finished trials would not be known again."""
-        if "prune" in turn.model_fields_set:
-            return turn
-        reference = self.campaign.evidence.configs[turn.reference_hash].config
-        rule = self._prune_rule(reference, turn.config)
-        turn = turn.model_copy(update={"prune": rule})
-        self._files.write(turn)
-        return turn
 
     # --- a turn begins ---------------------------------------------------------------------------
 
@@ -140,6 +126,8 @@ class Loop:
     def _may_begin(self) -> bool:
         flying = self._flight.turns
         if not flying:
+            with self._flight.outlasting():
+                self._unwritten.write()  # no lane waits for that
             self.stop.check()
             if self._flight.trouble is None:
                 self.scribe.wait_while_paused()
@@ -185,20 +173,13 @@ class Loop:
             verdict=checked.verdict,
             config=checked.config,
             wall_s=answer.wall_s,
-            prune=self._prune_rule(memory.reference, checked.config),
+            prune=self._resuming.prune_rule(memory.reference, checked.config),
             until=memory.until,
             began=answer.began,
         )
         if pending.config is not None:
             self._files.write(pending)
         return pending
-
-    def _prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
-        settings = self.campaign.settings
-        if candidate is None or not (settings.prune and self.campaign.prunes):
-            return None
-        evidence = self.campaign.evidence
-        return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
 
     def _raced(self, pending: PendingIteration) -> Turn:
         """Its trials to come, and what is decided from them; no trial where the rails refused."""
@@ -223,13 +204,11 @@ class Loop:
 
     # --- a turn ends -----------------------------------------------------------------------------
 
-    def _ended(self, turn: Turn) -> IterationRow:
-        """Its row, written down and told. Its file stays until then."""
+    def _ended(self, turn: Turn) -> None:
+        """Its row, which counts from here on. Its file stays until that is written."""
         pending, outcome = turn.pending, turn.outcome
         assert outcome is not None, "a turn that ended has one"
         race_s = time.monotonic() - turn.began
-        if pending.config is not None:
-            self._account_for_lost(pending.iter)
         trials = self._flight.own_trials(outcome)
         taken_up = [t.wall_s for t in trials if t.trial_id in self.runner.taken_up]
         several = self.runner.places > 1
@@ -248,12 +227,8 @@ class Loop:
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )
-        self.scribe.announce_format(LANES_SCHEMA if several else ITERATION_SCHEMA)
-        self.scribe.record(row)
-        self._files.clear(pending.iter)
         self._work.add(row)
-        self.watcher.iteration_ended(row)
-        return row
+        self._unwritten.decided(row)
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:
         """What the device drew for it; where several are at once nobody can say which drew what."""
@@ -261,13 +236,13 @@ class Loop:
             return None
         return self.meter.energy_wh(pending.began)
 
-    def _account_for_lost(self, iteration: int) -> None:
+    def _account_for_lost(self, row: IterationRow) -> None:
         """Finished trials that nothing has asked for again, once all that could have has ended,
         belong to no row and never will. Long runs are another matter: the next stress test asks
         for them."""
-        if self._resumed is None:
+        if self._resumed is None or row.config is None:
             return
-        self._resumed.discard(iteration)
+        self._resumed.discard(row.iter)
         if self._resumed or self._left:
             return
         self._resumed = None

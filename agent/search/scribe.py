@@ -25,13 +25,14 @@ class Scribe:
     note: Callable[[str], None]
     """Tells a person."""
 
-    def record(self, row: Row) -> None:
+    def record(self, row: Row, *, is_known: bool = False) -> None:
         """Write one row, whole whatever signal comes.
 
+        :param is_known: the evidence has it already.
         :raises MachineryError: when the journal cannot be written.
         """
         with self.stop.deferred():
-            trouble = self.campaign.record(row)
+            trouble = self.campaign.record(row, is_known=is_known)
         if trouble is not None:
             self.note(trouble)
 

@@ -86,6 +86,13 @@ class Job(Protocol):
         gives each the same one, which wakes him."""
         ...
 
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once the trial's place is free for the next, as
+        :meth:`when_done` does: when it has ended, or as soon as nothing of it runs any more, while
+        what came of it is still being found out. Where the place is lost with it, not before it has
+        ended."""
+        self.when_done(callback)
+
     def place(self) -> Place | None:
         """Where it runs or ran; None while it waits for a place, and where there is only one."""
         return None
@@ -116,6 +123,11 @@ class Executor(Closing, Protocol):
         :raises MachineryError: where the executor is closed. Whatever else fails is the job's.
         """
         ...
+
+    def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
+        """Do ahead what a trial that waits for a place will need; returns at once. It may still be
+        submitted or not, here or elsewhere. Nobody has to call this, and it promises nothing."""
+        return
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
         """Until ``wake`` is set, as by the end of a job (:meth:`Job.when_done`), or for so long. An

@@ -78,7 +78,10 @@ class Lanes(Executor):
             if self._gone == self.places:
                 raise LaneLost("every lane is lost; see what became of their machines, then go on")
             self._waiting.append(job)
+            must_wait = not self._free
         self._fill()
+        if must_wait:
+            self._lanes[0].executor.make_ready(spec, trial_dir)
         return job
 
     def close(self) -> None:
@@ -127,10 +130,19 @@ class Lanes(Executor):
             self._is_free(lane)
             return
         job.runs_on(lane.place, inner)
-        inner.when_done(partial(self._ended, lane, job, inner))
+        stay = _Stay(lane)
+        inner.when_free(partial(self._left, stay, inner))
+        inner.when_done(partial(self._ended, stay, job, inner))
 
-    def _ended(self, lane: Lane, job: LanesJob, inner: Job) -> None:
+    def _left(self, stay: _Stay, inner: Job) -> None:
+        """In a thread of the lane's, once its place is free: the next begins before what came of
+        the trial is known."""
+        if not inner.done():
+            self._leave(stay)
+
+    def _ended(self, stay: _Stay, job: LanesJob, inner: Job) -> None:
         """In a thread of the lane's, once its trial has ended."""
+        lane = stay.lane
         try:
             finished = inner.result(0)
         except LaneLost as lost:
@@ -145,7 +157,14 @@ class Lanes(Executor):
             job.fail(error)
         else:
             job.succeed(replace(finished, place=lane.place))
-        self._is_free(lane)
+        self._leave(stay)
+
+    def _leave(self, stay: _Stay) -> None:
+        """Once."""
+        with self._door:
+            here, stay.is_over = not stay.is_over, True
+        if here:
+            self._is_free(stay.lane)
 
     def _runs_again(self, job: LanesJob, lost_on: Lane) -> bool:
         """Whether it waits for a lane once more."""
@@ -179,6 +198,14 @@ class Lanes(Executor):
             self._away.discard(lane)
             self._free.append(lane)
         self._fill()
+
+
+class _Stay:
+    """A trial's time on a lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.is_over = False
 
 
 class LanesJob(Job):

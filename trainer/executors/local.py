@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from functools import partial
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
@@ -17,7 +16,8 @@ from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import aborted
-from trainer.isolation.supervisor import supervise
+from trainer.isolation.supervisor import Supervised
+from trainer.isolation.trial_files import seal_ahead
 from trainer.spec import CurvePoint, TrialSpec
 
 ENTRY = "trainer.training.child:run_trial"
@@ -34,6 +34,8 @@ class LocalExecutor(Executor):
     several at once use several executors.
 
     A thread of its own looks after the trial, so that its limits are kept whatever the caller does.
+    Another finds out what came of it, and sees to what can be done ahead, so that the first may
+    turn to the next trial as soon as nothing of the one before runs.
     A fork server that dies (something killed it) takes its trial along, which is a MachineryError;
     the next trial gets a new server.
     """
@@ -78,6 +80,7 @@ class LocalExecutor(Executor):
         """Held while a job goes in and while the executor closes, which ends all that went in."""
         self._groups = Groups.take()  # first: the fork server starts where this process is then
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
+        self._clerk = futures.ThreadPoolExecutor(1, thread_name_prefix="clerk")
         self._server = self._start_server()
 
     def describe(self) -> str:
@@ -85,14 +88,21 @@ class LocalExecutor(Executor):
         group = ", a cgroup a trial" if self._groups is not None else ""
         return f"{self._layers.describe()}{group}, {'fork server' if self._warm else 'cold start'}"
 
+    def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
+        """See :meth:`Executor.make_ready`."""
+        with self._door:
+            if not self._closing.is_set():
+                self._clerk.submit(seal_ahead, spec, trial_dir.resolve())
+
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
         job = LocalJob(spec.trial_id)
-        run = partial(self._supervise, job, spec, trial_dir.resolve(), time.monotonic())
+        job.future = futures.Future()
         with self._door:
             if self._closing.is_set():
                 raise MachineryError("this executor is closed; create another to run more trials")
-            job.future = self._thread.submit(run)
+            run = self._thread.submit(self._run, job, spec, trial_dir.resolve(), time.monotonic())
+        run.add_done_callback(lambda run: job.future.cancel() if run.cancelled() else None)
         return job
 
     def close(self) -> None:
@@ -100,17 +110,28 @@ class LocalExecutor(Executor):
         with self._door:
             self._closing.set()
         self._thread.shutdown(cancel_futures=True)
+        self._clerk.shutdown()
         self._server.close()
 
-    def _supervise(
-        self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float
-    ) -> Finished:
-        """In the executor's own thread."""
+    def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
+        """In the executor's first thread."""
+        if not job.future.set_running_or_notify_cancel():
+            return
+        try:
+            trial = self._supervised(job, spec, trial_dir)
+        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+            job.future.set_exception(error)
+            return
+        job.is_free()
+        self._clerk.submit(self._settle, job, trial, asked_at)
+
+    def _supervised(self, job: LocalJob, spec: TrialSpec, trial_dir: Path) -> Supervised:
+        """The trial, of which nothing runs any more."""
         if not self._server.alive:
             self._server.close()
             self._server = self._start_server()
         try:
-            result = supervise(
+            trial = Supervised(
                 self._server,
                 spec,
                 trial_dir,
@@ -119,11 +140,21 @@ class LocalExecutor(Executor):
                 cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
                 meminfo=self._root / "proc" / "meminfo",
             )
+            trial.run()
         except MachineryError as error:
             if self._server.alive:
                 raise
             raise LaneLost(str(error)) from error
-        return Finished(result, time.monotonic() - asked_at)
+        return trial
+
+    def _settle(self, job: LocalJob, trial: Supervised, asked_at: float) -> None:
+        """In the other thread."""
+        try:
+            finished = Finished(trial.result(), time.monotonic() - asked_at)
+        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(finished)
 
     def _start_server(self) -> ForkServerClient:
         return ForkServerClient(
@@ -146,6 +177,7 @@ class LocalJob(Job):
         self.cancelled = threading.Event()
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
         """Points that nobody has asked for yet."""
+        self._free: futures.Future[None] = futures.Future()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """See :meth:`Job.wait`."""
@@ -164,6 +196,16 @@ class LocalJob(Job):
     def when_done(self, callback: Callable[[], None]) -> None:
         """See :meth:`Job.when_done`."""
         self.future.add_done_callback(lambda _future: callback())
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_free`."""
+        self.future.add_done_callback(lambda _future: self.is_free())
+        self._free.add_done_callback(lambda _free: callback())
+
+    def is_free(self) -> None:
+        """Its place is."""
+        with contextlib.suppress(futures.InvalidStateError):
+            self._free.set_result(None)
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

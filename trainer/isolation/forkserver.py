@@ -6,9 +6,19 @@ as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has sta
 ours rather than :mod:`multiprocessing`'s because that one keeps the whole environment it was
 started with, API keys included, readable in /proc/self/environ of every child.
 
-It runs one trial at a time and is also its undertaker. As a subreaper it inherits every process
-that a trial orphans, whatever session it fled to, so when the trial ends it kills what is left and
-reports only once nothing is. It ends itself, and the trial, when the supervisor closes the control
+It runs one trial at a time, has the next one's process wait meanwhile
+(:mod:`trainer.isolation.waiting`), and is also the trial's undertaker. As a subreaper it inherits
+every process that a trial orphans, whatever session it fled to, so when the trial ends it kills
+what is left and reports only once nothing is.
+
+A trial that says it is over is killed at its word. Where it has no child, nothing of it runs after
+that: so the next may begin, while the kernel still takes the former's memory apart and its report
+is to come. A process that forked as it said so, and at that very moment lost its threads one by one
+while the server read who their children are, could leave one unseen; that would end with the next
+trial, and be counted as its. The ruler's own trainer starts no process, and for commands, which may
+be anybody's code, nothing is said ahead of the end.
+
+The server ends itself, and the trial, when the supervisor closes the control
 socket or dies, which closes it too.
 """
 
@@ -18,6 +28,8 @@ import contextlib
 import gc
 import importlib
 import os
+import resource
+import select
 import selectors
 import signal
 import socket
@@ -29,14 +41,28 @@ from pathlib import Path
 from types import FrameType
 
 from trainer.isolation import trial_startup
-from trainer.isolation.driver_line import DriverEar
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
-from trainer.isolation.messages import Channel, Ended, Ready, ServerSettings, Start, Started, Stop
+from trainer.isolation.messages import (
+    Channel,
+    Driver,
+    Ended,
+    Over,
+    Ready,
+    ServerSettings,
+    Start,
+    Started,
+    Stop,
+    WaitsNoMore,
+)
 from trainer.isolation.process_tree import become_subreaper, children, die_with_parent
+from trainer.isolation.waiting import Waiting
 
 _SWEEP_S = 3.0
 """How long SIGKILL may take to end what a trial left behind; microseconds unless the kernel is
 waiting for a device."""
+_HEAD_START_S = 0.05
+"""A trial's, before this process forks again."""
+_LOOKS_FOR_CHILDREN = 2
 
 
 class ForkServer:
@@ -48,10 +74,13 @@ class ForkServer:
         layers = Layers(settings.landlock_abi, settings.seccomp)
         self._sandbox = Sandbox.prepare(layers, Path(settings.root))
         self._prepared: set[str] = set()
-        self._trial: int | None = None
-        """Process id of the running trial, which is its session and group too."""
-        self._ear: DriverEar | None = None
-        """Open as long as the trial may tell of its GPU's driver."""
+        self._trial: Waiting | None = None
+        """The one that runs. Its process id is its session's and group's too."""
+        self._waiting: Waiting | None = None
+        self._over: dict[int, Waiting] = {}
+        """Said so and killed, with nothing left that runs, and not yet collected."""
+        self._dead: dict[int, tuple[int, resource.struct_rusage]] = {}
+        """Collected and not yet reported: how each ended, and what it took."""
         self._kill_at: float | None = None
         self._closing = False
         self._wakeup, self._signalled = socket.socketpair()
@@ -71,7 +100,7 @@ class ForkServer:
             pass  # the supervisor is gone
         finally:
             self._signal_trial(signal.SIGKILL)
-            _end_all_children()
+            self._sweep(spare=False)
 
     def _wait(self) -> None:
         """Until the supervisor speaks or dies, a process ends or the grace of a stop is over."""
@@ -94,46 +123,59 @@ class ForkServer:
             return
         for message in messages:
             if isinstance(message, Start):
-                if self._settings.warm:
-                    self._prepare(message.imports)
-                self._fork(message)
+                self._start(message)
             elif isinstance(message, Stop) and self._trial is not None:
                 self._signal_trial(signal.SIGTERM)
                 self._kill_at = time.monotonic() + message.grace_s
+
+    def _start(self, start: Start) -> None:
+        """Have the one that waits be the trial, and another wait."""
+        if self._settings.warm:
+            self._prepare(start.imports)
+        try:
+            trial = self._waiting or self._fork(start)
+            trial.begin(start)
+        except BrokenPipeError:  # it was killed while it waited
+            trial = self._fork(start)
+            trial.begin(start)
+        self._trial, self._waiting = trial, None
+        assert trial.ear is not None, "it has just been made"
+        # First the trial, which may have this processor alone, up to where it trains.
+        select.select([trial.ear], [], [], _HEAD_START_S)
+        with contextlib.suppress(OSError):  # then the next one's start is what it takes
+            self._waiting = self._fork(start)
+        waiting = None if self._waiting is None else self._waiting.pid
+        self._channel.send(Started(pid=trial.pid, waiting=waiting))
+        self._selector.register(trial.ear, selectors.EVENT_READ, self._hear_trial)
 
     def _prepare(self, ahead: tuple[str, ...]) -> None:
         """Do once what these trials would each do at their start."""
         new = [name for name in ahead if name not in self._prepared]
         if new:
+            self._dismiss()  # who waits has not done it
             self._prepared.update(new)
             _do_ahead(new)
             _freeze_heap()
 
-    def _fork(self, start: Start) -> None:
-        server = os.getpid()
-        ear = DriverEar()
-        pid = os.fork()
-        if pid == 0:
-            born = time.monotonic()
-            exit_code = 1
-            try:
-                self._become_nobody()
-                line = ear.as_trial()
-                exit_code = trial_startup.live(
-                    Path(start.trial_dir),
-                    born=born,
-                    server=server,
-                    group=None if start.group is None else Path(start.group),
-                    load=partial(load_entry, self._settings.entry),
-                    sandbox=self._sandbox,
-                    line=line,
-                )
-            finally:
-                os._exit(exit_code)
-        ear.as_server()
-        self._trial, self._ear = pid, ear
-        self._channel.send(Started(pid=pid))
-        self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
+    def _dismiss(self) -> None:
+        """End whoever waits."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.close()
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(waiting.pid, signal.SIGKILL)
+                os.waitpid(waiting.pid, 0)
+
+    def _fork(self, like: Start) -> Waiting:
+        """One that waits to be a trial such as ``like``."""
+        live = partial(
+            trial_startup.live,
+            server=os.getpid(),
+            load=partial(load_entry, self._settings.entry),
+            sandbox=self._sandbox,
+            like=like,
+        )
+        return Waiting(live, self._become_nobody)
 
     def _become_nobody(self) -> None:
         """In the child: let go of everything that belongs to the server."""
@@ -142,22 +184,41 @@ class ForkServer:
             signal.signal(number, signal.SIG_DFL)
         self._selector.close()
         self._channel.close()
+        if self._trial is not None:
+            self._trial.close()
         self._wakeup.close()
         self._signalled.close()
 
     def _hear_trial(self) -> None:
-        """Pass on what the trial has said of its driver."""
-        while self._ear is not None and (said := self._ear.hear()) != []:
+        """Pass on what the trial says."""
+        trial = self._trial
+        while trial is not None and trial.ear is not None and (said := trial.ear.hear()) != []:
             for word in said or ():
-                self._channel.send(word)
-            if said is None:
-                self._hang_up()
+                if isinstance(word, Driver):
+                    self._channel.send(word.model_copy(update={"pid": trial.pid}))
+                else:
+                    trial.said_over = True
+            if said is None or trial.said_over:
+                self._hang_up(trial)
+        if trial is not None and trial.said_over:
+            self._end_at_its_word(trial)
 
-    def _hang_up(self) -> None:
-        if self._ear is not None:
-            self._selector.unregister(self._ear)
-            self._ear.close()
-            self._ear = None
+    def _hang_up(self, trial: Waiting) -> None:
+        if trial.ear is not None:
+            self._selector.unregister(trial.ear)
+        trial.close()
+
+    def _end_at_its_word(self, trial: Waiting) -> None:
+        """Kill it, after which it forks no more; where it has no child, the next may begin."""
+        self._signal_trial(signal.SIGKILL)
+        ours = self._spared() | {trial.pid}
+        # In this order: a child goes from the trial to this process, and never back.
+        for _ in range(_LOOKS_FOR_CHILDREN):
+            if children(trial.pid) or set(children(os.getpid())) - ours:
+                return  # the next begins when all are buried
+        self._over[trial.pid] = trial
+        self._trial = self._kill_at = None
+        self._channel.send(Over(pid=trial.pid))
 
     # --- the trial's end -----------------------------------------------------------------------
 
@@ -167,10 +228,44 @@ class ForkServer:
             return
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(self._trial, number)
+                send(self._trial.pid, number)
 
     def _bury_the_dead(self) -> None:
-        """Collect what has ended; when that is the trial, end all that it left, and report."""
+        """Collect what has ended; where that is a trial, end all that it left, and report."""
+        self._collect()
+        for pid in tuple(self._over):
+            if pid in self._dead:
+                self._report(self._over.pop(pid), ())
+        trial = self._trial
+        if trial is not None and trial.pid in self._dead:
+            self._signal_trial(signal.SIGKILL)
+            survivors = self._sweep()
+            if trial.ear is not None:
+                for word in trial.ear.hear() or ():
+                    if isinstance(word, Driver):
+                        self._channel.send(word.model_copy(update={"pid": trial.pid}))
+            self._hang_up(trial)
+            self._trial = self._kill_at = None
+            self._report(trial, survivors)
+
+    def _report(self, trial: Waiting, survivors: tuple[int, ...]) -> None:
+        status, usage = self._dead.pop(trial.pid)
+        unit = 1 if sys.platform == "darwin" else 1024
+        exit_code = os.waitstatus_to_exitcode(status)
+        if trial.said_over and exit_code == -signal.SIGKILL:
+            exit_code = 0  # by this server, at its word
+        self._channel.send(
+            Ended(
+                pid=trial.pid,
+                exit_code=exit_code if exit_code >= 0 else None,
+                signal=-exit_code if exit_code < 0 else None,
+                peak_bytes=usage.ru_maxrss * unit,
+                survivors=survivors,
+            )
+        )
+
+    def _collect(self) -> None:
+        """Every process that has ended."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -178,22 +273,34 @@ class ForkServer:
                 return
             if pid == 0:
                 return
-            if pid == self._trial:
-                self._signal_trial(signal.SIGKILL)
-                survivors = _end_all_children()
-                self._hear_trial()
-                self._hang_up()
-                self._trial = self._kill_at = None
-                unit = 1 if sys.platform == "darwin" else 1024
-                exit_code = os.waitstatus_to_exitcode(status)
-                self._channel.send(
-                    Ended(
-                        exit_code=exit_code if exit_code >= 0 else None,
-                        signal=-exit_code if exit_code < 0 else None,
-                        peak_bytes=usage.ru_maxrss * unit,
-                        survivors=survivors,
-                    )
-                )
+            if self._waiting is not None and pid == self._waiting.pid:
+                self._waiting.close()
+                self._waiting = None
+                with contextlib.suppress(OSError):
+                    self._channel.send(WaitsNoMore(pid=pid))
+            elif pid in self._over or (self._trial is not None and pid == self._trial.pid):
+                self._dead[pid] = status, usage
+
+    def _spared(self) -> set[int]:
+        """Processes of this server's that are no trial's, or of one that runs no more."""
+        waiting = set() if self._waiting is None else {self._waiting.pid}
+        return waiting | self._over.keys()
+
+    def _sweep(self, *, spare: bool = True) -> tuple[int, ...]:
+        """Kill and collect every child but those spared, and what becomes a child by that; return
+        those that won't die. Nothing lives below this process that is not below a child of it."""
+        give_up_at = time.monotonic() + _SWEEP_S
+        while True:
+            self._collect()
+            left = set(children(os.getpid())) - (self._spared() if spare else set())
+            if not left:
+                return ()
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > give_up_at:
+                return tuple(sorted(left))
+            time.sleep(0.0005)
 
     # --- signals -------------------------------------------------------------------------------
 
@@ -220,27 +327,6 @@ class ForkServer:
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
     pass
-
-
-def _end_all_children() -> tuple[int, ...]:
-    """Kill and collect every child, and what becomes a child by that; return those that won't die.
-
-    The usual case, no child, costs one system call.
-    """
-    give_up_at = time.monotonic() + _SWEEP_S
-    while True:
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0] != 0:
-                pass
-        except ChildProcessError:
-            return ()
-        left = children(os.getpid())
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > give_up_at:
-            return tuple(left)
-        time.sleep(0.0005)
 
 
 def load_entry(entry: str) -> trial_startup.TrialFunction:

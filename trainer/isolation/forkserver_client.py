@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -19,11 +17,15 @@ from autoresearch.code import module_command, package_root
 from autoresearch.errors import MachineryError
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.messages import (
+    SERVER,
     Channel,
     Driver,
     Ended,
+    Mail,
     Message,
+    Over,
     Ready,
+    ServerDied,
     ServerSettings,
     Start,
     Started,
@@ -35,10 +37,6 @@ _READY_S = 180.0
 """Importing torch from a cold disk takes tens of seconds at worst."""
 _LOOK_S = 0.1
 """Between two questions whether a start is still wanted."""
-
-
-class ServerDied(Exception):
-    """The server ended without being asked to."""
 
 
 class GivenUp(Exception):
@@ -81,13 +79,8 @@ class ForkServerClient:
             ) from error
         finally:
             theirs.close()
-        self._channel = Channel(ours)
-        self._heard: deque[Message] = deque()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._channel, selectors.EVENT_READ)
+        self._mail = Mail(Channel(ours))
         self._ready = False
-        self.driver: Driver | None = None
-        """What the running trial said last of its GPU's driver."""
 
     @property
     def pid(self) -> int:
@@ -97,9 +90,15 @@ class ForkServerClient:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def no_trials(self) -> frozenset[int]:
+        """Processes below the server that are not the running trial's: the one that waits to be
+        the next, and what is left of those that are over."""
+        return self._mail.no_trials
+
     def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
-        """Fork a trial, which finds its imports loaded where the server is warm; return its process
-        id. That waits for what the server has still to import.
+        """Have a trial begin, which finds its imports loaded where the server is warm; return its
+        process id. That waits for what the server has still to import.
 
         :raises GivenUp: where ``given_up`` said so first.
         :raises ServerDied: where there is no server to do it.
@@ -107,7 +106,6 @@ class ForkServerClient:
         """
         if not self._ready:
             self._await_ready(given_up)
-        self.driver = None
         self._send(start)
         started = self._answer(given_up)
         if not isinstance(started, Started):
@@ -121,30 +119,15 @@ class ForkServerClient:
         """
         self._send(Stop(grace_s=grace_s))
 
-    def receive(self, timeout_s: float) -> Message | None:
-        """The next message, or None where none comes in time.
+    def receive(self, trial: int, timeout_s: float) -> Driver | Over | Ended | None:
+        """What the server says next of a trial, or None where it says nothing of it in time. One
+        thread may ask after a trial that is over while another asks after the next.
 
-        :raises ServerDied: where none can come any more.
+        :raises ServerDied: where nothing can come any more.
         """
-        give_up_at = time.monotonic() + timeout_s
-        while not self._heard:
-            if not self._selector.select(max(0.0, give_up_at - time.monotonic())):
-                return None
-            try:
-                self._heard += self._channel.receive()
-            except EOFError:
-                raise ServerDied from None
-        return self._heard.popleft()
-
-    def await_end(self, timeout_s: float) -> Ended | None:
-        """The trial's end, or None where something else comes, or nothing in time.
-
-        :raises ServerDied: where it can come no more.
-        """
-        message = self.receive(timeout_s)
-        if isinstance(message, Driver):
-            self.driver = message
-        return message if isinstance(message, Ended) else None
+        message = self._mail.receive(trial, timeout_s)
+        assert message is None or isinstance(message, Driver | Over | Ended)
+        return message
 
     def last_words(self) -> str:
         """How the server ended, and the last line it printed."""
@@ -165,8 +148,7 @@ class ForkServerClient:
 
     def close(self) -> None:
         """End the server and everything below it. A second call does nothing."""
-        self._selector.close()
-        self._channel.close()  # the server's word to wind down
+        self._mail.close()  # the server's word to wind down
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -177,7 +159,7 @@ class ForkServerClient:
         """The next message; None where it takes longer than any import does."""
         give_up_at = time.monotonic() + _READY_S
         while time.monotonic() < give_up_at:
-            message = self.receive(_LOOK_S)
+            message = self._mail.receive(SERVER, _LOOK_S)
             if message is not None:
                 return message
             if given_up():
@@ -199,7 +181,7 @@ class ForkServerClient:
 
     def _send(self, message: Message) -> None:
         try:
-            self._channel.send(message)
+            self._mail.send(message)
         except OSError:
             raise ServerDied from None
 

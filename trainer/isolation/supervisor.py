@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
-from trainer.isolation.forkserver_client import ForkServerClient, GivenUp, ServerDied
+from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
-from trainer.isolation.messages import Ended, Start
+from trainer.isolation.messages import Driver, Ended, Over, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import await_death, oom_kills
 from trainer.isolation.trial_files import TrialFiles
@@ -34,43 +34,78 @@ _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
 _OVERDUE_S = 4.0
 """After the grace, for the server to report that nothing is left. Then it is itself ended."""
+_BURIAL_S = 20.0
+"""For the kernel to take apart what was killed."""
 _GIB = 1 << 30
 
 
-def supervise(
-    server: ForkServerClient,
-    spec: TrialSpec,
-    trial_dir: Path,
-    *,
-    groups: Groups | None,
-    on_point: Callable[[CurvePoint], None],
-    cancelled: Callable[[], bool],
-    meminfo: Path,
-) -> Measured | TrialFailed:
-    """Run one trial, in and only in ``trial_dir``, and return when nothing of it is left.
+class Supervised:
+    """One trial. Its place is free once :meth:`run` returns; what came of it takes a moment more,
+    in which the next may run already."""
 
-    :param server: has no other trial meanwhile. It is closed where nothing less ends this one.
-    :param groups: where a cgroup for it can be made, if anywhere.
-    :param on_point: told each line of the curve soon after it is written.
-    :param cancelled: asked several times a second whether to end the trial.
-    :param meminfo: /proc/meminfo.
-    :raises TrialAborted: where it was cancelled before there was a result.
-    :raises AutoresearchError: where the trial's end says nothing about its config.
-    """
-    if cancelled():
-        raise aborted(spec.trial_id)
-    files = TrialFiles(spec, trial_dir)
-    group = None
-    try:
-        host = HostWatch(spec.limits.reserve_gib, meminfo)
-        if groups is not None:
-            group = groups.make(spec.trial_id, spec.limits)
-        ending = _Watch(server, spec, files, group, host, on_point, cancelled).until_end()
-        return judge(spec, files, ending)
-    finally:
-        if group is not None:
-            group.close()
-        files.close()
+    def __init__(
+        self,
+        server: ForkServerClient,
+        spec: TrialSpec,
+        trial_dir: Path,
+        *,
+        groups: Groups | None,
+        on_point: Callable[[CurvePoint], None],
+        cancelled: Callable[[], bool],
+        meminfo: Path,
+    ) -> None:
+        """
+        :param server: has no other trial that runs meanwhile. It is closed where nothing less ends
+            this one.
+        :param groups: where a cgroup for it can be made, if anywhere.
+        :param on_point: told each line of the curve soon after it is written.
+        :param cancelled: asked several times a second whether to end the trial.
+        :param meminfo: /proc/meminfo.
+        :raises TrialAborted: where it was cancelled.
+        :raises MachineryError: where it cannot be prepared.
+        """
+        if cancelled():
+            raise aborted(spec.trial_id)
+        self._spec = spec
+        self._files = TrialFiles(spec, trial_dir)
+        self._group: TrialGroup | None = None
+        try:
+            host = HostWatch(spec.limits.reserve_gib, meminfo)
+            if groups is not None:
+                self._group = groups.make(spec.trial_id, spec.limits)
+            self._watch = _Watch(server, spec, self._files, self._group, host, on_point, cancelled)
+        except BaseException:
+            self._close()
+            raise
+
+    def run(self) -> None:
+        """In, and only in, its directory; return when nothing of it runs any more.
+
+        :raises TrialAborted: where it was cancelled before it started.
+        :raises MachineryError: where the fork server died.
+        """
+        try:
+            self._watch.until_over()
+        except BaseException:
+            self._close()
+            raise
+
+    def result(self) -> Measured | TrialFailed:
+        """What came of it, once, and when nothing of it is left. No other thread is needed, and
+        none is in the way.
+
+        :raises TrialAborted: where it was cancelled before there was a result.
+        :raises AutoresearchError: where the trial's end says nothing about its config.
+        """
+        try:
+            return judge(self._spec, self._files, self._watch.ending())
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        self._files.close()
 
 
 def _ahead(spec: TrialSpec) -> tuple[str, ...]:
@@ -104,17 +139,22 @@ class _Watch:
         self._usage = TreeUsage()
         self._peak_bytes = 0
         self._trial = 0
+        self._driver: Driver | None = None
+        """What the trial said last of its GPU's driver."""
+        self._ended: Ended | None = None
+        self._stopped: Stopped | None = None
+        self._oom_kills_before: int | None = None
 
-    def until_end(self) -> Ending:
-        """Start the trial and return when nothing of it is left.
+    def until_over(self) -> None:
+        """Start the trial and return when nothing of it runs any more.
 
         :raises TrialAborted: where it was cancelled before it started.
         :raises MachineryError: where the fork server died.
         """
-        oom_kills_before = oom_kills()
+        self._oom_kills_before = oom_kills()
         try:
             self._trial = self._server.start_trial(self._start(), self._cancelled)
-            ended, stopped = self._attend(time.monotonic() + self._spec.limits.wall_s)
+            self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()
             raise MachineryError(
@@ -127,12 +167,48 @@ class _Watch:
         except BaseException:  # of this code or the system's: leave nothing behind
             self._server.close()
             raise
+
+    def ending(self) -> Ending:
+        """All that is known of its end, when nothing of it is left.
+
+        :raises MachineryError: where something is.
+        """
+        ended, stopped = self._ended or self._buried(), self._stopped
+        self._files.settle()
         self._files.log.compact()
         self._tell_points()
         if stopped is None and self._group is not None:
             stopped = self._stopped_by_kernel(self._group, ended)
-        struck = ended.signal == signal.SIGKILL and oom_kills() != oom_kills_before
-        return Ending(ended, stopped, self._peak_bytes, struck, self._server.driver)
+        struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
+        return Ending(ended, stopped, self._peak_bytes, struck, self._driver)
+
+    def _buried(self) -> Ended:
+        """The end of what was killed as it was over; its exit code is known from that."""
+        give_up_at = time.monotonic() + _BURIAL_S
+        try:
+            while time.monotonic() < give_up_at:
+                self._hear(_LOOK_S)
+                if self._ended is not None:
+                    return self._ended
+        except ServerDied:
+            self._end_what_was_seen()
+            return Ended(exit_code=0)
+        raise MachineryError(
+            f"process {self._trial} of trial {self._spec.trial_id} cannot be killed;"
+            " look for a stuck device or file system before running more"
+        )
+
+    def _hear(self, timeout_s: float) -> bool:
+        """What the server says next of the trial; whether nothing of it runs any more.
+
+        :raises ServerDied: where it can say nothing.
+        """
+        message = self._server.receive(self._trial, timeout_s)
+        if isinstance(message, Driver):
+            self._driver = message
+        elif isinstance(message, Ended):
+            self._ended = message
+        return isinstance(message, Over | Ended)
 
     def _stopped_by_kernel(self, group: TrialGroup, ended: Ended) -> Stopped | None:
         """What the trial had too much of between two looks."""
@@ -145,19 +221,22 @@ class _Watch:
 
     def _start(self) -> Start:
         group = None if self._group is None else str(self._group.directory)
-        return Start(trial_dir=str(self._files.path), imports=_ahead(self._spec), group=group)
+        return Start(
+            trial_dir=str(self._files.path),
+            imports=_ahead(self._spec),
+            group=group,
+            device=self._spec.device,
+        )
 
-    def _attend(self, deadline: float) -> tuple[Ended, Stopped | None]:
-        """Look at the trial until it ends or must be ended."""
-        while True:
-            patience_s = min(_LOOK_S, max(0.0, deadline - time.monotonic()))
-            ended = self._server.await_end(patience_s)
-            if ended is not None:
-                return ended, None
+    def _attend(self, deadline: float) -> None:
+        """Look at the trial until it is over or must be ended."""
+        while not self._hear(min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
             stopped = self._look(deadline)
             if stopped is not None:
                 gentle = stopped.cause in {"timeout", "aborted"}
-                return self._stop(_GRACE_S if gentle else 0.0), stopped
+                self._stopped = stopped
+                self._stop(_GRACE_S if gentle else 0.0)
+                return
 
     def _look(self, deadline: float) -> Stopped | None:
         """Why the trial must be ended now, if it must."""
@@ -168,7 +247,7 @@ class _Watch:
         self._tell_points()
         if self._cancelled():
             return Stopped("aborted", "cancelled")
-        usage = usage_below(self._server.pid)
+        usage = usage_below(self._server.pid, but=self._server.no_trials)
         if self._trial in usage.pids or self._server.alive:
             # Else the server has just died and what it left is no longer below it: the look
             # before is the one that knows whom to end.
@@ -189,7 +268,7 @@ class _Watch:
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
             held = f"{held_bytes / _GIB:.2f} GiB of memory"
             return Stopped("oom", f"{held}, over the limit of {limits.memory_gib:g} GiB")
-        if self._server.driver is not None and self._server.driver.is_unified:
+        if self._driver is not None and self._driver.is_unified:
             shortage = self._host.shortage()
             return None if shortage is None else Stopped("oom", shortage)
         return None
@@ -208,18 +287,18 @@ class _Watch:
         for point in self._files.curve.read():
             self._on_point(point)
 
-    def _stop(self, grace_s: float) -> Ended:
+    def _stop(self, grace_s: float) -> None:
         """End the trial; on return nothing of it is left, whatever it takes."""
         self._server.stop_trial(grace_s)
         overdue_at = time.monotonic() + grace_s + _OVERDUE_S
         while time.monotonic() < overdue_at:
-            ended = self._server.await_end(_LOOK_S)
-            if ended is not None:
-                return ended
+            self._hear(_LOOK_S)
+            if self._ended is not None:
+                return
             self._files.log.trim()
         self._server.kill()  # it is frozen: someone stopped it
         self._end_what_was_seen()
-        return Ended(signal=signal.SIGKILL)
+        self._ended = Ended(signal=signal.SIGKILL)
 
     def _end_what_was_seen(self) -> None:
         """Without a server: kill the trial and the descendants it had at the last look, all of them

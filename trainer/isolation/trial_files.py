@@ -95,6 +95,32 @@ def write_error(trial_dir: Path, error: AutoresearchError) -> None:
         (trial_dir / ERROR_FILE).write_text(text)
 
 
+def seal_ahead(spec: TrialSpec, trial_dir: Path) -> None:
+    """See the order of a trial that will run onto the disk, which takes longest of what precedes
+    it. Without it, or where this fails, the trial does so itself."""
+    with contextlib.suppress(OSError):
+        trial_dir.parent.mkdir(parents=True, exist_ok=True)
+        _seal(trial_dir, spec.model_dump_json().encode())
+
+
+def _seal(trial_dir: Path, order: bytes) -> None:
+    sealed = sealed_path(trial_dir)
+    if _read_small(sealed) != order:
+        sealed.parent.mkdir(exist_ok=True)
+        _write_durably(sealed, order)
+
+
+def _made_new(directory: Path) -> bool:
+    """Whether it was not there; on return it is."""
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        return False
+    return True
+
+
 class TrialFiles:
     """A directory prepared for one trial, with its log open."""
 
@@ -106,17 +132,16 @@ class TrialFiles:
         self.path = trial_dir
         self._order = spec.model_dump_json().encode()
         try:
-            trial_dir.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(trial_dir / RESULT_FILE):
-                raise MachineryError(
-                    f"the trial directory {trial_dir} already holds a result;"
-                    " run the trial in a new directory"
-                )
-            for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, ERROR_FILE, SCRATCH_DIR):
-                clear(trial_dir / name)
+            if not _made_new(trial_dir):
+                if os.path.lexists(trial_dir / RESULT_FILE):
+                    raise MachineryError(
+                        f"the trial directory {trial_dir} already holds a result;"
+                        " run the trial in a new directory"
+                    )
+                for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, ERROR_FILE, SCRATCH_DIR):
+                    clear(trial_dir / name)
             self.log = TrialLog(trial_dir / LOG_FILE, spec.limits.log_bytes)
-            sealed_path(trial_dir).parent.mkdir(exist_ok=True)
-            _write_durably(sealed_path(trial_dir), self._order)
+            _seal(trial_dir, self._order)
             replace_file(trial_dir / SPEC_FILE, self._order)
         except OSError as error:
             raise MachineryError(
@@ -124,6 +149,11 @@ class TrialFiles:
                 " free some space there or choose another campaign directory"
             ) from error
         self.curve = CurveTail(trial_dir / CURVE_FILE, spec.max_step)
+
+    def settle(self) -> None:
+        """See the directory's name onto the disk, as far as that can be had."""
+        with contextlib.suppress(OSError):
+            sync_directory(self.path.parent)
 
     def read_result(self) -> bytes | None:
         """What the trial left as its result; None where that is no file of sensible size."""

@@ -1,8 +1,9 @@
 """The first instructions of a trial's process, between the fork and the training.
 
-Order matters: tie its life to the server's, give it a log, enter its cgroup where there is one,
-read the spec and the code it will run, and close the sandbox before any of that code does something
-a config decides.
+Order matters: tie its life to the server's and wait to be the next; then have a log, enter its
+cgroup where there is one, read the spec and the code it will run, and close the sandbox before any
+of that code does something a config decides. Nothing of the trial is touched before its order has
+come.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import faulthandler
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +25,10 @@ from trainer.command.workspace import furnish
 from trainer.isolation.driver_line import DriverLine
 from trainer.isolation.kernel import cgroup
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
+from trainer.isolation.messages import Start
 from trainer.isolation.process_tree import die_with_parent
 from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, write_error
+from trainer.isolation.waiting import await_order
 from trainer.machine import cuda_driver
 from trainer.spec import TrialSpec
 
@@ -37,23 +41,32 @@ class TrialFunction(Protocol):
 
 
 def live(
-    trial_dir: Path,
+    order_fd: int,
+    line: DriverLine,
     *,
-    born: float,
     server: int,
-    group: Path | None,
     load: Callable[[], TrialFunction],
     sandbox: Sandbox,
-    line: DriverLine,
+    like: Start,
 ) -> int:
-    """Be a trial from here on; return the exit code. ``born`` is the monotonic time of the fork,
-    ``group`` the cgroup to enter, ``line`` where to tell of the GPU's driver."""
+    """Wait to be a trial, and be it from there on; return the exit code.
+
+    :param order_fd: where its order comes from.
+    :param line: where to tell of the GPU's driver, and that it is over.
+    :param like: what the order is likely to be like.
+    """
     os.setsid()
     die_with_parent(server)
+    begun = sandbox.begin(Path(like.trial_dir).parent, like.device)
+    start = await_order(order_fd)
+    if start is None:
+        return 0
+    born = time.monotonic()
+    trial_dir = Path(start.trial_dir)
     _redirect(trial_dir / LOG_FILE)
     try:
-        if group is not None:
-            cgroup.enter(group)
+        if start.group is not None:
+            cgroup.enter(Path(start.group))
         _prefer_for_oom_killer()
         spec = TrialSpec.model_validate_json((trial_dir / SPEC_FILE).read_bytes())
         run = _load(load)
@@ -62,7 +75,7 @@ def live(
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
         reach = None if spec.command is None else furnish(spec.command, trial_dir)
-        sandbox.confine(spec, trial_dir, reach)
+        sandbox.confine(spec, trial_dir, reach, begun)
         _start_device(spec, line)
         run(spec, trial_dir, born=born)
     except AutoresearchError as error:
@@ -77,6 +90,8 @@ def live(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+    if spec.command is None:
+        line.over()
     return 0
 
 
@@ -90,7 +105,7 @@ def _start_device(spec: TrialSpec, line: DriverLine) -> None:
         line.starting()
         started = cuda_driver.start(spec.device)
         line.up(is_unified=started.is_unified)
-    line.close()
+    line.no_more()
 
 
 def _load(load: Callable[[], TrialFunction]) -> TrialFunction:

@@ -7,7 +7,7 @@ first, and lets the turn that wanted it go on with what was measured.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -80,22 +80,26 @@ class Flight:
         if turn.outcome is None:
             self._advance(turn, None)
 
-    def landed(self, *, more_comes: bool) -> list[Turn]:
+    def landed(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Turn]:
         """The turns that are over, after a wait for whatever happens first; often none. Where one
-        is, its row is to be written before the next call: no other race goes on until then.
+        is, what it decided is to be known before the next call: no other race goes on until then.
 
         :param more_comes: that a proposal is being asked for, so that there is something to wait
             for where no trial runs.
+        :param meanwhile: what can be done before the wait, as nothing else can go on.
         :raises Interrupted: where a stop was asked for and nothing runs any more.
         :raises AutoresearchError: where the machinery failed and nothing runs any more.
         """
         over = self._gone_on()
         if over:
             return over
+        done = [trial for trial in self._wanted_by if trial.done()]
+        if not done:
+            with self.outlasting():
+                meanwhile()
         if not self._wanted_by and (self.is_held or not more_comes):
             self.raise_trouble()
             self.stop.check()
-        done = [trial for trial in self._wanted_by if trial.done()]
         if not done:
             self.runner.wait(self._wanted_by)
             done = [trial for trial in self._wanted_by if trial.done()]

@@ -151,10 +151,10 @@ def proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     record = Campaign.record
 
-    def full(self: Campaign, row: Row) -> str | None:
+    def full(self: Campaign, row: Row, *, is_known: bool = False) -> str | None:
         if isinstance(row, IterationRow) and row.iter == 9:
             raise MachineryError("it failed")
-        return record(self, row)
+        return record(self, row, is_known=is_known)
 
     monkeypatch.setattr(Campaign, "record", full)
 

@@ -15,6 +15,7 @@ import pytest
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
 from tests.support import hostile
+from tests.support.processes import of_trials
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished, TrialAborted
 from trainer.executors.local import LocalExecutor
@@ -186,7 +187,7 @@ def test_nothing_outlives_a_trial_that_ends(executor: LocalExecutor, trial_dir: 
 
 def test_a_process_that_keeps_fleeing_is_caught(executor: LocalExecutor, trial_dir: Path) -> None:
     assert fail(executor, trial_dir, hostile.hop).status == "crash"
-    assert psutil.Process(executor._server.pid).children(recursive=True) == []
+    assert of_trials(executor) == []
     # Looking for it among the machine's processes would not do: it dodges a look as it dodges a
     # signal. What it cannot hide is that it goes on.
     noted = (trial_dir / "pids").read_text().split()
@@ -216,7 +217,7 @@ def test_a_fork_bomb_is_ended(executor: LocalExecutor, trial_dir: Path) -> None:
     assert time.monotonic() - began < 10
     assert result.status == "killed"
     assert result.message.endswith("processes, over the limit of 20")
-    assert psutil.Process(executor._server.pid).children(recursive=True) == []
+    assert of_trials(executor) == []
 
 
 def test_the_log_is_capped_and_keeps_both_ends(executor: LocalExecutor, trial_dir: Path) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support import doors, hostile
+from tests.support.processes import of_trials
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
@@ -111,7 +112,7 @@ def test_threads_are_counted_since_nothing_limits_roots(
     result = end(executor, trial_dir, doors.start_threads, {"many": 300}, tasks=100)
     assert result.status == "killed"
     assert result.message.endswith("threads, over the limit of 100")
-    assert psutil.Process(executor._server.pid).children() == []
+    assert of_trials(executor) == []
 
 
 @pytest.mark.skipif(not Layers.detect().confine, reason="limits come with the sandbox")

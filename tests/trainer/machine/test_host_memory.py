@@ -18,6 +18,7 @@ import torch
 
 from autoresearch.errors import MachineryError
 from tests.support import hostile
+from tests.support.processes import of_trials
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine, set_available
 from tests.support.trials import on_gpu
 from trainer.executors.local import LocalExecutor
@@ -45,7 +46,7 @@ class Scales:
 
     def __init__(self, root: Path, executor: LocalExecutor) -> None:
         self._root = root
-        self._server = psutil.Process(executor._server.pid)
+        self._executor = executor
         self._begun: dict[int, int] = {}
         self.beside: set[int] = set()
         """Other processes that hold some of it, from their start on."""
@@ -53,7 +54,7 @@ class Scales:
 
     def weigh(self) -> bool:
         """Called at every look of the supervisor."""
-        trials = [child.pid for child in self._server.children(recursive=True)]
+        trials = [process.pid for process in of_trials(self._executor)]
         held = 0
         for pid in (*trials, *self.beside):
             try:

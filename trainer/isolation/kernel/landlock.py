@@ -21,6 +21,13 @@ from trainer.spec import TrialSpec
 if sys.platform == "linux":
     from landlockpy import AccessFS, Ruleset, Scope
 
+    _READ = AccessFS.READ_FILE | AccessFS.READ_DIR
+    _RUN = _READ | AccessFS.EXECUTE
+    _WRITE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+    _OWN = _READ | _WRITE | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
+    _OWN |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
+    _FOR_DIRECTORIES = _OWN & ~_WRITE | AccessFS.READ_DIR
+
 _SYSTEM = tuple("/usr /lib /lib32 /lib64 /bin /sbin /nix/store".split())
 _READABLE = tuple(
     # libraries, users, time zone
@@ -66,72 +73,107 @@ class SystemPaths:
         )
 
 
-def restrict(paths: SystemPaths, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The part of a ruleset that is the same for all trials of one folder on one kind of device. It
+    forbids nothing yet: that it does once it is whole."""
+
+    ruleset: Ruleset
+    trials: Path
+    """The folder that the trial's directory is to lie in."""
+    on_gpu: bool
+
+    @classmethod
+    def of(cls, paths: SystemPaths, trials: Path, device: str) -> Begun:
+        """In the process that is to be the trial: some rules are about itself.
+
+        :raises SandboxError: where the trials lie inside what all trials may read.
+        :raises OSError: where the kernel refuses.
+        """
+        on_gpu = device.startswith("cuda")
+        ruleset = Ruleset(scoped=Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL)
+        for path in paths.programs:
+            _allow(ruleset, _beside(trials, path), _RUN)
+        for path in paths.imports:
+            if not trials.is_relative_to(path):
+                _allow(ruleset, path, _RUN)
+        for path in paths.others:
+            _allow(ruleset, path, _READ)
+        for path, access in _of_itself(device):
+            _allow(ruleset, path, access)
+        _allow(ruleset, Path(os.devnull), _WRITE)
+        return cls(ruleset, trials, on_gpu)
+
+    def fits(self, paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> bool:
+        """Whether it is what a trial there would begin with."""
+        return (
+            self.trials == trial_dir.parent
+            and self.on_gpu == spec.device.startswith("cuda")
+            and trial_dir not in (*paths.programs, *paths.imports)
+        )
+
+
+def restrict(
+    paths: SystemPaths,
+    spec: TrialSpec,
+    trial_dir: Path,
+    reach: Reach | None,
+    begun: Begun | None = None,
+) -> None:
     """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
+    :param begun: a ruleset to go on with, made by this process, where it fits.
     :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
     :raises OSError: where the kernel refuses.
     """
-    read = AccessFS.READ_FILE | AccessFS.READ_DIR
-    run = read | AccessFS.EXECUTE
-    write = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
-    own = read | write | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
-    own |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
-    for_directories = own & ~write | AccessFS.READ_DIR
-
-    with Ruleset(scoped=Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL) as ruleset:
-
-        def allow(path: Path, access: AccessFS) -> None:
-            if path.is_dir():
-                ruleset.allow_path(path, access)
-            elif path.exists():
-                ruleset.allow_path(path, access & ~for_directories)
-
-        for path in paths.programs:
-            allow(_beside(trial_dir, path), run)
-        for path in paths.imports:
-            if not trial_dir.is_relative_to(path):
-                allow(path, run)
-        for path in paths.others:
-            allow(path, read)
-        for path, access in _of_itself(spec.device):
-            allow(path, access)
-        for path, access in _of_the_spec(spec, trial_dir, reach, read, run):
-            allow(path, access)
-        allow(Path(os.devnull), write)
+    if begun is not None and not begun.fits(paths, spec, trial_dir):
+        begun.ruleset.close()
+        begun = None
+    if begun is None:
+        begun = Begun.of(paths, trial_dir, spec.device)
+    with begun.ruleset as ruleset:
+        for path, access in _of_the_spec(spec, trial_dir, reach):
+            _allow(ruleset, path, access)
         if spec.device.startswith("cuda"):
             for path in paths.driver.readable():
-                allow(path, read)
+                _allow(ruleset, path, _READ)
             for node in paths.driver.devices():
-                allow(node, read | write | AccessFS.IOCTL_DEV)
+                _allow(ruleset, node, _READ | _WRITE | AccessFS.IOCTL_DEV)
             pin_own_tasks()
-            allow(OWN_TASKS, read | write)
+            _allow(ruleset, OWN_TASKS, _READ | _WRITE)
         if spec.code_cache is not None:
             corpus = Path(spec.corpus_dir).resolve()
             cache = Path(spec.code_cache).resolve()
             around = (corpus, *paths.programs)
-            allow(_apart(cache, around, (trial_dir, *around, *paths.imports)), own)
-        allow(trial_dir, own)
+            _allow(ruleset, _apart(cache, around, (trial_dir, *around, *paths.imports)), _OWN)
+        _allow(ruleset, trial_dir, _OWN)
         ruleset.restrict()
 
 
+def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
+    if path.is_dir():
+        ruleset.allow_path(path, access)
+    elif path.exists():
+        ruleset.allow_path(path, access & ~_FOR_DIRECTORIES)
+
+
 def _of_the_spec(
-    spec: TrialSpec, trial_dir: Path, reach: Reach | None, read: AccessFS, run: AccessFS
+    spec: TrialSpec, trial_dir: Path, reach: Reach | None
 ) -> Iterator[tuple[Path, AccessFS]]:
     """What this trial is made to read: its texts, or a command's script and what its menu names."""
     if reach is None:
-        yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), read
+        yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), _READ
         for text in spec.texts:
-            yield _beside(trial_dir, Path(text.path).resolve()), read
+            yield _beside(trial_dir, Path(text.path).resolve()), _READ
         return
     yield reach.listed, AccessFS.READ_DIR
     for path in (*reach.granted, *reach.declared):
-        yield path, run
+        yield path, _RUN
     for path in reach.programs:
-        yield _beside(trial_dir, path), run
+        yield _beside(trial_dir, path), _RUN
 
 
 def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:

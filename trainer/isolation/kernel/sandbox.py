@@ -92,6 +92,7 @@ Not covered:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -102,7 +103,7 @@ from autoresearch.errors import MachineryError, SandboxError
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp
 from trainer.isolation.kernel.capabilities import drop_capabilities
-from trainer.isolation.kernel.landlock import SystemPaths
+from trainer.isolation.kernel.landlock import Begun, SystemPaths
 from trainer.isolation.kernel.libc import check, libc
 from trainer.isolation.kernel.rlimits import limit_resources, tasks_of_this_user
 from trainer.spec import TrialSpec
@@ -192,10 +193,25 @@ class Sandbox:
             seccomp.prepare()
         return cls(layers, tasks_of_this_user(), paths)
 
-    def confine(self, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
+    def begin(self, trials: Path, device: str) -> Begun | None:
+        """The part of :meth:`confine` that can be had before the trial is known: nothing is given
+        up by it. None where there is none, and where it cannot be had, which the trial will say.
+
+        :param trials: the folder that the trial's directory is likely to lie in.
+        """
+        if sys.platform != "linux" or not self.layers.confine:
+            return None
+        with contextlib.suppress(OSError, SandboxError):
+            return Begun.of(self.paths, trials, device)
+        return None
+
+    def confine(
+        self, spec: TrialSpec, trial_dir: Path, reach: Reach | None, begun: Begun | None = None
+    ) -> None:
         """Give up, for good, all that this trial does not need. This process has one thread.
 
         :param reach: what a command may read, where one trains.
+        :param begun: what :meth:`begin` gave this very process.
         :raises SandboxError: where that is not possible.
         """
         if spec.makes_code and not self.layers.can_make_code:
@@ -204,11 +220,11 @@ class Sandbox:
                 f" kept, and a trial on {spec.device} needs them; use Linux 5.19 or newer"
             )
         try:
-            limit_resources(spec, self.user_tasks)
+            limit_resources(spec, self.user_tasks + _WAITING_TASKS)
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
-                    landlock.restrict(self.paths, spec, trial_dir, reach)
+                    landlock.restrict(self.paths, spec, trial_dir, reach, begun)
                 drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)
@@ -220,3 +236,5 @@ class Sandbox:
 
 
 _PR_SET_NO_NEW_PRIVS = 38
+_WAITING_TASKS = 1
+"""The process that waits to be the next trial."""

@@ -1,0 +1,65 @@
+"""What was in flight when the campaign last stopped, as far as it can be gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.menu.rails import Rails
+from agent.search.campaign import Campaign
+from agent.search.race import race_prune_rule
+from agent.search.trials import TrialRunner
+from agent.search.turns.pending import PendingFiles, PendingIteration
+from trainer.spec import AnyConfig, PruneRule
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """Reads it, once."""
+
+    campaign: Campaign
+    runner: TrialRunner
+    rails: Rails
+    files: PendingFiles
+
+    def left(self, done: set[int]) -> list[PendingIteration]:
+        """The turns to go on with, the lowest number first.
+
+        :param done: numbers of iterations that have a row.
+        """
+        self.files.take_up_former()
+        pending = self.files.read()
+        for number in sorted(pending.keys() & done):
+            self.files.clear(number)  # killed between its row and this
+        return [
+            self._with_rule(turn)
+            for number, turn in pending.items()
+            if number not in done and self._holds(turn)
+        ]
+
+    def prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
+        """When the trials of a race of these two are stopped early."""
+        settings = self.campaign.settings
+        if candidate is None or not (settings.prune and self.campaign.prunes):
+            return None
+        evidence = self.campaign.evidence
+        return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
+
+    def _holds(self, turn: PendingIteration) -> bool:
+        """Whether it would pass the rails today, against the reference it was proposed for."""
+        configs = self.campaign.evidence.configs
+        reference = configs.get(turn.reference_hash)
+        if turn.proposal is None or turn.config is None or reference is None:
+            return False
+        checked = self.rails.check(turn.proposal.raw, reference.config, configs)
+        return checked.config == turn.config
+
+    def _with_rule(self, turn: PendingIteration) -> PendingIteration:
+        """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
+        are still, before any other. Without it finished trials would not be known again."""
+        if "prune" in turn.model_fields_set:
+            return turn
+        reference = self.campaign.evidence.configs[turn.reference_hash].config
+        rule = self.prune_rule(reference, turn.config)
+        turn = turn.model_copy(update={"prune": rule})
+        self.files.write(turn)
+        return turn
