@@ -60,6 +60,9 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     page = (own.campaign / "report" / "report.html").read_text()
     assert "How it was measured is that script" in page
     assert "bits per byte" not in page
+    assert "The score, in nats per point, ± half its 95 % interval" in " ".join(page.split())
+    assert "the command&#39;s runs, its own evaluation included" in page
+    assert "<td>evaluation</td>" not in page
     said = own("stress", here, "--top=1", "--steps=200", "--seeds=1")
     assert "survives" in said
     assert "nats per point" in said
