@@ -18,6 +18,7 @@ from autoresearch.layout import TRIALS_DIR, nth_trial_id
 from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
+from trainer.command.tree import weigh
 from trainer.command.workspace import Reach, refuse_home
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
@@ -31,6 +32,8 @@ class OwnTrainer:
     table: TrainerTable
     command: Command
     script: ScriptInfo
+    sent: tuple[int, int] | None = None
+    """Files and bytes that go to other machines; None where trials run on this one."""
 
     @classmethod
     def of(cls, campaign: Path, settings: CampaignSettings, menu: ProxyMenu) -> Self | None:
@@ -52,30 +55,37 @@ class OwnTrainer:
                 )
         else:
             directory = _beside(settings.menu, table.directory)
-        return cls._in(directory, menu, table, campaign)
+        return cls._in(directory, menu, table, campaign, settings.executor)
 
     @classmethod
-    def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
+    def at(
+        cls, source: str, menu: ProxyMenu, campaign: Path, executor: str = "local"
+    ) -> Self | None:
         """That of a menu's file, for a campaign that might be begun with it.
 
+        :param executor: where trials would run.
         :raises MenuError: where the command cannot be run here.
         """
         table = menu.trainer
         if table is None:
             return None
-        return cls._in(_beside(source, table.directory), menu, table, campaign)
+        return cls._in(_beside(source, table.directory), menu, table, campaign, executor)
 
     @classmethod
-    def _in(cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path) -> Self:
+    def _in(
+        cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path, executor: str
+    ) -> Self:
+        first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
         try:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
-            Reach.of(command, campaign.resolve() / TRIALS_DIR / nth_trial_id(1))  # as trials will
+            Reach.of(command, first_trial)  # as trials will
+            sent = None if executor == "local" else weigh(command, first_trial)
             script = _script_in(directory, campaign, table)
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
-        return cls(table, command, script)
+        return cls(table, command, script, sent)
 
     def now(self, campaign: Path) -> ScriptInfo:
         """The script as it is by now.
@@ -89,6 +99,12 @@ class OwnTrainer:
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
         yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
+        if self.sent is not None:
+            files, size_bytes = self.sent
+            yield (
+                f"          sent to each node once: {counted(files, 'file')}, "
+                f"{size_bytes / 1e6:.3g} MB; the program and what is read besides are the node's"
+            )
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network, no keys"
         yield f"score     {ruler_text(table)}"
         if not table.tells_seed:

@@ -79,7 +79,7 @@ class Sitting:
                 settings,
                 menu,
                 console,
-                of_command=own is not None,
+                command=own.command if own else None,
                 allow_unsandboxed=allow_unsandboxed,
             )
             lanes = opening.opened(directory)

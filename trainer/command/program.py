@@ -2,11 +2,17 @@
 
 A Python of its own environment (a venv, conda's) is asked where that lies, once for a campaign and
 outside the sandbox: it is the user's own program, named by the user's own menu.
+
+A ``python`` on PATH may be a shim of pyenv, asdf or mise: a script that finds out, by files of its
+own and of the directory it is called in, which Python is meant. Inside the sandbox it could read
+none of these and would end with exit code 126. So it is asked here which one that is, and trials
+start that one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +28,8 @@ _QUESTION = (
     "import json, sys; print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix,"
     " sys.base_exec_prefix], sys.path]))"
 )
+_SHIMS_OWN = ("PYENV_", "ASDF_", "MISE_")
+"""Beginnings of the variables by which a person tells a shim what is meant."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
@@ -29,7 +37,7 @@ def find_program(word: str, directory: Path) -> Path:
     """The program that a command's first word names: by a path from the script's directory, or on
     the PATH that trials have.
 
-    :raises SpecError: where there is none.
+    :raises SpecError: where there is none, or none that trials could start.
     """
     if word == "{python}":
         return Path(sys.executable)
@@ -43,7 +51,55 @@ def find_program(word: str, directory: Path) -> Path:
             f"there is no program {word!r}, with which [trainer] command begins; give a path, a "
             "program on PATH, or {python} for the Python that autoresearch runs on"
         )
-    return Path(found).absolute()
+    program = Path(found).absolute()
+    return _meant_by(program, directory) if _is_script(program) else program
+
+
+def _is_script(program: Path) -> bool:
+    try:
+        with program.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:  # it may be run and not read
+        return False
+
+
+def _meant_by(shim: Path, directory: Path) -> Path:
+    """The Python that a script in its place starts; another script is what it is.
+
+    :raises SpecError: where it is a shim that starts none, or of another program.
+    """
+    is_python = shim.name.startswith("python")
+    if not is_python and shim.parent.name != "shims":
+        return shim
+    meant = _executable(shim, directory) if is_python else None
+    if meant is None:
+        raise SpecError(
+            f"{shim} is a shim, a script that looks for the program it stands for, which trials may"
+            " not; give [trainer] command that program's own path, or {python} for the Python that"
+            " autoresearch runs on"
+        )
+    return meant
+
+
+def _executable(shim: Path, directory: Path) -> Path | None:
+    """What a Python says that it is; None where it does not start."""
+    told = {name: text for name, text in os.environ.items() if name.startswith(_SHIMS_OWN)}
+    home = {name: text for name, text in os.environ.items() if name == "HOME"}
+    try:
+        answer = subprocess.run(
+            [str(shim), "-c", "import sys; print(sys.executable)"],
+            env={**allowed_environment(), **home, **told},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    said = Path(answer.stdout.strip())
+    return said if said.is_absolute() and said.is_file() else None
 
 
 def environment_of(program: Path) -> tuple[Path, ...]:

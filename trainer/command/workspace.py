@@ -8,7 +8,7 @@ it, and nothing that it does changes the next trial's script. Left out are
   such;
 * the entry that holds the campaign, where a checkout holds its own runs: trials see no others;
 * links out of the directory: a checkout could have one to the user's home. What lies elsewhere and
-  is needed the menu declares under ``reads``;
+  is needed the menu declares under ``reads``, and a link to that is one like any other;
 * a file of the name that the score is looked for in: an earlier run's result is not this one's.
 """
 
@@ -49,6 +49,8 @@ class Reach:
     """The interpreter's environment."""
     declared: tuple[Path, ...]
     """What the menu asks for."""
+    closed: frozenset[str]
+    """Of the directory, what is not opened, each with all in it."""
 
     @classmethod
     def of(cls, command: Command, trial_dir: Path) -> Reach:
@@ -67,8 +69,14 @@ class Reach:
         }
         whole = {str(path) for path in (*declared, *programs, Path(sys.prefix, "lib").resolve())}
         opened = open_paths(directory, shut=shut, whole=whole)
-        entries = tuple(path for name in top if _is_open(path := directory / name, opened))
-        return cls(directory, entries, opened.granted, programs, declared)
+        entries = tuple(
+            path for name in top if _is_open(path := directory / name, opened, declared)
+        )
+        return cls(directory, entries, opened.granted, programs, declared, opened.closed)
+
+    def opens(self, path: Path) -> bool:
+        """Whether a path below the directory, free of links, lies in what is open of it."""
+        return OpenPaths(self.listed, self.granted, self.closed).allows(path)
 
 
 def furnish(command: Command, trial_dir: Path) -> Reach:
@@ -131,14 +139,13 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _is_open(entry: Path, opened: OpenPaths) -> bool:
-    """Whether the working directory gets a link to an entry: not where that leads out, or to what
-    is closed."""
+def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool:
+    """Whether the working directory gets a link to an entry: not where that leads out, unless to
+    what is declared, or to what is closed."""
     resolved = _real(entry)
-    return (
-        resolved.is_relative_to(opened.directory)
-        and opened.allows(entry)
-        and opened.allows(resolved)
+    leads_in = resolved.is_relative_to(opened.directory) and opened.allows(resolved)
+    return opened.allows(entry) and (
+        leads_in or any(resolved.is_relative_to(path) for path in declared)
     )
 
 

@@ -11,7 +11,7 @@ from trainer.executors.base import Executor
 from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor
 from trainer.executors.placement import spots, visible_gpus
-from trainer.spec import Place
+from trainer.spec import Command, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Asked:
 
     allow_unsandboxed: bool
     """Trials may run where they cannot be confined."""
-    entry: str
-    """What a trial runs."""
+    command: Command | None
+    """What a trial runs; None: the built-in trainer."""
     lanes: int | None = 1
     """None: as many as there are GPUs, or nodes of a cluster."""
     device: str = "cpu"
@@ -29,6 +29,11 @@ class Asked:
     """Of a cluster: ``HOST:PORT``."""
     kind: str | None = None
     """Of the device that every node of a cluster must have."""
+
+    @property
+    def entry(self) -> str:
+        """Of a trial's process."""
+        return ENTRY if self.command is None else COMMAND_ENTRY
 
 
 def _local(asked: Asked) -> Executor:
@@ -56,6 +61,7 @@ def _local(asked: Asked) -> Executor:
 
 def _ray(asked: Asked) -> Executor:
     from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (of use to few)
+    from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
 
     return ClusterLanes.opened(
         asked.address,
@@ -64,6 +70,7 @@ def _ray(asked: Asked) -> Executor:
         kind=asked.kind,
         allow_unsandboxed=asked.allow_unsandboxed,
         entry=asked.entry,
+        needs=None if asked.command is None else Needs.of(asked.command),
     )
 
 
@@ -75,7 +82,7 @@ def choose_executor(
     name: str = "local",
     *,
     allow_unsandboxed: bool,
-    of_command: bool = False,
+    command: Command | None = None,
     lanes: int | None = 1,
     device: str = "cpu",
     kind: str | None = None,
@@ -83,7 +90,7 @@ def choose_executor(
     """Open the executor of that name; whoever asked closes it.
 
     :param allow_unsandboxed: go on, and say so, where a trial cannot be confined.
-    :param of_command: trials run a command, and not the built-in trainer.
+    :param command: what trials run; None: the built-in trainer.
     :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
     :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
     :param device: the campaign's.
@@ -95,5 +102,4 @@ def choose_executor(
     name, _, address = name.partition(":")
     if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    entry = COMMAND_ENTRY if of_command else ENTRY
-    return EXECUTORS[name](Asked(allow_unsandboxed, entry, lanes, device, address or None, kind))
+    return EXECUTORS[name](Asked(allow_unsandboxed, command, lanes, device, address or None, kind))

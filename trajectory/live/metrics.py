@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from trainer.spec import BITS_PER_BYTE, BPB, Measure
 from trajectory.live.board import Board, Watched
 
 PREFIX = "autoresearch_"
@@ -30,9 +31,9 @@ class _Collector(Collector):
             "keeps": "Iterations that were kept.",
         }
         gauges = {
-            "incumbent_bpb": "Mean bits per byte of the incumbent.",
-            "baseline_bpb": "Mean bits per byte of the baseline.",
-            "noise_sd_bpb": "Standard deviation of one run within a config.",
+            "incumbent_bpb": "Mean bits per byte of the incumbent, where that is the unit.",
+            "baseline_bpb": "Mean bits per byte of the baseline, where that is the unit.",
+            "noise_sd_bpb": "Of one run within a config, where bits per byte is the unit.",
             "iteration_seconds": "Mean wall time of the latest iterations.",
             "silent_seconds": "Since any of the campaign's files changed.",
             "paused": "1 while the pause file is there.",
@@ -48,6 +49,14 @@ class _Collector(Collector):
             name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign"])
             for name, text in gauges.items()
         }
+        of_a_unit = {
+            name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign", "unit"])
+            for name, text in {
+                "incumbent_score": "Mean score of the incumbent, in the campaign's unit.",
+                "baseline_score": "Mean score of the baseline, in the campaign's unit.",
+                "noise_sd_score": "Standard deviation of one run within a config, likewise.",
+            }.items()
+        }
         failed = CounterMetricFamily(
             PREFIX + "failed_trials",
             "Trials that ended without a score.",
@@ -58,21 +67,25 @@ class _Collector(Collector):
                 for name, value in _values(watched).items():
                     if value is not None:
                         families[name].add_metric([watched.name], value)
+                unit = _measure(watched).unit
+                for name, value in _scores(watched).items():
+                    if value is not None:
+                        of_a_unit[name].add_metric([watched.name, unit], value)
                 for status, count in watched.follower.failures.items():
                     failed.add_metric([watched.name, status], count)
         yield from families.values()
+        yield from of_a_unit.values()
         yield failed
 
 
 def _values(watched: Watched) -> dict[str, float | None]:
     status = watched.follower.status()
     sample = watched.device.samples[-1] if watched.device.samples else None
+    scores = _scores(watched) if _measure(watched).unit == BITS_PER_BYTE else {}
     return {
         "iterations": status.iterations,
         "keeps": status.keeps,
-        "incumbent_bpb": status.incumbent.mean_bpb if status.incumbent else None,
-        "baseline_bpb": status.baseline_bpb,
-        "noise_sd_bpb": status.sigma,
+        **{name.replace("_score", "_bpb"): value for name, value in scores.items()},
         "iteration_seconds": status.pace_s,
         "silent_seconds": status.silent_s,
         "paused": float(status.state == "paused"),
@@ -81,3 +94,19 @@ def _values(watched: Watched) -> dict[str, float | None]:
         "gpu_utilisation_percent": sample.gpu_util_pct if sample else None,
         "gpu_temperature_celsius": sample.temperature_c if sample else None,
     }
+
+
+def _scores(watched: Watched) -> dict[str, float | None]:
+    """As the trainer said them: objectives of what is to grow are their negatives."""
+    status, measure = watched.follower.status(), _measure(watched)
+    best, baseline = status.incumbent, status.baseline_bpb
+    return {
+        "incumbent_score": None if best is None else measure.score(best.mean_bpb),
+        "baseline_score": None if baseline is None else measure.score(baseline),
+        "noise_sd_score": status.sigma,
+    }
+
+
+def _measure(watched: Watched) -> Measure:
+    campaign = watched.follower.campaign
+    return campaign.measured_in if campaign else BPB

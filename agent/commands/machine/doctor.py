@@ -36,7 +36,8 @@ def doctor(
     --menu its command, and what that may read.
 
     With --executor ray every node of the cluster: its code and torch, device, Landlock, disk,
-    corpora and clock, and what Ray takes of its memory.
+    corpora and clock, and what Ray takes of its memory; and with --menu what its command lacks
+    there.
 
     Exits with 1 if any is bad.
     """
@@ -56,8 +57,8 @@ def doctor(
 
 
 def _all_checks(runs: Path, menu: str | None, executor: str) -> Iterator[Check]:
-    yield from examine(read_environment(), runs, menu)
+    yield from examine(read_environment(), runs, menu, executor)
     if executor != "local":
         from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
 
-        yield from examine_cluster(executor)
+        yield from examine_cluster(executor, menu=menu, runs=runs)

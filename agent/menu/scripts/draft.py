@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -176,7 +177,7 @@ class Draft:
         lines = [
             "[trainer]",
             "command = [",
-            '    "python",',
+            f"    {toml('python' if shutil.which('python') else '{python}')},",
             f"    {toml(self.script.path.name)},",
         ]
         lines += [f"    {toml(braced(word))}," for word in self.script.words]

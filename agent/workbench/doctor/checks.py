@@ -38,11 +38,14 @@ class Check:
 OWN_TEXT = Check("corpus", "good", "none is needed: the menu's command brings its own data")
 
 
-def examine(environment: Environment, directory: Path, menu: str | None = None) -> Iterator[Check]:
+def examine(
+    environment: Environment, directory: Path, menu: str | None = None, executor: str = "local"
+) -> Iterator[Check]:
     """Every check in turn, as each is done.
 
     :param directory: where campaigns will be kept.
     :param menu: of a campaign that is to be begun, whose command is looked at where it has one.
+    :param executor: where its trials would run.
     """
     for look in (_python, _torch, _device):
         yield look()
@@ -52,7 +55,7 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     yield _corpus() if menu is None or not _is_of_a_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
-        yield own_trainer(menu, directory)
+        yield own_trainer(menu, directory, executor)
 
 
 def _is_of_a_command(source: str) -> bool:
@@ -64,14 +67,14 @@ def _is_of_a_command(source: str) -> bool:
         return False  # what is wrong with it is told where its command is looked at
 
 
-def own_trainer(source: str, directory: Path) -> Check:
+def own_trainer(source: str, directory: Path, executor: str = "local") -> Check:
     """Whether a menu's command can be run here, and what it may read."""
     from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
     from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415
 
     try:
         menu = load_menu(source)
-        own = OwnTrainer.at(source, menu, directory / menu.name)
+        own = OwnTrainer.at(source, menu, directory / menu.name, executor)
     except AutoresearchError as error:
         return Check("trainer", "bad", f"{error}")
     if own is None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+from agent.menu.files import load_menu
 from agent.workbench.doctor.checks import MIN_FREE_GIB, Check
+from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
@@ -30,10 +34,14 @@ def ray_address(executor: str) -> str | None:
     return address or None
 
 
-def examine_cluster(executor: str, device: str = "cpu") -> Iterator[Check]:
+def examine_cluster(
+    executor: str, device: str = "cpu", menu: str | None = None, runs: Path = Path("runs")
+) -> Iterator[Check]:
     """Every node of a cluster in turn: one check where all is well, else one a fault.
 
     :param executor: ``ray`` or ``ray:HOST:PORT``.
+    :param menu: whose command is to run there where it has one.
+    :param runs: where campaigns will be kept.
     """
     try:
         address = ray_address(executor)
@@ -43,7 +51,7 @@ def examine_cluster(executor: str, device: str = "cpu") -> Iterator[Check]:
         return
     with cluster:
         asked_s = time.time()
-        nodes, silent = cluster.look()
+        nodes, silent = cluster.look(needs=_needs(menu, runs))
         took_s = time.time() - asked_s
         lanes = sum(int(node.machine.cpus or node.machine.gpus) > 0 for node in nodes)
         yield Check(
@@ -56,6 +64,18 @@ def examine_cluster(executor: str, device: str = "cpu") -> Iterator[Check]:
             yield from examine_node(node, device, asked_s, took_s)
         for name, why in silent.items():
             yield Check(name, "bad", why)
+
+
+def _needs(menu: str | None, runs: Path) -> Needs | None:
+    """Of a menu's command; none of one that cannot be had, which the doctor says elsewhere."""
+    if menu is None:
+        return None
+    try:
+        loaded = load_menu(menu)
+        own = OwnTrainer.at(menu, loaded, runs / loaded.name)
+    except AutoresearchError:
+        return None
+    return None if own is None else Needs.of(own.command)
 
 
 def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iterator[Check]:

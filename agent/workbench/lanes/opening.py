@@ -18,6 +18,7 @@ from autoresearch.layout import JOURNAL_FILE
 from trainer.corpus import Corpus
 from trainer.executors.base import Executor, SeveralMachines
 from trainer.executors.choice import choose_executor
+from trainer.spec import Command
 from trajectory.lock import CampaignLock
 
 
@@ -54,17 +55,17 @@ class LaneOpening:
         menu: ProxyMenu,
         console: Console,
         *,
-        of_command: bool,
+        command: Command | None,
         allow_unsandboxed: bool,
     ) -> None:
         """
-        :param of_command: whether trials run the menu's command.
+        :param command: what trials run where the menu names one; None: the built-in trainer.
         """
         self._resources = resources
         self._settings = settings
         self._menu = menu
         self._console = console
-        self._of_command = of_command
+        self._command = command
         self._allow_unsandboxed = allow_unsandboxed
 
     def opened(self, directory: Path) -> OpenLanes:
@@ -98,14 +99,14 @@ class LaneOpening:
         return OpenLanes(self._executor(found), settings, corpus, were_measured=True)
 
     def _corpus(self) -> Corpus | None:
-        return None if self._of_command else prepared_corpus(self._settings, self._console)
+        return None if self._command else prepared_corpus(self._settings, self._console)
 
     def _executor(self, lanes: int | None) -> Executor:
         return self._resources.enter_context(
             choose_executor(
                 self._settings.executor,
                 allow_unsandboxed=self._allow_unsandboxed,
-                of_command=self._of_command,
+                command=self._command,
                 lanes=lanes,
                 device=self._settings.device,
                 kind=self._settings.device_kind,

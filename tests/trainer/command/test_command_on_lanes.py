@@ -32,9 +32,7 @@ def seen(tmp_path: Path, device: str = "cpu", **of_spec: Any) -> dict[str, Any]:
     argv = (sys.executable, "train.py", "{threads}", "{device}")
     told = command(argv=argv, directory=str(script(tmp_path / "script", TELLS)))
     found = {}
-    with choose_executor(
-        allow_unsandboxed=False, of_command=True, lanes=2, device=device
-    ) as executor:
+    with choose_executor(allow_unsandboxed=False, command=told, lanes=2, device=device) as executor:
         trials = [tmp_path / "campaign" / "trials" / name for name in ("t1", "t2")]
         jobs = [
             executor.submit(

@@ -24,8 +24,9 @@ from tests.trajectory.live.server import (
     simulated,
     write_campaign,
 )
+from trainer.spec import Measure
 from trajectory.formats.imported import import_campaign
-from trajectory.rows import IterationRow
+from trajectory.rows import CampaignRow, IterationRow
 
 TOKEN = "a-token-of-some-length-0123456789"
 ROWS = simulated(40)
@@ -111,6 +112,33 @@ def test_metrics_are_in_prometheus_s_format(server: Server) -> None:
     }
     assert samples["first"] == status["iterations"]
     assert "autoresearch_incumbent_bpb" in families
+
+
+def test_scores_are_in_the_unit_and_direction_of_their_campaign(tmp_path: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    first, *rows = simulated(2)
+    assert isinstance(first, CampaignRow)
+    grows = Measure(unit="points", direction="maximise")
+    write_campaign(tmp_path / "own", [first.model_copy(update={"measure": grows}), *rows])
+    write_campaign(tmp_path / "gpt", [first, *rows])
+    with serving(tmp_path) as server:
+        for name in ("own", "gpt"):
+            wait_for(server, name, 2)
+        with server.client() as client:
+            text = client.get("/metrics").text
+    found = {
+        (sample.name.removeprefix("autoresearch_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    for what in ("incumbent", "baseline"):
+        value = found[f"{what}_bpb", "gpt"]
+        assert value > 0
+        assert found[f"{what}_score", "gpt", "bits per byte"] == value
+        assert found[f"{what}_score", "own", "points"] == -value
+        assert (f"{what}_bpb", "own") not in found
+    assert found["noise_sd_score", "own", "points"] == found["noise_sd_bpb", "gpt"] > 0
 
 
 def test_the_interface_describes_itself(server: Server) -> None:

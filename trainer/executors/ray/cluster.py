@@ -10,11 +10,12 @@ from concurrent import futures
 from pathlib import Path
 
 from autoresearch.closing import Closing
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
 from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
+from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, Seat, seats, unfit
 from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
@@ -72,12 +73,15 @@ class RayCluster(Closing):
             self._names = {node: other for node, other in self._names.items() if other != name}
             self._names[machine.id] = name
 
-    def look(self, only: Collection[str] = ()) -> tuple[list[Node], dict[str, str]]:
+    def look(
+        self, only: Collection[str] = (), needs: Needs | None = None
+    ) -> tuple[list[Node], dict[str, str]]:
         """What each machine is and has, asked on it; and of those that do not answer, why.
 
         :param only: names of the machines to ask; none: all.
+        :param needs: of the command that is to train there, if one is.
         """
-        order = self._order().model_dump_json()
+        order = self._order(needs).model_dump_json()
         found = self.machines()
         asked = {
             name: Remote(machine.id, order, name=name, cpus=0, gpus=0)
@@ -106,6 +110,7 @@ class RayCluster(Closing):
         only: Collection[str] = (),
         allow_unsandboxed: bool = False,
         entry: str = ENTRY,
+        needs: Needs | None = None,
     ) -> tuple[list[RayLane], dict[str, str]]:
         """Lanes on the machines that will do; and of the others, why not.
 
@@ -114,10 +119,11 @@ class RayCluster(Closing):
         :param mixed_devices: take machines of other kinds too. Whoever pairs runs then looks at
             each lane's :attr:`RayLane.place`, whose device is its kind.
         :param only: names of the machines to look at; none: all.
+        :param needs: of the command that is to train there, if one is.
         :raises SettingsError: where there is no room for so many.
         :raises MachineryError: where a lane does not open.
         """
-        nodes, refused = self.look(only)
+        nodes, refused = self.look(only, needs)
         usable = []
         for node in nodes:
             wrong = unfit(node.facts, device)
@@ -134,10 +140,15 @@ class RayCluster(Closing):
                     " machines cannot be paired; allow it with --mixed-devices"
                 )
         kinds = {node.name: node.facts.kind(device) for node in usable}
-        order = self._order().model_copy(
+        order = self._order(needs).model_copy(
             update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
         )
-        return self._open_all(seats(usable, device, lanes), order, kinds), refused
+        try:
+            wanted = seats(usable, device, lanes)
+        except SettingsError as error:
+            why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+            raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
+        return self._open_all(wanted, order, kinds), refused
 
     def _open_all(
         self, wanted: list[Seat], order: LaneOrder, kinds: dict[str, str]
@@ -192,8 +203,8 @@ class RayCluster(Closing):
         place = Place(lane=seat.name, node=seat.node, device=kind)
         return OpenLane(remote, opened.described, Path(opened.home), place)
 
-    def _order(self) -> LaneOrder:
-        return _ORDER.model_copy(update={"data_dir": self._data_dir})
+    def _order(self, needs: Needs | None = None) -> LaneOrder:
+        return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})
 
 
 def _commonest(kinds: Iterable[str]) -> str:

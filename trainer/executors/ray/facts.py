@@ -13,6 +13,7 @@ from pathlib import Path
 from autoresearch.code import code_identity, installed_version
 from autoresearch.errors import MachineryError
 from trainer.corpus.store import corpus_directories, open_corpus
+from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.values import NodeFacts
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.environment import cache_folder
@@ -20,6 +21,7 @@ from trainer.machine.host_memory import available_gib
 from trainer.machine.name import cpu_name
 
 _GIB = 1 << 30
+_LINE_CHARACTERS = 500
 _MONITOR = b"RAY_memory_monitor_refresh_ms="
 
 
@@ -37,8 +39,12 @@ def node_directory(chosen: str | None) -> Path:
         ) from error
 
 
-def find_facts(directory: Path) -> NodeFacts:
-    """What this machine is and has; ``directory`` is where it keeps corpora."""
+def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
+    """What this machine is and has.
+
+    :param directory: where it keeps corpora.
+    :param needs: of the command that is to train here, if one is.
+    """
     layers = Layers.detect()
     refused, free_gib = _disk(directory)
     return NodeFacts(
@@ -57,6 +63,7 @@ def find_facts(directory: Path) -> NodeFacts:
         free_gib=free_gib,
         corpora=_corpora(directory),
         clock_s=time.time(),
+        lacks="" if needs is None else needs.lacking()[:_LINE_CHARACTERS],
         memory_monitor=_memory_monitor(),
     )
 

@@ -71,7 +71,7 @@ class RayLane(Executor):
     def __init__(self, first: OpenLane, reopen: Callable[[], OpenLane], ship: Shipping) -> None:
         """
         :param reopen: opens the lane again; raises LaneLost where its node is not there.
-        :param ship: brings corpora and texts to the lane's node.
+        :param ship: brings corpora, texts and scripts to the lane's node.
         """
         self._lane: OpenLane | None = first
         self._reopen = reopen
@@ -177,7 +177,7 @@ class _Trial:
         :raises LaneLost: where the lane goes meanwhile.
         :raises AutoresearchError: as :meth:`Job.result` says.
         """
-        there = ship.localised(self._spec, self._remote)
+        there = ship.localised(self._spec, self._remote, self._files.path)
         if self._cancelled():
             raise aborted(self._spec.trial_id)
         self._ask("start", self._files.path.name, there.model_dump_json())

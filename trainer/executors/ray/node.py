@@ -24,11 +24,13 @@ from trainer.executors.base import Job, LaneLost, TrialAborted
 from trainer.executors.local import LocalExecutor
 from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
+from trainer.executors.ray.needs import command_here
 from trainer.executors.ray.parcels import Parcels
-from trainer.executors.ray.values import LaneOrder, Opened, Progress, with_bytes
+from trainer.executors.ray.scripts import PARTS, Scripts
+from trainer.executors.ray.values import LaneOrder, Localised, Opened, Progress, with_bytes
 from trainer.isolation.trial_files import TrialError
 from trainer.machine.environment import as_it_is
-from trainer.spec import TrialSpec
+from trainer.spec import Command, TrialSpec
 
 _PIECE_BYTES = 4 << 20
 """The most of a file that one answer carries."""
@@ -44,6 +46,7 @@ class NodeLane:
         self._order = LaneOrder.model_validate_json(order)
         self._executor: LocalExecutor | None = None
         self._parcels: Parcels | None = None
+        self._scripts: Scripts | None = None
         self._home = Path()
         self._lock: IO[str] | None = None
         self._job: Job | None = None
@@ -55,7 +58,8 @@ class NodeLane:
 
     def facts(self) -> bytes:
         """What this machine is and has, as a NodeFacts."""
-        return find_facts(node_directory(self._order.data_dir)).model_dump_json().encode()
+        directory = node_directory(self._order.data_dir)
+        return find_facts(directory, self._order.needs).model_dump_json().encode()
 
     def open(self) -> bytes:
         """Make a home and start the executor; an Opened."""
@@ -64,6 +68,7 @@ class NodeLane:
             self._home = directory / "lanes" / self._order.token
             self._lock = _make_home(self._home)
             self._parcels = Parcels(directory)
+            self._scripts = Scripts(directory, self._home)
             environ = as_it_is()
             environ.pop("OMP_NUM_THREADS", None)  # Ray's, by what the actor asked it for
             self._executor = LocalExecutor(
@@ -123,24 +128,42 @@ class NodeLane:
         return b""
 
     def find(self, kind: str, sha256: str) -> bytes:
-        """Where the corpus or the text of that hash is; nothing where it is not here whole."""
+        """Where the corpus, the text or the script of that hash is; nothing where it is not here
+        whole."""
         assert self._parcels is not None
-        found = self._parcels.corpus(sha256) if kind == "corpus" else self._parcels.text(sha256)
+        assert self._scripts is not None
+        finders = {
+            "corpus": self._parcels.corpus,
+            "text": self._parcels.text,
+            "script": self._scripts.find,
+        }
+        found = finders[kind](sha256)
         return b"" if found is None else str(found).encode()
 
     def take(self, sha256: str, name: str, data: bytes) -> bytes:
-        """A piece of a corpus or text; an Opened, of which the refusal matters."""
-        parcels = self._parcels
-        assert parcels is not None
-        return _refusal(lambda: parcels.take(sha256, name, data))
+        """A piece of a corpus, text or script; an Opened, of which the refusal matters."""
+        holder = self._scripts if name in PARTS else self._parcels
+        assert holder is not None
+        return _refusal(lambda: holder.take(sha256, name, data))
 
     def keep(self, kind: str, sha256: str, folder: str) -> bytes:
         """All pieces of it have come; an Opened, of which the refusal matters."""
-        parcels = self._parcels
+        parcels, scripts = self._parcels, self._scripts
         assert parcels is not None
+        assert scripts is not None
+        if kind == "script":
+            return _refusal(lambda: scripts.keep(sha256))
         if kind == "corpus":
             return _refusal(lambda: parcels.keep_corpus(sha256, Path(folder).name))
         return _refusal(lambda: parcels.keep_text(sha256))
+
+    def command(self, told: str, program: str, tree: str) -> bytes:
+        """A command with this node's paths, its script being in ``tree``; a Localised."""
+        try:
+            here = command_here(Command.model_validate_json(told), program, Path(tree))
+        except AutoresearchError as error:
+            return Localised(refusal=TrialError.of(error)).model_dump_json().encode()
+        return Localised(command=here).model_dump_json().encode()
 
     def cache(self, key: str) -> bytes:
         """The directory on this node for what the trials of that key compile."""
@@ -153,6 +176,8 @@ class NodeLane:
             self._executor.close()
         if self._parcels is not None:
             self._parcels.close()
+        if self._scripts is not None:
+            self._scripts.close()
         if self._lock is not None:
             shutil.rmtree(self._home, ignore_errors=True)
             self._lock.close()

@@ -53,7 +53,7 @@ def unfit(facts: NodeFacts, device: str) -> str:
         return f"{facts.directory} cannot be written there ({facts.disk}); make it writable"
     if device.startswith("cuda") and not facts.gpus:
         return "it shows no GPU; see nvidia-smi there"
-    return ""
+    return facts.lacks
 
 
 def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from autoresearch.errors import CorpusError, SpecError
+from autoresearch.errors import CorpusError, MachineryError
+from trainer.command.tree import Tree, Trees
 from trainer.corpus.store import META, open_corpus
+from trainer.executors.ray.needs import portable_program
 from trainer.executors.ray.parcels import CORPUS_FILES, TEXT_FILE
-from trainer.executors.ray.values import Opened, said
-from trainer.spec import ScoredText, TrialSpec
+from trainer.executors.ray.scripts import CONTENTS, MANIFEST
+from trainer.executors.ray.values import Localised, Opened, said
+from trainer.spec import Command, ScoredText, TrialSpec
 
 _PIECE_BYTES = 4 << 20
 """Of a file, in one question: it goes through Ray's object store, which is kept small."""
@@ -31,31 +34,32 @@ class Asked(Protocol):
 class Shipping:
     """What one node is sent, by whichever of its lanes needs it first; the others wait for it.
 
-    A corpus or a text is asked for by its hash and sent where it is not there; the node hashes what
-    came before it says that it has it.
+    A corpus, a text or a script is asked for by its hash and sent where it is not there; the node
+    hashes what came before it says that it has it.
     """
 
     def __init__(self) -> None:
         self._door = threading.Lock()
         self._there: dict[tuple[str, str], str] = {}
         """Paths on the node, by kind and hash."""
+        self._trees = Trees()
+        self._commands: dict[tuple[str, str], Command] = {}
+        """With the node's paths, by hash of the script and as they are here."""
 
-    def localised(self, spec: TrialSpec, node: Asked) -> TrialSpec:
+    def localised(self, spec: TrialSpec, node: Asked, trial_dir: Path) -> TrialSpec:
         """The spec with the node's paths, whose files are there.
 
-        :raises SpecError: where a command is to train: its script is on no node.
+        :param trial_dir: of the trial here.
         :raises CorpusError: where what would have to be sent is not what it is called.
+        :raises SpecError: where a command's script cannot be sent, or its program is not there.
         :raises LaneLost: where the node goes meanwhile.
         """
+        changes: dict[str, object] = {}
         if spec.command is not None:
-            raise SpecError(
-                "a menu with a [trainer] runs on the machine that its script is on, and not on"
-                " others; use --executor local"
-            )
-        changes: dict[str, object] = {
-            "corpus_dir": self._corpus(spec, node),
-            "texts": tuple(self._text(text, node) for text in spec.texts),
-        }
+            changes["command"] = self._command(spec.command, node, trial_dir)
+        else:
+            changes["corpus_dir"] = self._corpus(spec, node)
+            changes["texts"] = tuple(self._text(text, node) for text in spec.texts)
         if spec.device.startswith("cuda"):
             changes["device"] = "cuda"  # a lane sees its own GPU and no other
         if spec.code_cache is not None:
@@ -75,6 +79,20 @@ class Shipping:
         with self._door:
             there = self._bring("text", text.sha256, node, _pieces(here, TEXT_FILE), here)
         return text.model_copy(update={"path": there})
+
+    def _command(self, command: Command, node: Asked, trial_dir: Path) -> Command:
+        with self._door:
+            tree = self._trees.of(command, trial_dir)
+            there = self._bring(
+                "script", tree.sha256, node, _pieces_of_script(tree), tree.directory
+            )
+            told = command.model_dump_json()
+            if (tree.sha256, told) not in self._commands:
+                answer = node.ask(
+                    "command", told, portable_program(command), there, within_s=_HASHING_S
+                )
+                self._commands[tree.sha256, told] = _localised(answer)
+            return self._commands[tree.sha256, told]
 
     def _bring(
         self,
@@ -99,6 +117,7 @@ class Shipping:
         """The node went away: it may come back without what it had."""
         with self._door:
             self._there.clear()
+            self._commands.clear()
 
 
 def _accepted(answer: bytes) -> None:
@@ -108,6 +127,24 @@ def _accepted(answer: bytes) -> None:
     opened = said(Opened, answer, "the lane")
     if opened.refusal is not None:
         raise opened.refusal.as_exception()
+
+
+def _localised(answer: bytes) -> Command:
+    """
+    :raises AutoresearchError: what the node said against it.
+    """
+    localised = said(Localised, answer, "the lane")
+    if localised.refusal is not None:
+        raise localised.refusal.as_exception()
+    if localised.command is None:
+        raise MachineryError("the lane answered with no command and no reason")
+    return localised.command
+
+
+def _pieces_of_script(tree: Tree) -> Iterator[tuple[str, bytes]]:
+    yield MANIFEST, tree.manifest.encoded()
+    for piece in tree.contents():
+        yield CONTENTS, piece
 
 
 def _pieces_of_corpus(directory: Path) -> Iterator[tuple[str, bytes]]:

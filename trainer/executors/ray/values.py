@@ -15,7 +15,9 @@ from autoresearch.values import (
     Positive,
     PositiveInt,
 )
+from trainer.executors.ray.needs import Needs
 from trainer.isolation.trial_files import TrialError
+from trainer.spec import Command
 
 Line = Annotated[PlainText, Field(max_length=500)]
 """One line about a node."""
@@ -36,6 +38,8 @@ class LaneOrder(Frozen):
     """Which part of the node's cores is this lane's own …"""
     shares: PositiveInt | None = None
     """… of how many; None: all of them."""
+    needs: Needs | None = None
+    """What must be there where a command trains; None where the built-in trainer does."""
     data_dir: str | None = None
     """Where the node keeps corpora and trials at work; None: its own cache folder."""
     lease_s: Positive
@@ -69,6 +73,8 @@ class NodeFacts(Frozen):
     """Hashes of those that are there."""
     clock_s: NonNegative
     """Seconds since 1970."""
+    lacks: Line = ""
+    """What of an order's needs is not there, and what to do; empty where all is."""
     memory_monitor: Line
     """What the node's Ray was told of its memory monitor; empty where it was told nothing."""
 
@@ -86,6 +92,13 @@ class Opened(Frozen):
     """The directory of this opening on the node: each trial runs in one of its own below it."""
     described: Line = ""
     """How trials are confined and started there."""
+    refusal: TrialError | None = None
+
+
+class Localised(Frozen):
+    """A command with a node's own paths, or why it cannot run there."""
+
+    command: Command | None = None
     refusal: TrialError | None = None
 
 

@@ -48,6 +48,8 @@ PART_NAME = {
     "other": "the rest",
 }
 
+_LISTED = {**PART_NAME, "failed": "trials without a measurement"}
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -90,6 +92,8 @@ class TimeAndEnergy(Figure):
     bill: SearchBill
     """What the search cost, all of it: what ``autoresearch cost`` says."""
     bars: tuple[Bar, ...]
+    of_command: bool = False
+    """A command trains, and what of its time is evaluation nobody knows."""
 
     @classmethod
     def of(cls, found: Findings) -> TimeAndEnergy | None:
@@ -118,11 +122,23 @@ class TimeAndEnergy(Figure):
             cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
             bill=ours.bill,
             bars=tuple(_bars(sorted(ledger.turns, key=lambda turn: turn.iter))),
+            of_command=ledger.campaign.script is not None,
         )
 
     @property
     def shows(self) -> bool:
         return bool(self.bars)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the table lists, and seconds of it."""
+        spent = self.total.by_part()
+        if self.of_command:
+            return {
+                "the command's runs, its own evaluation included": spent["training"],
+                **{_LISTED[part]: spent[part] for part in PARTS[2:]},
+            }
+        return {_LISTED[part]: seconds for part, seconds in spent.items()}
 
     @property
     def caption(self) -> str:

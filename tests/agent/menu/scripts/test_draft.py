@@ -211,6 +211,20 @@ def test_a_script_that_prints_no_score_is_drafted_with_a_word_about_it(tmp_path:
     assert "TO DO" in (menu.trainer.score.pattern or "")
 
 
+@pytest.mark.parametrize(("path", "program"), [("bin", "python"), ("empty", "{python}")])
+def test_a_machine_without_a_python_on_its_path_has_autoresearch_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, program: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / path))
+    script = tmp_path / "train.py"
+    script.write_text(CONSTANTS)
+    menu, _ = drafted(script)
+    assert menu.trainer is not None
+    assert menu.trainer.command[0] == program
+
+
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """What a script says lands in a TOML file and on a terminal."""
     script = tmp_path / "train.py"

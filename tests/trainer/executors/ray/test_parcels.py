@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autoresearch.errors import CorpusError, SpecError
+from autoresearch.errors import CorpusError
+from tests.support.asked_nodes import AskedNode as Node
 from tests.support.corpora import prose
-from tests.support.trials import by_command, trial_spec
+from tests.support.trials import trial_spec
 from trainer.corpus import Corpus, open_corpus, prepare
-from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.parcels import Parcels
 from trainer.executors.ray.shipping import Shipping
-from trainer.executors.ray.values import LaneOrder
 from trainer.spec import ScoredText, TextPart
 
-
-class Node:
-    """A lane that is asked directly, and what of."""
-
-    def __init__(self, directory: Path, change: Callable[[bytes], bytes] = bytes) -> None:
-        told = LaneOrder(token="a" * 16, entry="none:none", data_dir=str(directory), lease_s=9)
-        self._lane = NodeLane(told.model_dump_json())
-        self._lane._parcels = Parcels(directory)
-        self._change = change
-        self.asked: list[str] = []
-
-    def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
-        self.asked.append(method)
-        if method == "take":
-            sha256, name, data = arguments
-            assert isinstance(data, bytes)
-            arguments = (sha256, name, self._change(data))
-        answer: bytes = getattr(self._lane, method)(*arguments)
-        return answer
+HERE = Path("/nonexistent/trials/t000001")
+"""A trial's directory, of which only a script's campaign would matter."""
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +31,16 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def test_a_corpus_is_sent_once_and_is_the_same_there(corpus: Corpus, tmp_path: Path) -> None:
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
     node, ship = Node(tmp_path), Shipping()
-    there = ship.localised(spec, node)
+    there = ship.localised(spec, node, HERE)
     assert there.corpus_dir != spec.corpus_dir
     assert open_corpus(Path(there.corpus_dir)).info == corpus.info
     assert node.asked.count("take") == 4
-    assert ship.localised(spec, node) == there
-    assert Shipping().localised(spec, Node(tmp_path)) == there, "another driver finds it there"
+    assert ship.localised(spec, node, HERE) == there
+    assert Shipping().localised(spec, Node(tmp_path), HERE) == there, (
+        "another driver finds it there"
+    )
     again = Node(tmp_path)
-    Shipping().localised(spec, again)
+    Shipping().localised(spec, again, HERE)
     assert again.asked == ["find"]
 
 
@@ -65,18 +48,18 @@ def test_a_corpus_that_changed_on_its_way_is_refused(corpus: Corpus, tmp_path: P
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
     torn = Node(tmp_path, lambda data: data[:-1] + b"!")
     with pytest.raises(CorpusError):
-        Shipping().localised(spec, torn)
+        Shipping().localised(spec, torn, HERE)
     assert not list((tmp_path / "corpora").glob("[!.]*"))
-    assert Shipping().localised(spec, Node(tmp_path)).corpus_dir.startswith(str(tmp_path))
+    assert Shipping().localised(spec, Node(tmp_path), HERE).corpus_dir.startswith(str(tmp_path))
 
 
 def test_one_that_was_damaged_there_is_sent_anew(corpus: Corpus, tmp_path: Path) -> None:
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
-    there = Path(Shipping().localised(spec, Node(tmp_path)).corpus_dir)
+    there = Path(Shipping().localised(spec, Node(tmp_path), HERE).corpus_dir)
     data = bytearray((there / "train.bin").read_bytes())
     data[100] ^= 1
     (there / "train.bin").write_bytes(data)
-    Shipping().localised(spec, Node(tmp_path))
+    Shipping().localised(spec, Node(tmp_path), HERE)
     assert (there / "train.bin").read_bytes() == (corpus.directory / "train.bin").read_bytes()
 
 
@@ -90,14 +73,9 @@ def test_a_text_is_sent_by_its_hash_too(corpus: Corpus, tmp_path: Path) -> None:
         parts=(TextPart(tokens=100, bytes=90),),
     )
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256, texts=(text,))
-    [there] = Shipping().localised(spec, Node(tmp_path / "node")).texts
+    [there] = Shipping().localised(spec, Node(tmp_path / "node"), HERE).texts
     assert Path(there.path).is_relative_to(tmp_path / "node")
     assert Path(there.path).read_bytes() == path.read_bytes()
-
-
-def test_a_command_stays_where_its_script_is(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="not on others; use --executor local"):
-        Shipping().localised(by_command(trial_spec()), Node(tmp_path))
 
 
 def test_no_other_file_is_taken(tmp_path: Path) -> None:

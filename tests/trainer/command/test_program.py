@@ -1,0 +1,81 @@
+"""The program a command begins with: found, and seen through where it is a shim."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import SpecError
+from tests.support.commands import command, command_spec, script
+from trainer.command.program import environment_of, find_program
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import CommandOk, TrialFailed
+
+SHIM = """#!/bin/sh
+# As a version manager's: which Python is meant stands in a file of its own, or of the directory.
+chosen=$(cat "$PWD/.version" 2>/dev/null || cat "{root}/version") || exit 126
+exec "$(cat "{root}/versions/$chosen")" "$@"
+"""
+BASE = Path(os.path.realpath(sys.executable))
+
+
+@pytest.fixture
+def shims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of shims, first on PATH; its manager means this Python's own base by ``usual``."""
+    root = tmp_path / "manager"
+    script(root / "versions", str(BASE), "usual")
+    script(root, "usual", "version")
+    for name in ("python", "torchrun"):
+        (script(root / "shims", SHIM.format(root=root), name) / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'shims'}{os.pathsep}{os.environ['PATH']}")
+    return root / "shims"
+
+
+def ran(tmp_path: Path, program: Path, directory: Path) -> CommandOk | TrialFailed:
+    programs = tuple(map(str, environment_of(program)))
+    told = command(argv=(str(program), "train.py"), directory=str(directory), programs=programs)
+    with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
+        trial = tmp_path / "campaign" / "trials" / "t000001"
+        result = executor.submit(command_spec(command=told), trial).result(60).result
+    assert isinstance(result, CommandOk | TrialFailed)
+    return result
+
+
+@pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial")
+def test_trials_start_the_python_that_a_shim_means(shims: Path, tmp_path: Path) -> None:
+    own = script(tmp_path / "own", "print('val loss 1.5')")
+    program = find_program("python", own)
+    assert program == BASE
+    result = ran(tmp_path / "a", program, own)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 1.5
+    # The shim itself ends as it does for whoever starts it in there.
+    refused = ran(tmp_path / "b", shims / "python", own)
+    assert isinstance(refused, TrialFailed)
+
+
+def test_which_one_is_meant_may_be_the_directory_s_affair(shims: Path, tmp_path: Path) -> None:
+    own = script(tmp_path / "own", "print(1)")
+    script(shims.parent / "versions", sys.executable, "other")
+    script(own, "other", ".version")
+    assert find_program("python", own) == Path(sys.executable)
+    assert find_program(str(shims / "python"), own) == Path(sys.executable)
+
+
+def test_a_shim_of_nothing_is_refused_with_what_to_do(shims: Path, tmp_path: Path) -> None:
+    own = script(tmp_path / "own", "print(1)")
+    with pytest.raises(SpecError, match=r"torchrun is a shim, .* that program's own path, or {py"):
+        find_program("torchrun", own)
+    script(own, "none", ".version")
+    with pytest.raises(SpecError, match="python is a shim, a script that looks for"):
+        find_program("python", own)
+
+
+def test_a_script_of_one_s_own_is_what_it_is(tmp_path: Path) -> None:
+    own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")
+    (own / "run.sh").chmod(0o755)
+    assert find_program("./run.sh", own) == own / "run.sh"

@@ -1,0 +1,196 @@
+"""Scripts on a node: sent there once, by hash, verified there, read by trials and written by none.
+
+    DIRECTORY/scripts/<sha256>/manifest.json    which hashes to that name
+    DIRECTORY/scripts/<sha256>/tree/            what it says, and nothing besides
+    DIRECTORY/scripts/<sha256>/used             when it was last, by its time; locked meanwhile
+
+One is put together in the lane's home, which goes with the lane, and takes its place once all of it
+hashes to what was promised. One that no lane has used for two weeks goes when the next one comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import ValidationError
+
+from autoresearch.errors import SpecError
+from autoresearch.files import writing
+from trainer.command.tree import Manifest, TreeFile
+
+MANIFEST, CONTENTS = "manifest.json", "contents"
+PARTS = (MANIFEST, CONTENTS)
+"""What a script is sent as."""
+_TREE = "tree"
+_USED = "used"
+_UNUSED_S = 14 * 86_400.0
+_CHUNK_BYTES = 1 << 20
+
+
+class Scripts:
+    """The node's side, for one lane.
+
+    :raises MachineryError: from any method, where the disk refuses.
+    """
+
+    def __init__(self, directory: Path, home: Path) -> None:
+        """
+        :param home: the lane's, where nobody else writes.
+        """
+        self._scripts = directory / "scripts"
+        self._arriving = home / ".script"
+        self._seen: dict[str, Path] = {}
+        self._in_use: list[int] = []
+        """Descriptors, each of which holds a lock."""
+        self._door = threading.Lock()
+
+    def find(self, sha256: str) -> Path | None:
+        """The directory of the script of that hash, if it is here and not a byte of it has
+        changed; in use from then on."""
+        with self._door:
+            folder = self._scripts / sha256
+            if sha256 not in self._seen and _is_intact(folder, sha256):
+                with self._writing():
+                    self._in_use.append(os.open(folder / _USED, os.O_RDWR | os.O_CLOEXEC))
+                    fcntl.flock(self._in_use[-1], fcntl.LOCK_SH)
+                    os.utime(self._in_use[-1])
+                self._seen[sha256] = folder / _TREE
+            return self._seen.get(sha256)
+
+    def take(self, sha256: str, name: str, data: bytes) -> None:
+        """Add a piece to a part of the script that is to hash to ``sha256``."""
+        with self._door, self._writing():
+            folder = self._arriving / sha256
+            if not folder.is_dir():
+                shutil.rmtree(self._arriving, ignore_errors=True)  # another's, half come
+                folder.mkdir(parents=True)
+            with (folder / PARTS[PARTS.index(name)]).open("ab") as part:
+                part.write(data)
+
+    def keep(self, sha256: str) -> None:
+        """All pieces have come: put them together, verify them, and keep them.
+
+        :raises SpecError: where they are not what was promised.
+        """
+        folder = self._arriving / sha256
+        with self._door, self._writing():
+            try:
+                (folder / CONTENTS).touch()
+                _unpack(folder, sha256)
+                (folder / _USED).touch()
+                self._publish(folder, sha256)
+            finally:
+                shutil.rmtree(self._arriving, ignore_errors=True)
+
+    def close(self) -> None:
+        """The lane uses none any more."""
+        with self._door:
+            while self._in_use:
+                os.close(self._in_use.pop())
+
+    def _publish(self, folder: Path, sha256: str) -> None:
+        self._scripts.mkdir(parents=True, exist_ok=True)
+        with (self._scripts / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._remove_unused()
+            there = self._scripts / sha256
+            if _is_intact(there, sha256):  # by another lane of this node meanwhile
+                return
+            if there.exists():
+                there.rename(self._arriving / "damaged")
+            folder.rename(there)
+
+    def _remove_unused(self) -> None:
+        for other in self._scripts.glob(f"[!.]*/{_USED}"):
+            with contextlib.suppress(OSError), other.open("r+") as used:
+                if time.time() - other.stat().st_mtime > _UNUSED_S:
+                    fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(other.parent, ignore_errors=True)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return writing(f"a script under {self._scripts}", instead="set AUTORESEARCH_DATA_DIR there")
+
+
+def _manifest(folder: Path, sha256: str) -> Manifest | None:
+    """What a script is to hold; None where that is not here, or is another's."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            return None
+        return Manifest.model_validate_json(data)
+    except (OSError, ValidationError):
+        return None
+
+
+def _unpack(folder: Path, sha256: str) -> None:
+    """
+    :raises SpecError: where what came is not what was promised.
+    """
+    manifest = _manifest(folder, sha256)
+    if manifest is not None:
+        tree = folder / _TREE
+        tree.mkdir()
+        for path in manifest.folders:
+            (tree / path).mkdir()
+        with (folder / CONTENTS).open("rb") as contents:
+            for file in manifest.files:
+                _write(tree / file.path, file, contents)
+        for link in manifest.links:  # last: nothing is written through one
+            (tree / link.path).symlink_to(link.target)
+        (folder / CONTENTS).unlink()
+    if not _is_intact(folder, sha256):
+        raise SpecError(
+            f"what arrived as script {sha256:.16} hashes to something else: a file of its directory"
+            " was written meanwhile; run this again once nobody writes there"
+        )
+
+
+def _write(path: Path, file: TreeFile, contents: BinaryIO) -> None:
+    left = file.size_bytes
+    with path.open("xb") as new:
+        while left and (chunk := contents.read(min(left, _CHUNK_BYTES))):
+            new.write(chunk)
+            left -= len(chunk)
+    path.chmod(0o555 if file.runs else 0o444)
+
+
+def _is_intact(folder: Path, sha256: str) -> bool:
+    """Whether all that was sent is there, as it was, and nothing else."""
+    manifest = _manifest(folder, sha256)
+    if manifest is None:
+        return False
+    tree = folder / _TREE
+    expected = {
+        **dict.fromkeys(manifest.folders, ""),
+        **{file.path: file.sha256 for file in manifest.files},
+        **{link.path: f"-> {link.target}" for link in manifest.links},
+    }
+    try:
+        return dict(_held(tree)) == expected
+    except OSError:
+        return False
+
+
+def _held(tree: Path) -> Iterator[tuple[str, str]]:
+    """All that a directory holds: files by their hashes, links by where they lead."""
+    left = [tree]
+    while left:
+        for path in left.pop().iterdir():
+            name = path.relative_to(tree).as_posix()
+            if path.is_symlink():
+                yield name, f"-> {path.readlink()}"
+            elif path.is_dir():
+                left.append(path)
+                yield name, ""
+            else:
+                with path.open("rb") as file:
+                    yield name, hashlib.file_digest(file, "sha256").hexdigest()
