@@ -21,6 +21,9 @@ _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""
 _START_S = 180.0
 """On a machine that does other things meanwhile."""
+_MARK = "LC_CLUSTER"
+"""In the environment of all that a cluster started, down to its trials: of a name like a locale's,
+which trials are let have."""
 
 
 class LocalNode:
@@ -91,6 +94,8 @@ class LocalCluster:
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_TMPDIR": str(self._directory),
             "RAY_AUTH_MODE": "disabled",
+            "AUTORESEARCH_DATA_DIR": str(self._directory / "data"),
+            _MARK: str(self._directory),
         }
         self.nodes: dict[str, LocalNode] = {}
         head = [
@@ -114,14 +119,41 @@ class LocalCluster:
         until(lambda: node.started, _START_S)  # two at once would take the same socket's name
         return node
 
+    def trial_processes(self) -> list[psutil.Process]:
+        """Fork servers and what they have forked, wherever they are in the tree of processes."""
+        return [p for p in self._processes() if "trainer.isolation.forkserver" in _command(p)]
+
     def close(self) -> None:
         for node in reversed(self.nodes.values()):
             node.lose()
-        for process in psutil.process_iter(["cmdline"]):
-            if any(str(self._directory) in word for word in process.info["cmdline"] or ()):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        """All that it started and that lives, orphans too."""
+        mark, named = f"{_MARK}={self._directory}", str(self._directory)
+        return [
+            process
+            for process in psutil.process_iter()
+            if mark in _environ(process) or named in _command(process)
+        ]
+
+
+def _environ(process: psutil.Process) -> list[str]:
+    try:
+        return Path(f"/proc/{process.pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _command(process: psutil.Process) -> str:
+    """Empty of one that is gone, or that nobody has buried."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @contextlib.contextmanager
