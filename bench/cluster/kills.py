@@ -22,7 +22,7 @@ from bench.cluster.victims import Victims
 from bench.figure import Figure
 from tests.support.accounts import index_faults, rest_faults, row_faults
 from tests.support.campaigns import Toy
-from tests.support.ray_clusters import LocalCluster, local_cluster
+from tests.support.ray_clusters import LocalCluster, local_cluster, until
 
 LANES_A_NODE = 1
 MANY = 1_000_000
@@ -61,6 +61,7 @@ def survive(kills: int, names: tuple[str, ...], kept: Path, seed: int = 0) -> li
     with local_cluster(*names) as cluster:
         night = _Night(kept, cluster, len(names) * LANES_A_NODE)
         try:
+            night.begin()
             while len(night.done) < kills:
                 night.kill(random.Random(f"{seed} {len(night.done)}"))
             return [*_figures(night.done), *night.rest()]
@@ -79,6 +80,11 @@ class _Night:
         self._victims = Victims(cluster, self._driver)
         lines = self._kept.read_text().splitlines() if self._kept.exists() else []
         self.done = [Kill.model_validate_json(line) for line in lines]
+
+    def begin(self) -> None:
+        """Until the first iteration is at rest: a baseline that is killed ends a campaign."""
+        self._driver.go_on(MANY)
+        until(lambda: any(row["kind"] == "iteration" for row in self._rows()), 600)
 
     def kill(self, chance: random.Random) -> None:
         """One, and a line about it."""
