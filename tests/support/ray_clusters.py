@@ -73,6 +73,8 @@ class LocalNode:
 
     def lose(self) -> None:
         """As where its power goes: everything at once, and what trials left too."""
+        if self._process.poll() is not None:
+            return
         doomed = [psutil.Process(self._process.pid), *self.processes()]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -98,12 +100,13 @@ class LocalCluster:
             _MARK: str(self._directory),
         }
         self.nodes: dict[str, LocalNode] = {}
-        head = [
+        self._head = [
             *("--head", f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false"),
             *(f"--temp-dir={self._directory}", f"--ray-client-server-port={_free_port()}"),
             f"--dashboard-port={_free_port()}",
         ]
-        self._start("head", head)
+        self._starts = 0
+        self._start("head", self._head)
 
     @property
     def address(self) -> str:
@@ -114,10 +117,20 @@ class LocalCluster:
         return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
 
     def _start(self, name: str, arguments: list[str]) -> LocalNode:
-        log = self._directory / f"{name}-{len(self.nodes)}.start"
+        self._starts += 1
+        log = self._directory / f"{name}-{self._starts}.start"
         node = self.nodes[name] = LocalNode(name, arguments, self._environ, log)
         until(lambda: node.started, _START_S)  # two at once would take the same socket's name
         return node
+
+    def begin_anew(self) -> None:
+        """End what is left of it, and start Ray again everywhere, at the same address."""
+        names = [name for name in self.nodes if name != "head"]
+        for node in self.nodes.values():
+            node.lose()
+        self._start("head", self._head)
+        for name in names:
+            self.add(name)
 
     def trial_processes(self) -> list[psutil.Process]:
         """Fork servers and what they have forked, wherever they are in the tree of processes."""
