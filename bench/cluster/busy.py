@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from trainer.executors.ray.cluster import RayCluster
 
 
 def kept_busy(lanes: int, nodes: tuple[str, ...], turns: int) -> list[Figure]:
+    """From when all of them are up, and each has run a trial."""
     trials = lanes * turns
     with _opened(lanes, nodes) as executor, tempfile.TemporaryDirectory() as directory:
         _all(executor, Path(directory, "first"), lanes)  # the fork servers get ready
         began_s, cpu_s = time.monotonic(), time.process_time()
         _all(executor, Path(directory, "then"), trials)
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+    load = os.getloadavg()[0]
     efficiency = turns * sleeping_trial.SLEEP_S / took_s
     return [
         Figure(
@@ -32,7 +35,7 @@ def kept_busy(lanes: int, nodes: tuple[str, ...], turns: int) -> list[Figure]:
             "",
             goal=">= 0.9",
             met=efficiency >= 0.9,
-            note=f"{trials} trials that sleep {sleeping_trial.SLEEP_S:g} s, loopback",
+            note=f"{trials} trials that sleep {sleeping_trial.SLEEP_S:g} s, loopback; load {load:.0f}",
         ),
         Figure(
             f"the driver's processor time a trial, {lanes} lanes",

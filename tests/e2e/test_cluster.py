@@ -114,10 +114,9 @@ def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
         output, _ = running.communicate(timeout=180)
     finally:
         running.kill()
-    print(output[-3000:])
-    print(running.returncode)
-    until(lambda: cluster.trial_processes() == [], 30)
     assert running.returncode == 1
+    assert "Failed to connect to GCS within 60 seconds" in output
+    until(lambda: cluster.trial_processes() == [], 30)
     cluster.begin_anew()
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     nothing_is_amiss(toy, done(toy))

@@ -115,7 +115,7 @@ def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
     )
     assert process.stdout is not None
     pids = Path(process.stdout.readline().strip())
-    give_up_at = time.monotonic() + 30
+    give_up_at = time.monotonic() + 120  # on a machine that does other things meanwhile
     while not (pids.exists() and len(pids.read_text().split()) == 4):
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
