@@ -35,7 +35,7 @@ def kept_busy(lanes: int, nodes: tuple[str, ...], turns: int) -> list[Figure]:
             "",
             goal=">= 0.9",
             met=efficiency >= 0.9,
-            note=f"{trials} trials that sleep {sleeping_trial.SLEEP_S:g} s, loopback; load {load:.0f}",
+            note=f"{trials} trials of {sleeping_trial.SLEEP_S:g} s, loopback; load {load:.0f}",
         ),
         Figure(
             f"the driver's processor time a trial, {lanes} lanes",
