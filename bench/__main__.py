@@ -19,7 +19,6 @@ from rich.table import Table
 from agent.search.campaign import hardware, versions
 from bench import (
     attribution,
-    cluster,
     confirm_honesty,
     corpus_speed,
     envelope_shapes,
@@ -44,6 +43,7 @@ from bench import (
     utilisation,
     verify_power,
 )
+from bench.cluster import figures as cluster
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.lanes import figures as lanes
 from bench.models import nights as models_nights

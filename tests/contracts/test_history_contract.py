@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from autoresearch.errors import CampaignLockedError, HistoryError, JournalError
 from tests.support import postgres
+from tests.support.accounts import dump
 from tests.support.configs import config
 from tests.support.rows import (
     Simulator,
@@ -69,19 +70,6 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Address]:
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     return tmp_path / "trajectory.jsonl"
-
-
-def dump(where: Address) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table."""
-    engine = tables.connect(where, readonly=True)
-    try:
-        with engine.connect() as connection:
-            return {
-                table.name: sorted(tuple(row) for row in connection.execute(sa.select(table)))
-                for table in tables.metadata.sorted_tables
-            }
-    finally:
-        engine.dispose()
 
 
 def write_both(journal: Path, where: Address, rows: Iterator[Row]) -> list[Row]:

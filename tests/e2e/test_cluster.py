@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
 from tests.support.ray_clusters import LocalCluster, local_cluster, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+MANY = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,64 @@ def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_p
         there = toy.campaign / "trials" / trial["trial_id"]
         names = {"spec.json", "curve.jsonl", "result.json", "trainer.log"}
         assert names <= {path.name for path in there.iterdir()}
+
+
+def ran_on(toy: Toy) -> list[str]:
+    """The node of every trial, in the order of the rows."""
+    return [trial["place"]["node"] for row in toy.iterations() for trial in row["trials"]]
+
+
+def reached(toy: Toy, iterations: int, running: subprocess.Popen[str]) -> None:
+    """Wait until it has so many, which it must do by itself."""
+    journal = toy.campaign / "trajectory.jsonl"
+    until(lambda: running.poll() is not None or (journal.exists() and done(toy) >= iterations), 300)
+    assert running.poll() is None, running.communicate()[0]
+
+
+def done(toy: Toy) -> int:
+    return len(toy.iterations())
+
+
+def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_is_back(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    toy = Toy(tmp_path)
+    running = toy.start(MANY, *on(cluster))
+    try:
+        reached(toy, 2, running)
+        cluster.nodes["spark2"].lose()
+        reached(toy, done(toy) + 6, running)
+        assert set(ran_on(toy)[-4:]) == {"spark1"}
+        before = len(ran_on(toy))
+        cluster.add("spark2")
+        until(lambda: "spark2" in ran_on(toy)[before:], 200)
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 130, output
+    assert "raylet" not in output, "Ray's own words are for nobody"
+    assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
+    nothing_is_amiss(toy, done(toy))
+
+
+def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    toy = Toy(tmp_path)
+    running = toy.start(MANY, *on(cluster))
+    try:
+        reached(toy, 2, running)
+        cluster.nodes["head"].lose()
+        output, _ = running.communicate(timeout=180)
+    finally:
+        running.kill()
+    assert running.returncode == 1
+    assert "Failed to connect to GCS within 60 seconds" in output
+    until(lambda: cluster.trial_processes() == [], 30)
+    cluster.begin_anew()
+    assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
+    nothing_is_amiss(toy, done(toy))
 
 
 def test_a_machine_s_own_trials_and_a_node_s_are_the_same_to_the_bit(

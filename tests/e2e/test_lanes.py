@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
 
 pytestmark = pytest.mark.skipif(
@@ -40,22 +41,6 @@ def below(pid: int) -> list[psutil.Process]:
 
 def in_flight(toy: Toy) -> int:
     return len(list((toy.campaign / "in_flight").glob("*.json")))
-
-
-def nothing_is_amiss(toy: Toy, iterations: int) -> None:
-    rows = toy.rows()
-    assert sorted(row["iter"] for row in toy.iterations()) == list(range(1, iterations + 1))
-    counted = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
-    counted += [row["trial"]["trial_id"] for row in rows if row["kind"] == "baseline"]
-    lost = [one for row in rows if row["kind"] == "event" for one in row["trial_ids"]]
-    assert len(set(counted)) == len(counted), "a trial counts twice"
-    on_disk = {path.name for path in (toy.campaign / "trials").glob("t*")}
-    assert set(counted) | set(lost) == on_disk, "a trial was dropped in silence"
-    assert not set(counted) & set(lost)
-    before = toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout
-    (toy.campaign / "history.sqlite").unlink()
-    assert toy.run("reindex", f"--campaign={toy.campaign}").returncode == 0
-    assert toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout == before
 
 
 def affinities(pid: int) -> set[tuple[int, ...]]:

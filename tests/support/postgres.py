@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
+
+import psutil
 
 
 def programs() -> Path | None:
@@ -31,32 +34,67 @@ def why_not() -> str | None:
     return None
 
 
+class Server:
+    """One on a socket in a directory of its own, which may be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        bin_dir = programs()
+        assert bin_dir is not None
+        self.url = f"postgresql+psycopg://lab:secret@/postgres?host={quote(str(home), safe='')}"
+        """SQLAlchemy's, of its database."""
+        self._home = home
+        self._data = home / "data"
+        self._control = bin_dir / "pg_ctl"
+        self._user = _server_user() if os.geteuid() == 0 else None
+        if self._user is not None:
+            home.chmod(0o755)
+            os.chown(home, pwd.getpwnam(self._user).pw_uid, -1)
+        initdb = bin_dir / "initdb"
+        self._call(initdb, "-D", self._data, "-U", "lab", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    def start(self) -> None:
+        """Until it takes connections."""
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self._home}' -c fsync=off"
+        log = self._home / "log"
+        self._call(self._control, "-D", self._data, "-w", "-l", log, "-o", options, "start")
+
+    def kill(self) -> None:
+        """As where its machine goes: every process of it at once, and nothing is tidied up."""
+        first = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        doomed = [first, *first.children(recursive=True)]
+        for process in doomed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(doomed, timeout=30)
+
+    def stop(self) -> None:
+        """Where it runs."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._call(self._control, "-D", self._data, "-m", "immediate", "stop")
+
+    def _call(self, *arguments: str | Path) -> None:
+        subprocess.run(
+            arguments, user=self._user, cwd=self._home, check=True, capture_output=True, timeout=120
+        )
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        server = Server(Path(name))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
 @contextmanager
 def server() -> Iterator[str]:
-    """A server on a socket in a temporary directory; the SQLAlchemy URL of its database."""
-    bin_dir = programs()
-    assert bin_dir is not None
-    user = _server_user() if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="pg-") as name:
-        home = Path(name)
-        if user is not None:
-            home.chmod(0o755)
-            os.chown(home, pwd.getpwnam(user).pw_uid, -1)
-
-        def call(*arguments: str | Path) -> None:
-            subprocess.run(
-                arguments, user=user, cwd=home, check=True, capture_output=True, timeout=120
-            )
-
-        data = home / "data"
-        call(bin_dir / "initdb", "-D", data, "-U", "lab", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off"
-        control = bin_dir / "pg_ctl"
-        call(control, "-D", data, "-w", "-l", home / "log", "-o", options, "start")
-        try:
-            yield f"postgresql+psycopg://lab:secret@/postgres?host={quote(str(home), safe='')}"
-        finally:
-            call(control, "-D", data, "-m", "immediate", "stop")
+    """The SQLAlchemy URL of one that nobody kills."""
+    with running() as one:
+        yield one.url
 
 
 def _server_user() -> str | None:

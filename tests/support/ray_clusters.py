@@ -21,6 +21,9 @@ _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""
 _START_S = 180.0
 """On a machine that does other things meanwhile."""
+_MARK = "LC_CLUSTER"
+"""In the environment of all that a cluster started, down to its trials: of a name like a locale's,
+which trials are let have."""
 
 
 class LocalNode:
@@ -70,6 +73,8 @@ class LocalNode:
 
     def lose(self) -> None:
         """As where its power goes: everything at once, and what trials left too."""
+        if self._process.poll() is not None:
+            return
         doomed = [psutil.Process(self._process.pid), *self.processes()]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -91,14 +96,17 @@ class LocalCluster:
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_TMPDIR": str(self._directory),
             "RAY_AUTH_MODE": "disabled",
+            "AUTORESEARCH_DATA_DIR": str(self._directory / "data"),
+            _MARK: str(self._directory),
         }
         self.nodes: dict[str, LocalNode] = {}
-        head = [
+        self._head = [
             *("--head", f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false"),
             *(f"--temp-dir={self._directory}", f"--ray-client-server-port={_free_port()}"),
             f"--dashboard-port={_free_port()}",
         ]
-        self._start("head", head)
+        self._starts = 0
+        self._start("head", self._head)
 
     @property
     def address(self) -> str:
@@ -109,19 +117,56 @@ class LocalCluster:
         return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
 
     def _start(self, name: str, arguments: list[str]) -> LocalNode:
-        log = self._directory / f"{name}-{len(self.nodes)}.start"
+        self._starts += 1
+        log = self._directory / f"{name}-{self._starts}.start"
         node = self.nodes[name] = LocalNode(name, arguments, self._environ, log)
         until(lambda: node.started, _START_S)  # two at once would take the same socket's name
         return node
 
+    def begin_anew(self) -> None:
+        """End what is left of it, and start Ray again everywhere, at the same address."""
+        names = [name for name in self.nodes if name != "head"]
+        for node in self.nodes.values():
+            node.lose()
+        self._start("head", self._head)
+        for name in names:
+            self.add(name)
+
+    def trial_processes(self) -> list[psutil.Process]:
+        """Fork servers and what they have forked, wherever they are in the tree of processes."""
+        return [p for p in self._processes() if "trainer.isolation.forkserver" in _command(p)]
+
     def close(self) -> None:
         for node in reversed(self.nodes.values()):
             node.lose()
-        for process in psutil.process_iter(["cmdline"]):
-            if any(str(self._directory) in word for word in process.info["cmdline"] or ()):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        """All that it started and that lives, orphans too."""
+        mark, named = f"{_MARK}={self._directory}", str(self._directory)
+        return [
+            process
+            for process in psutil.process_iter()
+            if mark in _environ(process) or named in _command(process)
+        ]
+
+
+def _environ(process: psutil.Process) -> list[str]:
+    try:
+        return Path(f"/proc/{process.pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _command(process: psutil.Process) -> str:
+    """Empty of one that is gone, or that nobody has buried."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @contextlib.contextmanager

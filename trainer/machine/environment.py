@@ -94,6 +94,11 @@ def as_it_is() -> dict[str, str]:
     return dict(os.environ)
 
 
+def tell(name: str, value: str) -> None:
+    """Set a variable for a library that this process is about to load; a person's own wins."""
+    os.environ.setdefault(name, value)
+
+
 def cache_folder() -> Path:
     """Where a machine keeps prepared corpora: AUTORESEARCH_DATA_DIR, or the user's cache folder.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,15 +19,14 @@ import sqlalchemy as sa
 
 from autoresearch.closing import Closing
 from autoresearch.errors import HistoryError, MachineryError
-from trajectory.evidence import Evidence, Tally
-from trajectory.history import indexing, queries, tables
+from trajectory.evidence import Evidence
+from trajectory.history import indexing, tables
 from trajectory.history.indexing import Position
-from trajectory.history.queries import Kind
+from trajectory.history.questions import Questions
 from trajectory.history.tables import DamagedIndexError
 from trajectory.journal import Record, batches, read_records
 from trajectory.lock import CampaignLock
-from trajectory.ranking import Ranked
-from trajectory.rows import CampaignRow, EventRow, IterationRow, Row, TrialRecord, dump_row
+from trajectory.rows import Row, dump_row
 
 _BATCH_ROWS = 500
 _BATCH_BYTES = 8 << 20
@@ -54,7 +53,7 @@ def reindex(where: str | Path, journal: Path) -> Reindexed:
         return Reindexed(done.campaign_id, done.lines, done.tally.iterations, done.configs)
 
 
-class History(Closing):
+class History(Questions, Closing):
     """One campaign's index in a database that may hold others'. Make it with :meth:`open`."""
 
     def __init__(self, where: str | Path, journal: Path, *, readonly: bool) -> None:
@@ -66,6 +65,9 @@ class History(Closing):
         self._engine = tables.connect(where, readonly=readonly)
         self._position = Position("")
         self._digest = hashlib.sha256()
+        self._in_doubt = False
+        """A write has failed: the database may have it or not, and may be another when it is
+        back."""
 
     @classmethod
     def open(
@@ -137,7 +139,9 @@ class History(Closing):
         raw = dump_row(row).encode() + b"\n"
         end = self._position.end + len(raw)
         try:
-            if journal_end is not None and journal_end != end:
+            if self._in_doubt:
+                self._settle()
+            elif journal_end is not None and journal_end != end:
                 self.catch_up()
             else:
                 self._index([Record(self._position.lines + 1, end, raw, row)])
@@ -165,66 +169,15 @@ class History(Closing):
         """Close it; harmless when it is closed."""
         self._engine.dispose()
 
-    # --- asking ------------------------------------------------------------------------------
-
-    @property
-    def position(self) -> Position:
-        """How far it reaches, as the database has it now."""
-        with self._transaction() as connection:
-            return self._read_position(connection)
-
-    @property
-    def tally(self) -> Tally:
-        """The sums of the evidence, as far as it reaches."""
-        return self.position.tally
-
-    def campaign(self) -> CampaignRow | None:
-        """The campaign's own row; None in an empty history."""
-        return next(iter(self.newest(CampaignRow, 1)), None)
-
-    def iterations(self, limit: int | None = None) -> list[IterationRow]:
-        """Finished iterations, the newest first."""
-        return self.newest(IterationRow, limit)
-
-    def events(self, limit: int | None = None) -> list[EventRow]:
-        """What happened to the campaign, the newest first."""
-        return self.newest(EventRow, limit)
-
-    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
-        """The rows of one kind, the newest first."""
-        with self._transaction() as connection:
-            return queries.newest(connection, self._read_position(connection), kind, limit)
-
-    def trial_ids(self) -> set[str]:
-        """The ids of every trial that is in some row, as measured, failed or interrupted."""
-        with self._transaction() as connection:
-            return queries.trial_ids(connection, self._read_position(connection))
-
-    def iteration_numbers(self) -> set[int]:
-        """Those of the finished iterations. Where several were at once some may be missing below
-        the highest: they are in flight."""
-        with self._transaction() as connection:
-            return queries.iteration_numbers(connection, self._read_position(connection))
-
-    def measurements(self, config_hash: str) -> list[TrialRecord]:
-        """Short runs of a config that ended with a measurement."""
-        with self._transaction() as connection:
-            return queries.measurements(connection, self._read_position(connection), config_hash)
-
     def evidence(self) -> Evidence:
-        """All that was measured: what the journal's rows add up to, without reading them."""
+        """See :meth:`Questions.evidence`."""
         try:
-            return self._read_evidence()
+            return super().evidence()
         except DamagedIndexError as damage:
             if self._readonly:
                 raise
             self._start_afresh(damage)
-            return self._read_evidence()
-
-    def top(self, k: int) -> list[Ranked]:
-        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
-        with self._transaction() as connection:
-            return queries.top(connection, self._read_position(connection), k)
+            return super().evidence()
 
     # --- how ---------------------------------------------------------------------------------
 
@@ -233,9 +186,28 @@ class History(Closing):
         with tables.translated(self._where), self._engine.begin() as connection:
             yield connection
 
-    def _read_evidence(self) -> Evidence:
-        with self._transaction() as connection:
-            return queries.evidence(connection, self._read_position(connection))
+    @contextmanager
+    def _question(self) -> Iterator[tuple[sa.Connection, Position]]:
+        """A writer whose database is away asks an index made in memory: the journal holds
+        everything, and a night goes on."""
+        with ExitStack() as stack:
+            history = self
+            if not self._readonly and not self._is_whole():
+                history = stack.enter_context(self._in_memory(self._where, self._journal))
+            connection = stack.enter_context(history._transaction())
+            yield connection, history._read_position(connection)
+
+    def _is_whole(self) -> bool:
+        """Whether the database is there and lacks nothing, or could be brought to that."""
+        try:
+            if self._in_doubt:
+                self._settle()
+            else:
+                with self._transaction():
+                    pass  # it answers
+        except (HistoryError, MachineryError):
+            return False
+        return True
 
     def _read_position(self, connection: sa.Connection) -> Position:
         campaign_id = self._position.campaign_id or indexing.campaign_id_of(self._journal)
@@ -246,6 +218,7 @@ class History(Closing):
         with self._transaction() as connection:
             tables.create(connection)
             position = self._read_position(connection)
+        self._in_doubt = False
         digest = None if anew else _digest(self._journal, position.end)
         if digest is not None and digest.hexdigest() == position.sha256:
             self._position, self._digest = position, digest
@@ -284,10 +257,12 @@ class History(Closing):
         digest = self._digest.copy()
         for record in records:
             digest.update(record.raw)
+        self._in_doubt = True
         with self._transaction() as connection:
             advanced = indexing.write(connection, self._position, records)
             advanced = replace(advanced, sha256=digest.hexdigest())
             indexing.write_position(connection, advanced)
+        self._in_doubt = False
         self._position, self._digest = advanced, digest
 
 

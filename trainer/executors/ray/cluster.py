@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from concurrent import futures
 from pathlib import Path
 
@@ -139,31 +139,22 @@ class RayCluster(Closing):
                     f"{node.facts.kind(device)}, where the campaign's are {kind}; runs on unlike"
                     " machines cannot be paired; allow it with --mixed-devices"
                 )
-        kinds = {node.name: node.facts.kind(device) for node in usable}
         order = self._order(needs).model_copy(
             update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
         )
+        kinds = {node.name: node.facts.kind(device) for node in usable}
+        doors = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
             wanted = seats(usable, device, lanes)
         except SettingsError as error:
             why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
-        return self._open_all(wanted, order, kinds), refused
 
-    def _open_all(
-        self, wanted: list[Seat], order: LaneOrder, kinds: dict[str, str]
-    ) -> list[RayLane]:
-        """All at once: each takes seconds, in which a Python starts on its node."""
-        with futures.ThreadPoolExecutor(len(wanted)) as threads:
-            asked = [threads.submit(self._lane, s, order, kinds[s.node]) for s in wanted]
-            futures.wait(asked)
-        errors = [error for each in asked if (error := each.exception()) is not None]
-        lanes = [each.result() for each in asked if each.exception() is None]
-        if errors:
-            for lane in lanes:
-                lane.close()
-            raise errors[0]
-        return lanes
+        def opened(seat: Seat) -> RayLane:
+            with doors[seat.node]:
+                return self._lane(seat, order, kinds[seat.node])
+
+        return _all(opened, wanted), refused
 
     def _lane(self, seat: Seat, order: LaneOrder, kind: str) -> RayLane:
         ship = self._shipping.setdefault(seat.node, Shipping())
@@ -205,6 +196,24 @@ class RayCluster(Closing):
 
     def _order(self, needs: Needs | None = None) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})
+
+
+def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]:
+    """All at once, but on no node more than it has cores: each takes seconds, in which a Python
+    starts there, and many on few cores would not answer in time.
+
+    :raises AutoresearchError: where one does not open; those that did are closed.
+    """
+    with futures.ThreadPoolExecutor(len(wanted)) as threads:
+        asked = [threads.submit(opened, seat) for seat in wanted]
+        futures.wait(asked)
+    errors = [error for each in asked if (error := each.exception()) is not None]
+    lanes = [each.result() for each in asked if each.exception() is None]
+    if errors:
+        for lane in lanes:
+            lane.close()
+        raise errors[0]
+    return lanes
 
 
 def _commonest(kinds: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from autoresearch.errors import MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
+from trainer.machine.environment import tell
 
 _KNOCK_S = 5.0
 """For a sign that somebody listens there: Ray itself would try for minutes."""
@@ -28,6 +29,10 @@ _ON_NODES = {
     "RAY_kill_child_processes_on_worker_exit": "false",
 }
 """In the environment of every process that Ray starts for us."""
+_SKIP_LINES = "RAY_DEDUP_LOGS_SKIP_REGEX"
+"""What Ray is not to print in the driver (its manual: "Configuring Logging"; read when Ray is
+imported). When a node goes it would print twenty lines of its raylet's log; that a lane is lost is
+said once, by us. ``log_to_driver=False`` is about what workers print and no more."""
 _ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
 
 
@@ -48,6 +53,7 @@ def load_ray() -> ModuleType:
     """
     :raises SettingsError: where Ray is not installed.
     """
+    tell(_SKIP_LINES, "^")
     try:
         import ray  # noqa: PLC0415 (more than a second, and of use to those alone who ask for it)
     except ImportError as error:
@@ -81,14 +87,7 @@ def connect(address: str | None = None) -> None:
             )
     except Exception as error:  # of many kinds: ConnectionError, RuntimeError, ValueError, …
         raise MachineryError(_why_not(address, error)) from error
-    _hush(ray)
-
-
-def _hush(ray: ModuleType) -> None:
-    """What Ray prints when a node goes (twenty lines of its raylet's log) is for nobody: that a
-    lane is lost is said once, by us."""
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
-    ray._private.worker.print_to_stdstream = lambda *_args, **_options: None
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # for the same reason
 
 
 def disconnect() -> None:

@@ -21,7 +21,7 @@ from autoresearch.values import explain
 from trainer.executors.base import Executor, Finished, LaneLost
 from trainer.executors.local import LocalJob
 from trainer.executors.ray.shipping import Shipping
-from trainer.executors.ray.values import Progress, apart, said
+from trainer.executors.ray.values import PIECE_BYTES, Progress, apart, said
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles, write_error
@@ -183,8 +183,7 @@ class _Trial:
         self._ask("start", self._files.path.name, there.model_dump_json())
         progress = self._until_end()
         self._fetch_log()
-        data = self._ask("result")
-        self._ask("forget")
+        data = self._ask("hand_over")
         if progress.aborted:
             raise aborted(self._spec.trial_id)
         if progress.error is not None:
@@ -223,9 +222,12 @@ class _Trial:
     def _fetch_log(self) -> None:
         seen_bytes, limit_bytes = 0, self._spec.limits.log_bytes
         with (self._files.path / LOG_FILE).open("r+b") as log:
-            while seen_bytes <= limit_bytes and (piece := self._ask("log", seen_bytes)):
+            more = True
+            while more and seen_bytes <= limit_bytes:
+                piece = self._ask("log", seen_bytes)
                 log.write(piece)
                 seen_bytes += len(piece)
+                more = len(piece) == PIECE_BYTES
         self._files.log.compact()
 
     def _keep_result(self, data: bytes) -> Measured | TrialFailed:

@@ -27,13 +27,18 @@ from trainer.executors.ray.facts import find_facts, node_directory
 from trainer.executors.ray.needs import command_here
 from trainer.executors.ray.parcels import Parcels
 from trainer.executors.ray.scripts import PARTS, Scripts
-from trainer.executors.ray.values import LaneOrder, Localised, Opened, Progress, with_bytes
+from trainer.executors.ray.values import (
+    PIECE_BYTES,
+    LaneOrder,
+    Localised,
+    Opened,
+    Progress,
+    with_bytes,
+)
 from trainer.isolation.trial_files import TrialError
 from trainer.machine.environment import as_it_is
 from trainer.spec import Command, TrialSpec
 
-_PIECE_BYTES = 4 << 20
-"""The most of a file that one answer carries."""
 _LEASE_LOOK_S = 0.5
 _OPEN_HOME = ".open"
 """Locked in a lane's home as long as the lane lives."""
@@ -111,21 +116,17 @@ class NodeLane:
             self._job.cancel()
         return Progress().model_dump_json().encode()
 
-    def result(self) -> bytes:
-        """What the trial left as its result, at most a piece."""
-        self._heard_at = time.monotonic()
-        return self._piece(RESULT_FILE, 0)
-
     def log(self, seen_bytes: int) -> bytes:
         """What the trial printed, from there on, at most a piece."""
         self._heard_at = time.monotonic()
         return self._piece(LOG_FILE, seen_bytes)
 
-    def forget(self) -> bytes:
-        """The trial's directory is not needed any more."""
+    def hand_over(self) -> bytes:
+        """What the trial left as its result, at most a piece; its directory is gone then."""
+        result = self._piece(RESULT_FILE, 0)
         self._job = None
         shutil.rmtree(self._trial_dir, ignore_errors=True)
-        return b""
+        return result
 
     def find(self, kind: str, sha256: str) -> bytes:
         """Where the corpus, the text or the script of that hash is; nothing where it is not here
@@ -202,7 +203,7 @@ class NodeLane:
         except OSError:
             return b""
         try:
-            return os.pread(descriptor, _PIECE_BYTES, offset)
+            return os.pread(descriptor, PIECE_BYTES, offset)
         finally:
             os.close(descriptor)
 

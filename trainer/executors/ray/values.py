@@ -22,6 +22,9 @@ from trainer.spec import Command
 Line = Annotated[PlainText, Field(max_length=500)]
 """One line about a node."""
 
+PIECE_BYTES = 4 << 20
+"""The most of a file that one answer carries; less is its end, once the trial has ended."""
+
 Said = TypeVar("Said", bound=BaseModel)
 
 

@@ -46,9 +46,8 @@ def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None
     hostile.arm(Path(opened.home) / "t1", hostile.leave_result, text=text)
     lane.start("t1", SPEC.model_dump_json())
     assert ended(lane) == Progress(ended=True)
-    assert lane.result() == text.encode()
     assert lane.log(0) == b""
-    lane.forget()
+    assert lane.hand_over() == text.encode()
     assert not (Path(opened.home) / "t1").exists()
     lane.close()
     assert not Path(opened.home).exists()
@@ -62,7 +61,7 @@ def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
     hostile.arm(home / "t1", hostile.leave_symlinked_result, path=str(secret))
     lane.start("t1", SPEC.model_dump_json())
     ended(lane)
-    assert b"precious" not in lane.result()
+    assert b"precious" not in lane.hand_over()
     lane.close()
 
 
@@ -116,7 +115,7 @@ def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
     )
     assert process.stdout is not None
     pids = Path(process.stdout.readline().strip())
-    give_up_at = time.monotonic() + 30
+    give_up_at = time.monotonic() + 120  # on a machine that does other things meanwhile
     while not (pids.exists() and len(pids.read_text().split()) == 4):
         assert time.monotonic() < give_up_at
         time.sleep(0.02)

@@ -1,8 +1,8 @@
-"""Lanes on a Ray cluster of four nodes on this machine: how busy they are kept, what that costs the
-driver, and what is left after random kills."""
+"""How busy lanes on four nodes are kept with trials that sleep, and what that costs the driver."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import sleeping_trial
-from bench.cluster_kills import survive
 from bench.figure import Figure
 from tests.support.ray_clusters import local_cluster, until
 from tests.support.trials import trial_spec
@@ -18,33 +17,25 @@ from trainer.executors.base import Executor
 from trainer.executors.ray.choice import ClusterLanes
 from trainer.executors.ray.cluster import RayCluster
 
-NODES = ("node1", "node2", "node3", "node4")
-TURNS = 10
-"""Trials of each lane."""
 
-
-def run(lanes: tuple[int, ...] = (16, 64), kills: int = 100, turns: int = TURNS) -> list[Figure]:
-    """All of it: the lanes first, then the kills."""
-    figures = [figure for many in lanes for figure in _kept_busy(many, turns)]
-    return [*figures, *survive(kills, NODES)]
-
-
-def _kept_busy(lanes: int, turns: int) -> list[Figure]:
+def kept_busy(lanes: int, nodes: tuple[str, ...], turns: int) -> list[Figure]:
+    """From when all of them are up, and each has run a trial."""
     trials = lanes * turns
-    with _opened(lanes) as executor, tempfile.TemporaryDirectory() as directory:
+    with _opened(lanes, nodes) as executor, tempfile.TemporaryDirectory() as directory:
         _all(executor, Path(directory, "first"), lanes)  # the fork servers get ready
         began_s, cpu_s = time.monotonic(), time.process_time()
         _all(executor, Path(directory, "then"), trials)
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+    load = os.getloadavg()[0]
     efficiency = turns * sleeping_trial.SLEEP_S / took_s
     return [
         Figure(
-            f"efficiency, {lanes} lanes on {len(NODES)} nodes",
+            f"efficiency, {lanes} lanes on {len(nodes)} nodes",
             efficiency,
             "",
             goal=">= 0.9",
             met=efficiency >= 0.9,
-            note=f"{trials} trials that sleep {sleeping_trial.SLEEP_S:g} s, loopback",
+            note=f"{trials} trials of {sleeping_trial.SLEEP_S:g} s, loopback; load {load:.0f}",
         ),
         Figure(
             f"the driver's processor time a trial, {lanes} lanes",
@@ -65,14 +56,14 @@ def _all(executor: Executor, directory: Path, trials: int) -> None:
 
 
 @contextmanager
-def _opened(lanes: int) -> Iterator[Executor]:
+def _opened(lanes: int, names: tuple[str, ...]) -> Iterator[Executor]:
     """So many lanes, on nodes that say they have a CPU for each."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        local_cluster(*NODES, cpus=-(-lanes // len(NODES))) as nodes,
+        local_cluster(*names, cpus=-(-lanes // len(names))) as nodes,
         RayCluster(nodes.address, data_dir=Path(directory)) as cluster,
     ):
-        until(lambda: len(cluster.machines()) == len(NODES) + 1, 300)
+        until(lambda: len(cluster.machines()) == len(names) + 1, 300)
         opened, refused = cluster.open_lanes(
             lanes, entry=sleeping_trial.ENTRY, allow_unsandboxed=True
         )

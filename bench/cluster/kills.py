@@ -1,0 +1,206 @@
+"""A campaign on a Ray cluster of this machine whose processes are killed at random.
+
+Kept in a directory, a line for each kill: who stops goes on where it was, with the same campaign,
+and the kills that are still to come are the same for the same seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autoresearch.values import Frozen
+from bench.cluster.driver import Driver, keep_what_was_said
+from bench.cluster.victims import Victims
+from bench.figure import Figure
+from tests.support.accounts import index_faults, rest_faults, row_faults
+from tests.support.campaigns import Toy
+from tests.support.ray_clusters import LocalCluster, local_cluster, until
+
+LANES_A_NODE = 1
+MANY = 1_000_000
+"""Iterations that no night reaches."""
+_GONE_WITHIN_S = 30.0
+"""What a trial may outlive its driver by, as docs/cluster.md promises."""
+_BLIND = 0.3
+"""The share of kills at any moment; the others wait for a row, so as to hit trials at work and not
+the driver's start alone."""
+_WEIGHTS = {"lane's actor": 2, "fork server": 2, "trial's process": 2}
+"""Of kinds that are drawn more often than the others, which cost a start of Ray or of the campaign
+each: on a busy machine of two cores half a minute."""
+
+
+class Kill(Frozen):
+    """One kill, and what was seen after it."""
+
+    number: int
+    kind: str
+    hit: bool
+    """Something was there to be killed."""
+    rows: int
+    end: int
+    """Bytes of the journal's whole lines."""
+    sha256: str
+    """Of those."""
+    gone_s: float | None
+    """How long the last process of a trial outlived the driver; None where it lives."""
+    stopped_itself: int
+    """How often the campaign stopped with a sentence since the kill before."""
+    faults: tuple[str, ...]
+
+
+def survive(kills: int, names: tuple[str, ...], kept: Path, seed: int = 0) -> list[Figure]:
+    """So many kills; those that are kept already are not done again."""
+    kept.mkdir(parents=True, exist_ok=True)
+    with local_cluster(*names) as cluster:
+        night = _Night(kept, cluster, len(names) * LANES_A_NODE)
+        try:
+            night.begin()
+            while len(night.done) < kills:
+                night.kill(random.Random(f"{seed} {len(night.done)}"))
+            return [*_figures(night.done), *night.rest()]
+        finally:
+            night.leave()
+
+
+class _Night:
+    """A loop that is started again after whatever ended it."""
+
+    def __init__(self, kept: Path, cluster: LocalCluster, lanes: int) -> None:
+        self._kept = kept / "kills.jsonl"
+        self._toy = Toy(kept / "home")
+        self._cluster = cluster
+        self._driver = Driver(self._toy, cluster.address, lanes)
+        self._victims = Victims(cluster, self._driver)
+        lines = self._kept.read_text().splitlines() if self._kept.exists() else []
+        self.done = [Kill.model_validate_json(line) for line in lines]
+
+    def begin(self) -> None:
+        """Until the first iteration is at rest: a baseline that is killed ends a campaign."""
+        self._driver.go_on(MANY)
+        until(lambda: any(row["kind"] == "iteration" for row in self._rows()), 600)
+
+    def kill(self, chance: random.Random) -> None:
+        """One, and a line about it."""
+        stopped = self._driver.stopped_itself
+        self._driver.go_on(MANY)
+        self._wait_for_a_moment(chance)
+        kinds = list(self._victims.kinds)
+        [kind] = chance.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])
+        hit = self._victims.kinds[kind](chance)
+        gone_s = None if self._driver.runs else self._all_gone()
+        self._write(kind, hit, gone_s, self._driver.stopped_itself - stopped)
+
+    def rest(self) -> list[Figure]:
+        """Let the campaign reach its last iteration, and look at all of it."""
+        self._driver.end(signal.SIGINT)
+        last = max((row["iter"] for row in self._rows() if row["kind"] == "iteration"), default=0)
+        tries = 0
+        while self._driver.finish(last + 20):  # beyond all that are in flight
+            tries += 1
+            if tries == 3:
+                break
+        self._all_gone()
+        faults = [*rest_faults(self._toy.campaign), *self._driver.faults]
+        note = f"at iteration {last + 20}" + "".join(f"; {fault}" for fault in faults)
+        return [Figure("faults of the campaign at rest", len(faults), "", "0", not faults, note)]
+
+    def leave(self) -> None:
+        """Whatever it is at."""
+        self._driver.end(signal.SIGKILL)
+
+    # --- how ------------------------------------------------------------------------------------
+
+    @property
+    def _journal(self) -> Path:
+        return self._toy.campaign / "trajectory.jsonl"
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._whole().splitlines()]
+
+    def _whole(self) -> bytes:
+        """The journal's lines; a torn one is none yet."""
+        data = self._journal.read_bytes() if self._journal.exists() else b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def _wait_for_a_moment(self, chance: random.Random) -> None:
+        if chance.random() >= _BLIND:
+            before = len(self._whole())
+            give_up_at = time.monotonic() + 240
+            while len(self._whole()) == before and time.monotonic() < give_up_at:
+                if not self._driver.runs:
+                    self._driver.go_on(MANY)
+                time.sleep(0.05)
+            time.sleep(chance.uniform(0.0, 2.0))
+        else:
+            time.sleep(chance.uniform(0.0, 8.0))
+
+    def _all_gone(self) -> float:
+        """Until no process of a trial is there; the seconds that took, to the bound."""
+        began = time.monotonic()
+        while self._cluster.trial_processes():
+            passed_s = time.monotonic() - began
+            if passed_s > _GONE_WITHIN_S:
+                self._driver.faults.append(f"a trial lives {_GONE_WITHIN_S:g} s after its driver")
+                return passed_s
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def _write(self, kind: str, hit: bool, gone_s: float | None, stopped: int) -> None:
+        data = self._whole()
+        faults = [*self._driver.faults, *self._faults(data)]
+        self._driver.faults.clear()
+        one = Kill(
+            number=len(self.done),
+            kind=kind,
+            hit=hit,
+            rows=data.count(b"\n"),
+            end=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            gone_s=gone_s,
+            stopped_itself=stopped,
+            faults=tuple(faults),
+        )
+        if faults:
+            keep_what_was_said(self._toy.home, self._kept.with_name(f"said-{one.number}"))
+        self.done.append(one)
+        with self._kept.open("a") as file:
+            file.write(one.model_dump_json() + "\n")
+        print(f"{one.number + 1}: {kind}, {one.rows} rows, {faults or 'no fault'}", flush=True)
+
+    def _faults(self, data: bytes) -> Iterator[str]:
+        before = self.done[-1] if self.done else None
+        if before and hashlib.sha256(data[: before.end]).hexdigest() != before.sha256:
+            yield "rows that were there are not"
+        yield from row_faults(json.loads(line) for line in data.splitlines())
+        if data.count(b"\n") > 1:  # else its tables may not be there yet
+            yield from index_faults(self._toy.campaign)
+
+
+def _figures(done: list[Kill]) -> list[Figure]:
+    hits = Counter(kill.kind for kill in done if kill.hit)
+    kinds = ", ".join(f"{many} {kind}" for kind, many in hits.items())
+    stopped = sum(kill.stopped_itself for kill in done)
+    faults = [f"kill {kill.number + 1}: {fault}" for kill in done for fault in kill.faults]
+    gone_s = [kill.gone_s for kill in done if kill.gone_s is not None and kill.hit]
+    return [
+        Figure("kills", sum(hits.values()), "", note=kinds),
+        Figure("faults after a kill", len(faults), "", "0", not faults, "; ".join(faults)),
+        Figure(
+            "a trial's process after its driver, at most",
+            max(gone_s, default=0.0),
+            "s",
+            f"<= {_GONE_WITHIN_S:g}",
+            max(gone_s, default=0.0) <= _GONE_WITHIN_S,
+            f"{len(gone_s)} ends of drivers",
+        ),
+        Figure("the campaign stopped with a sentence", stopped, "times"),
+        Figure("rows", done[-1].rows if done else 0, ""),
+    ]

@@ -1,0 +1,86 @@
+"""A campaign whose history is in PostgreSQL, and a server that dies in the middle."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import postgres
+from tests.support.accounts import dump, rebuilt, rest_faults
+from tests.support.campaigns import Toy
+from tests.support.postgres import Server
+from tests.support.ray_clusters import until
+from trajectory.history import tables
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+MANY = 10_000
+
+
+@pytest.fixture
+def database() -> Iterator[Server]:
+    reason = postgres.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def toy(tmp_path: Path, database: Server) -> Toy:
+    toy = Toy(tmp_path)
+    toy.environment["AUTORESEARCH_HISTORY_URL"] = database.url
+    return toy
+
+
+def iterations(toy: Toy) -> int:
+    journal = toy.campaign / "trajectory.jsonl"
+    return len(toy.iterations()) if journal.exists() else 0
+
+
+def indexed(database: Server) -> int:
+    """Rows of the journal that the database has."""
+    return len(dump(database.url)[tables.rows.name])
+
+
+def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
+    toy: Toy, database: Server
+) -> None:
+    running = toy.start(MANY, "--z=0")  # much is kept then
+    try:
+        until(lambda: iterations(toy) >= 2, 120)
+        database.kill()
+        without = iterations(toy)
+        until(lambda: iterations(toy) >= without + 3 or running.poll() is not None, 120)
+        assert running.poll() is None, "the night goes on without it"
+        database.start()
+        missed = len(toy.rows())
+        until(lambda: indexed(database) > missed, 120)
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130, output
+    assert output.count("the history lags behind the journal") >= 3
+    assert "secret" not in output
+    assert dump(database.url) == rebuilt(toy.campaign / "trajectory.jsonl")
+
+
+def test_one_that_is_back_after_the_sitting_is_caught_up_by_the_next(
+    toy: Toy, database: Server
+) -> None:
+    running = toy.start(8)
+    until(lambda: iterations(toy) >= 2, 120)
+    database.kill()
+    output, _ = running.communicate(timeout=240)
+    assert running.returncode == 0, output
+    refused = toy.loop(9)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: the history at postgresql+psycopg://lab:***@")
+    assert refused.stderr.count("\n") == 1
+    database.start()
+    assert indexed(database) < len(toy.rows())
+    assert toy.loop(9).returncode == 0
+    assert rest_faults(toy.campaign, database.url) == []

@@ -1,0 +1,31 @@
+"""What nodes say of themselves, without nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoresearch.code import code_identity, installed_version
+from trainer.executors.ray.values import NodeFacts
+
+
+def node_facts(**changes: Any) -> NodeFacts:
+    """Of a machine that will do, with any field changed."""
+    fields: dict[str, Any] = {
+        "host": "spark",
+        "code": code_identity(),
+        "python": "3.11.7",
+        "torch": installed_version("torch"),
+        "cpu": "a processor",
+        "gpus": (),
+        "cores": 2,
+        "memory_gib": 8,
+        "confines": True,
+        "sandbox": "landlock",
+        "directory": "/tmp",
+        "disk": "",
+        "free_gib": 10,
+        "corpora": (),
+        "clock_s": 0,
+        "memory_monitor": "",
+    }
+    return NodeFacts(**{**fields, **changes})

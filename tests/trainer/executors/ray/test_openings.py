@@ -1,0 +1,50 @@
+"""How many lanes of a node are opened at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from tests.support.ray_facts import node_facts
+from trainer.executors.ray import cluster as module
+from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.connection import Machine
+from trainer.executors.ray.seats import Node, Seat
+
+
+class Slow(RayCluster):
+    """Of two nodes of two cores, with room for eight lanes each, whose openings take a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opening = Counter[str]()
+        self.most = Counter[str]()
+        self.opened: list[str] = []
+        self._counting = threading.Lock()
+
+    def look(self, only: object = ()) -> tuple[list[Node], dict[str, str]]:
+        machines = [Machine(name, name, "10.0.0.1", 8, 0, 0) for name in ("a", "b")]
+        return [Node(one.name, one, node_facts(cores=2)) for one in machines], {}
+
+    def _lane(self, seat: Seat, *_order: object) -> str:  # type: ignore[override]
+        with self._counting:
+            self.opening[seat.node] += 1
+            self.most[seat.node] = max(self.most[seat.node], self.opening[seat.node])
+        time.sleep(0.02)
+        with self._counting:
+            self.opening[seat.node] -= 1
+            self.opened.append(seat.name)
+        return seat.name
+
+
+def test_no_more_at_once_than_a_node_has_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each starts a Python there: sixteen at once on two cores would not answer in time."""
+    monkeypatch.setattr(module, "connect", lambda _address: None)
+    cluster = Slow()
+    lanes, refused = cluster.open_lanes(16)
+    assert refused == {}
+    assert len(set(map(str, lanes))) == len(cluster.opened) == 16
+    assert cluster.most == {"a": 2, "b": 2}

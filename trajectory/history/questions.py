@@ -1,0 +1,77 @@
+"""What can be asked of an index of a journal, wherever it is kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+
+import sqlalchemy as sa
+
+from trajectory.evidence import Evidence, Tally
+from trajectory.history import queries
+from trajectory.history.indexing import Position
+from trajectory.history.queries import Kind
+from trajectory.ranking import Ranked
+from trajectory.rows import CampaignRow, EventRow, IterationRow, TrialRecord
+
+
+class Questions(ABC):
+    """One campaign's; each is answered from one moment of the index."""
+
+    @abstractmethod
+    def _question(self) -> AbstractContextManager[tuple[sa.Connection, Position]]:
+        """A connection to ask, and how far what it answers reaches."""
+
+    @property
+    def position(self) -> Position:
+        """How far it reaches, as the database has it now."""
+        with self._question() as (_, position):
+            return position
+
+    @property
+    def tally(self) -> Tally:
+        """The sums of the evidence, as far as it reaches."""
+        return self.position.tally
+
+    def campaign(self) -> CampaignRow | None:
+        """The campaign's own row; None in an empty history."""
+        return next(iter(self.newest(CampaignRow, 1)), None)
+
+    def iterations(self, limit: int | None = None) -> list[IterationRow]:
+        """Finished iterations, the newest first."""
+        return self.newest(IterationRow, limit)
+
+    def events(self, limit: int | None = None) -> list[EventRow]:
+        """What happened to the campaign, the newest first."""
+        return self.newest(EventRow, limit)
+
+    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
+        """The rows of one kind, the newest first."""
+        with self._question() as (connection, position):
+            return queries.newest(connection, position, kind, limit)
+
+    def trial_ids(self) -> set[str]:
+        """The ids of every trial that is in some row, as measured, failed or interrupted."""
+        with self._question() as (connection, position):
+            return queries.trial_ids(connection, position)
+
+    def iteration_numbers(self) -> set[int]:
+        """Those of the finished iterations. Where several were at once some may be missing below
+        the highest: they are in flight."""
+        with self._question() as (connection, position):
+            return queries.iteration_numbers(connection, position)
+
+    def measurements(self, config_hash: str) -> list[TrialRecord]:
+        """Short runs of a config that ended with a measurement."""
+        with self._question() as (connection, position):
+            return queries.measurements(connection, position, config_hash)
+
+    def evidence(self) -> Evidence:
+        """All that was measured: what the journal's rows add up to, without reading them."""
+        with self._question() as (connection, position):
+            return queries.evidence(connection, position)
+
+    def top(self, k: int) -> list[Ranked]:
+        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
+        with self._question() as (connection, position):
+            return queries.top(connection, position, k)
