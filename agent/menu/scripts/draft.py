@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
-from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
+from agent.menu.scripts.printed.lines import NUMBER, Printed, curve_printed, score_printed
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
