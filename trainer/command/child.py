@@ -12,10 +12,8 @@ import resource
 import select
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
@@ -24,6 +22,7 @@ from autoresearch.layout import CURVE_FILE, RESULT_FILE
 from trainer.command.filling import Filled, filled
 from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
+from trainer.command.pruning import Pruner
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program, Started
 from trainer.command.workspace import work_dir
@@ -35,7 +34,6 @@ from trainer.spec import (
     CurvePoint,
     FailureStatus,
     Measured,
-    PruneRule,
     TrialFailed,
     TrialSpec,
 )
@@ -82,7 +80,7 @@ class _Run:
         self._born = born
         self._work = work_dir(trial_dir)
         self._printed = Printed(command)
-        self._pruner = _Pruner(spec.prune)
+        self._pruner = Pruner(spec.prune)
         self._last_step: int | None = None
         self._lost: int | None = None
         """The first step whose loss was not finite."""
@@ -230,33 +228,6 @@ class _Run:
         rule = self._command.score
         found = self._printed.scores if rule.pattern else scores_in(self._work, rule)
         return taken(found, rule.take)
-
-
-class _Pruner:
-    """Watches a curve for the rule that ends a hopeless trial."""
-
-    def __init__(self, rule: PruneRule | None) -> None:
-        self._rule = rule
-        self._recent: deque[tuple[int, float]] = deque(maxlen=0 if rule is None else 10_000)
-        self._asked = False
-        self.why = ""
-
-    def take(self, step: int, loss: float) -> None:
-        """One more point."""
-        rule = self._rule
-        if rule is None or self._asked:
-            return
-        self._recent.append((step, loss))
-        if step < rule.at_step:
-            return
-        self._asked = True
-        window = range(rule.at_step - rule.window + 1, rule.at_step + 1)
-        seen = [loss for step, loss in self._recent if step in window]
-        if seen and fmean(seen) > rule.max_loss:
-            self.why = (
-                f"the mean training loss about step {rule.at_step} was {fmean(seen):.4g}, above the"
-                f" {rule.max_loss:.4g} at which a config is hopeless against its reference"
-            )
 
 
 def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:

@@ -12,7 +12,6 @@ start that one.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +27,8 @@ _QUESTION = (
     "import json, sys; print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix,"
     " sys.base_exec_prefix], sys.path]))"
 )
-_SHIMS_OWN = ("PYENV_", "ASDF_", "MISE_")
-"""Beginnings of the variables by which a person tells a shim what is meant."""
+_FOR_SHIMS = ("PYENV_", "ASDF_", "MISE_", "HOME")
+"""Beginnings of the variables by which a shim knows what is meant."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
@@ -83,12 +82,10 @@ def _meant_by(shim: Path, directory: Path) -> Path:
 
 def _executable(shim: Path, directory: Path) -> Path | None:
     """What a Python says that it is; None where it does not start."""
-    told = {name: text for name, text in os.environ.items() if name.startswith(_SHIMS_OWN)}
-    home = {name: text for name, text in os.environ.items() if name == "HOME"}
     try:
         answer = subprocess.run(
             [str(shim), "-c", "import sys; print(sys.executable)"],
-            env={**allowed_environment(), **home, **told},
+            env=allowed_environment(also=_FOR_SHIMS),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,

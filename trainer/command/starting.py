@@ -16,7 +16,9 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from autoresearch.errors import MachineryError
@@ -80,6 +82,41 @@ class Program(Started):
         self._process.wait()
 
 
+class _OurModules:
+    """This product's own modules, for a script's process to be without.
+
+    A process that was forked copies each page that it writes, and to look at a name counts a
+    reference to it. So the fork server looks through the thousands of modules that torch has, once,
+    and the script's process at those that came later; and what it hides it keeps, for to take a
+    module apart writes to all of it.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._last = ""
+        """The module that was loaded last when this looked."""
+        self._hidden: list[ModuleType] = []
+
+    def find(self) -> None:
+        """Look through what was loaded since."""
+        since = list(takewhile(lambda name: name != self._last, reversed(sys.modules)))
+        self._names += [name for name in since if name.split(".", 1)[0] in _OURS]
+        self._last = since[0] if since else self._last
+
+    def hide(self) -> None:
+        """Have the next import of each find another of its name, or none."""
+        self.find()
+        self._hidden = [sys.modules.pop(name) for name in self._names if name in sys.modules]
+
+
+_our_modules = _OurModules()
+
+
+def find_our_modules() -> None:
+    """What the fork server does ahead of scripts whose function is called."""
+    _our_modules.find()
+
+
 class Forked(Started):
     """A function of a script, in a fork of this process."""
 
@@ -139,8 +176,7 @@ class Forked(Started):
 
 def _called(script: Path, function: str, threads: str) -> int:
     """Import the script as a module and call its function; the exit code."""
-    for name in [name for name in sys.modules if name.split(".", 1)[0] in _OURS]:
-        del sys.modules[name]
+    _our_modules.hide()
     sys.path.insert(0, str(script.parent))
     _set_threads(threads)
     found = importlib.util.spec_from_file_location(script.stem, script)

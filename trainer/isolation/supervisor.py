@@ -28,6 +28,7 @@ from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 """What compiling imports: some seconds, which the fork server spends once."""
+_OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _LOOK_S = 0.1
 _GRACE_S = 1.0
@@ -111,7 +112,7 @@ class Supervised:
 def _ahead(spec: TrialSpec) -> tuple[str, ...]:
     """What trials like this one would each import and compute."""
     if spec.command is not None:
-        return spec.command.preload
+        return (*spec.command.preload, _OUR_MODULES) if spec.command.main else ()
     modules = _COMPILER_MODULES if spec.compile else ()
     return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
 

@@ -15,6 +15,7 @@ from agent.commands.new_file import write_new
 from agent.menu.files import parse_menu
 from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
+from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.reading import read_script
 from autoresearch.errors import MenuError
 from autoresearch.words import counted
@@ -61,12 +62,12 @@ def from_script(
             f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
             "say how far it could be turned; write the menu's knobs by hand"
         )
-    parse_menu(draft.text, f"drafted from {script}")
+    parse_menu(text_of(draft), f"drafted from {script}")
     if out is None and not as_json:
-        typer.echo(draft.text, nl=False)
+        typer.echo(text_of(draft), nl=False)
         return
     if out is not None:
-        write_new(out, draft.text, replace=force, error=MenuError)
+        write_new(out, text_of(draft), replace=force, error=MenuError)
     if as_json:
         typer.echo(json.dumps(_report(draft, out), indent=2))
         return
@@ -104,5 +105,5 @@ def _report(draft: Draft, out: Path | None) -> dict[str, object]:
         "constraints": [one.expr for one in draft.constraints],
         "to_do": draft.to_do,
         "menu": str(out) if out else None,
-        "toml": draft.text,
+        "toml": text_of(draft),
     }

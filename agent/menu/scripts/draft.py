@@ -1,9 +1,8 @@
-"""A drafted menu as the text of a TOML file, for a person to prune."""
+"""What is drafted from a script: its options sorted, its score and curve, what it asserts."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,25 +10,13 @@ from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
-from agent.menu.scripts.printed import NUMBER, Printed, curve_printed, score_printed
+from agent.menu.scripts.printed.lines import Printed, curve_printed, score_printed
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
-from agent.menu.scripts.toml_text import (
-    as_it_is,
-    braced,
-    constraint_lines,
-    knob_lines,
-    literal,
-    toml,
-)
-from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
-from trainer.spec import BITS_PER_BYTE, BPB
 
 USUAL_STEPS = 60
-USUAL_HORIZON = 1000
-MOST_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -127,137 +114,14 @@ class Draft:
     @property
     def steps(self) -> int:
         """How long a trial is, where the script is told it in steps."""
-        return self._by_hand("{steps}") or USUAL_STEPS
+        return self.given_by_hand("{steps}") or USUAL_STEPS
 
-    def _by_hand(self, template: str) -> int | None:
+    def given_by_hand(self, template: str) -> int | None:
         """What a person gives by hand where the machinery will."""
         for one in self.given:
             if given_by(one.option) == template and one.option.name in self.script.by_hand:
                 return one.option.default if isinstance(one.option.default, int) else None
         return None
-
-    @cached_property
-    def text(self) -> str:
-        """The menu."""
-        blocks = [
-            self._head(),
-            self._trainer(),
-            *(knob_lines(one) for one in self.knobs),
-            list(self._constants()),
-            *(constraint_lines(one) for one in self.constraints),
-            list(self._campaign()),
-            list(self._replaced()),
-            list(self._left_over()),
-        ]
-        return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-    # --- its parts ------------------------------------------------------------------------------
-
-    def _head(self) -> list[str]:
-        name = self.script.path.name
-        return [
-            f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
-            "# that are no question, narrow the others, and mind the words TO DO.",
-            *(f"# TO DO: {one}" for one in self.to_do),
-            f"name = {toml(self._name())}",
-            f"doc = {toml(f'the options of {plain(name)}')}",
-        ]
-
-    def _name(self) -> str:
-        path = self.script.path.resolve()
-        parts = [path.parent.name] if path.stem in {"main", "train"} else []
-        return plain("-".join([*parts, path.stem]))[:64].strip() or "script"
-
-    def _trainer(self) -> list[str]:
-        score, curve = self.score, self.curve
-        pattern = score.pattern if score else f"TO DO {NUMBER}"
-        unit = (score.label if score else "") or "score"
-        if unit == BITS_PER_BYTE:  # which is claimed only by whoever counts the bytes
-            unit = f"{unit}, as printed"
-        lines = [
-            "[trainer]",
-            "command = [",
-            f"    {toml('python' if shutil.which('python') else '{python}')},",
-            f"    {toml(self.script.path.name)},",
-        ]
-        lines += [f"    {toml(braced(word))}," for word in self.script.words]
-        lines += [f"    {toml(word)},{note}" for word, note in self._words()]
-        lines += ["]", f"directory = {toml(self.directory)}"]
-        if env := dict(self._variables()):
-            said = ", ".join(f"{name} = {toml(value)}" for name, value in env.items())
-            lines.append(f"env = {{ {said} }}")
-        if self.script.means == "edit":
-            lines.append('set_by = "edit"')
-            said = ", ".join(f"{one.option.name} = {toml(one.template)}" for one in self.given)
-            lines += [f"edits = {{ {said} }}"] if said else []
-        line = f"  # line {score.line}" if score else ""
-        lines.append(f'score = {{ pattern = {literal(pattern)}, take = "last" }}{line}')
-        lines.append(f"unit = {toml(unit)}")
-        lines.append(
-            f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"'
-        )
-        lines += self._digits()
-        if curve:
-            lines.append(f"curve = {{ pattern = {literal(curve.pattern)} }}  # line {curve.line}")
-        return lines
-
-    def _digits(self) -> list[str]:
-        """As many decimals as the script prints. No fewer than usual: a mean of several runs is
-        finer than what one of them prints."""
-        printed = self.score and self.score.decimals
-        if not printed or printed <= BPB.digits:
-            return []
-        return [f"digits = {min(printed, MOST_DIGITS)}  # as printed"]
-
-    def _words(self) -> Iterator[tuple[str, str]]:
-        """The words of the command that say a value, with a comment each."""
-        for place in self.places:
-            option = place.option
-            if not option.argument or isinstance(place, Left):
-                continue
-            word = option.argument
-            if isinstance(place, Given):
-                word = word.replace(f"{{{option.name}}}", place.template)
-            yield word, f"  # line {option.line}"
-
-    def _variables(self) -> Iterator[tuple[str, str]]:
-        for place in self.places:
-            if place.option.variable and not isinstance(place, Left):
-                own = f"{{{place.option.name}}}"
-                yield place.option.variable, place.template if isinstance(place, Given) else own
-
-    def _constants(self) -> Iterator[str]:
-        if self.constants:
-            yield "[constants]"
-        for one in self.constants:
-            yield f"{one.option.name} = {toml(one.value)}  # line {one.option.line}: {one.why}"
-
-    def _campaign(self) -> Iterator[str]:
-        steps = any("{steps}" in one.template for one in self.given)
-        seconds = any("{seconds}" in one.template for one in self.given)
-        yield "[campaign]"
-        if steps:
-            own = "".join(f"; {plain(each)}" for each in self.lengths)
-            yield f'budget = "{self.steps} steps"  # what {{steps}} stands for{own}'
-            horizon = self._by_hand("{horizon}") or max(USUAL_HORIZON, self.steps)
-            if any("{horizon}" in one.template for one in self.given):
-                yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
-        elif seconds:
-            yield 'budget = "300 seconds"  # what {seconds} stands for'
-        else:
-            yield 'budget = "1 run"  # as long as the script runs by itself'
-
-    def _replaced(self) -> Iterator[str]:
-        if self.given:
-            yield "# Given for each trial, instead of the script's own:"
-        for one in self.given:
-            yield f"#   {as_it_is(one.option)}: {plain(one.why)}"
-
-    def _left_over(self) -> Iterator[str]:
-        if self.left:
-            yield "# Left as the script has them:"
-        for place in self.left:
-            yield f"#   {as_it_is(place.option)}: {plain(place.why)}"
 
 
 def draft_of(script: Script, menu: Path | None) -> Draft:

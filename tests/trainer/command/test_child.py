@@ -286,6 +286,31 @@ def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -
     assert [point.loss for point in read_curve(run.trial)] == [2.0]
 
 
+def test_a_script_has_its_own_modules_where_this_product_has_some_called_like(
+    run: Runs, tmp_path: Path
+) -> None:
+    """Also such as the trial's process has loaded after the fork server looked for them."""
+    script(tmp_path / "script", "WORD = 'its own'", "trainer.py")
+    text = """
+import sys
+LEFT = [name for name in sys.modules if name.split(".")[0] in ("trainer", "autoresearch")]
+def main():
+    import trainer
+    print("trainer is", trainer.WORD, "and", LEFT)
+    try:
+        import trainer.script.editing
+    except ImportError:
+        print("RATE is", RATE)
+RATE = 1.0
+print("val loss 2")
+"""
+    result = run(text, main="main", edited="train.py", values={"RATE": 0.5})
+    log = (run.trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert "trainer is its own and []" in log
+    assert "RATE is 0.5" in log
+
+
 def test_a_function_that_exits_with_words_has_failed(run: Runs) -> None:
     result = run(MAIN, "--lr={lr}", values={"lr": 2.0}, main="main")
     assert isinstance(result, TrialFailed)

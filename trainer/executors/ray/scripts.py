@@ -67,12 +67,13 @@ class Scripts:
             return self._seen.get(sha256)
 
     def take(self, sha256: str, name: str, data: bytes) -> None:
-        """Add a piece to a part of the script that is to hash to ``sha256``."""
+        """Add a piece to a part of the script that is to hash to ``sha256``: its manifest, which is
+        one piece, and then its contents."""
         with self._door, self._writing():
             folder = self._arriving / sha256
-            if not folder.is_dir():
-                shutil.rmtree(self._arriving, ignore_errors=True)  # another's, half come
-                folder.mkdir(parents=True)
+            if name == MANIFEST:
+                shutil.rmtree(self._arriving, ignore_errors=True)  # what came half, and no further
+            folder.mkdir(parents=True, exist_ok=True)
             with (folder / PARTS[PARTS.index(name)]).open("ab") as part:
                 part.write(data)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.menu.scripts.printed import curve_printed, score_printed
+from agent.menu.scripts.printed.lines import curve_printed, score_printed
 
 
 def printed(source: str) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from autoresearch.errors import SpecError
 from tests.support.asked_nodes import AskedNode
 from tests.support.commands import command, command_spec, script
 from trainer.command.program import environment_of
+from trainer.executors.base import LaneLost
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.ray.facts import find_facts
 from trainer.executors.ray.needs import Needs, command_here, portable_program
@@ -75,6 +77,25 @@ def test_one_that_changed_on_its_way_is_refused(own: Path, tmp_path: Path, chang
     assert not list((tmp_path / "node" / "scripts").glob("[!.]*"))
     assert list((tmp_path / "node" / "lanes" / ("a" * 16)).iterdir()) == []
     assert localised(own, AskedNode(tmp_path / "node"))
+
+
+def test_one_that_came_half_is_sent_from_its_beginning(own: Path, tmp_path: Path) -> None:
+    node, ship = AskedNode(tmp_path / "node"), Shipping()
+    heard = node.ask
+    node.ask = _until("keep", heard)  # type: ignore[method-assign]
+    with pytest.raises(LaneLost):
+        localised(own, node, ship)
+    node.ask = heard  # type: ignore[method-assign]
+    assert Path(localised(own, node, ship).directory, "train.py").read_text() == PRINTS
+
+
+def _until(last: str, heard: Callable[..., bytes]) -> Callable[..., bytes]:
+    def ask(method: str, *arguments: object, within_s: float) -> bytes:
+        if method == last:
+            raise LaneLost("the network is gone")
+        return heard(method, *arguments, within_s=within_s)
+
+    return ask
 
 
 @pytest.mark.parametrize("damage", ["changed", "added", "removed", "linked"])

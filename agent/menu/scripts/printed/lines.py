@@ -1,0 +1,152 @@
+"""The lines that a script prints its score and its curve in, as patterns.
+
+The score is the hole of a text whose label speaks of a validation figure; without one, the hole
+that a variable of such a name fills; without one, the loss or another figure of training. The curve
+is a line with a step and a loss in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
+
+NUMBER = r"([-+0-9.eE]+)"
+"""What is taken for a number."""
+
+_HELD_OUT = r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation|dev|held[ -]?out)(?![a-z])"
+_FIGURES = (
+    "bpb",
+    "loss",
+    "nll",
+    "ppl|perplexity",
+    "acc|accuracy",
+    "err|error",
+    "psnr",
+    "f1",
+    "bleu",
+    "auc",
+    "mse|mae|rmse",
+    "score",
+    "return|reward",
+)
+_ANY_FIGURE = "|".join(_FIGURES)
+_MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A pattern and where it is from."""
+
+    pattern: str
+    line: int
+    label: str
+    """``val loss``"""
+    more_is_better: bool = False
+    is_training: bool = False
+    """Whether it is a figure of training, for want of a validation score."""
+    decimals: int | None = None
+    """That the number is printed with, where its format says so."""
+
+
+def score_printed(tree: ast.Module) -> Printed | None:
+    """The pattern of the score; None where no line of the script seems to say one."""
+    best: tuple[tuple[int, ...], Printed] | None = None
+    for line, is_printed, template in templates(tree):
+        for label, hole in labelled(template):
+            found = _score(label, hole, line)
+            if found is None:
+                continue
+            rank, printed = found
+            ranked = (*rank, 0 if is_printed else 1, -line)
+            if best is None or ranked < best[0]:
+                best = (ranked, replace(printed, decimals=hole.decimals))
+    return best and best[1]
+
+
+def curve_printed(tree: ast.Module) -> Printed | None:
+    """The pattern of a step and its loss; None where no line seems to say them."""
+    found = [(_curve(template, line), is_printed) for line, is_printed, template in templates(tree)]
+    ranked = [(is_printed, one.line, one) for one, is_printed in found if one is not None]
+    return max(ranked, key=lambda one: one[:2])[2] if ranked else None
+
+
+# --- what a label says --------------------------------------------------------------------------
+
+
+def _score(label: str, hole: Hole, line: int) -> tuple[tuple[int, ...], Printed] | None:
+    figure = re.search(rf"(?i)({_ANY_FIGURE})\w*[^\w%]*$", label)
+    if figure is None:
+        return None
+    held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
+    more = _MORE_IS_BETTER.search(figure[1]) is not None
+    rank = _place_of(figure[1])
+    if held_out:
+        start = held_out[-1].start()
+        kind = _kind_of(held_out[-1][0])
+        words = _name(label[start:])
+        return (0, kind, rank), Printed(_regex(label[start:]), line, words, more)
+    begin = _last_clause(label)
+    if match := re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " ")):
+        words = f"{match[0].lower()} {_name(figure[0])}"
+        return (1, _kind_of(match[0]), rank), Printed(_regex(label[begin:]), line, words, more)
+    words = _name(label[begin:])
+    return (2, 0, rank), Printed(_regex(label[begin:]), line, words, more, is_training=True)
+
+
+def _place_of(figure: str) -> int:
+    return next(n for n, one in enumerate(_FIGURES) if re.fullmatch(rf"(?i){one}", figure))
+
+
+def _kind_of(word: str) -> int:
+    """What is held out for choosing comes before what is held out to the end."""
+    return 1 if word.lower() == "test" else 0
+
+
+def _name(label: str) -> str:
+    """``val loss`` of ``val loss: ``."""
+    words = re.sub(r"[^\w%]+", " ", label).strip()
+    return words.lower()[:40]
+
+
+def _last_clause(label: str) -> int:
+    """Where the words begin that belong to the hole alone: after the last mark or bracket."""
+    marks = list(re.finditer(r"[,;|()\[\]\t>=-]+\s*(?=\w)", label))
+    return marks[-1].end() if marks else len(label) - len(label.lstrip())
+
+
+def _regex(text: str) -> str:
+    """A pattern of a label and the number behind it, whatever the white space."""
+    return f"{_literal(text)}{NUMBER}"
+
+
+def _literal(text: str) -> str:
+    words = [re.escape(word).replace(r"\-", "-").replace(r"\=", "=") for word in text.split()]
+    lead = r"\s+" if text[:1].isspace() and words else ""
+    tail = r"\s*" if text[-1:].isspace() else ""
+    return f"{lead}{_spaced(words)}{tail}" if words else tail
+
+
+def _spaced(words: Iterable[str]) -> str:
+    return r"\s+".join(words)
+
+
+def _curve(template: Template, line: int) -> Printed | None:
+    holes = list(labelled(template))
+    step = None
+    for place, (label, _) in enumerate(holes):
+        counts = re.search(r"(?i)\b(iter|iteration|step|batch|it|update|epoch)s?\b[^\w]*$", label)
+        if counts and step is None:
+            step = (place, label[counts.start() :])
+            continue
+        loss = re.search(r"(?i)\b(?:train(?:ing)?[ _])?loss[^\w]*$", label)
+        if step is None or loss is None or re.search(rf"(?i){_HELD_OUT}", label[: loss.end()]):
+            continue
+        before = _literal(step[1]) + r"(\d+)"
+        near = place == step[0] + 1
+        between = _literal(label) if near else ".*?" + _literal(label[loss.start() :])
+        return Printed(f"{before}{between}{NUMBER}", line, _name(label[loss.start() :]))
+    return None

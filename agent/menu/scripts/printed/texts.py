@@ -1,0 +1,120 @@
+"""A script's f-strings, ``"…".format(…)``, ``"…" % …`` and ``print("…", x)``, read as texts with
+holes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agent.menu.scripts.tree import last_name
+
+_PERCENT = re.compile(r"%(?:\((\w+)\))?[-#0 +]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
+_DECIMALS = re.compile(r"\.(\d+)[fF%]$")
+_PRINTS = {"print", "info", "write", "log", "echo", "warning", "debug", "print0", "log0", "secho"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A place in a text that a value fills."""
+
+    expression: str
+    """The value's code; empty where it is not known which it is."""
+    decimals: int | None = None
+    """That it is printed with, where its format says so."""
+
+
+Template: TypeAlias = tuple[str | Hole, ...]
+
+
+def labelled(template: Template) -> Iterator[tuple[str, Hole]]:
+    """Each hole with the text before it on its line, since the hole before."""
+    label = ""
+    for part in template:
+        if isinstance(part, Hole):
+            yield re.split(r"[\r\n]", label)[-1], part
+            label = ""
+        else:
+            label += part
+
+
+def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
+    """Every text with a hole, with its line and whether a call prints it, inner ones once."""
+    inside: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and last_name(node.func) in _PRINTS:
+            parts: list[str | Hole] = []
+            for argument in node.args:
+                parts += [" "] if parts else []
+                parts += _parts(argument)
+                inside.update(ast.walk(argument))
+            if any(isinstance(part, Hole) for part in parts):
+                yield node.lineno, True, tuple(parts)
+        elif isinstance(node, ast.JoinedStr | ast.Call | ast.BinOp) and node not in inside:
+            parts = _parts(node)
+            if len(parts) > 1 and any(isinstance(part, Hole) for part in parts):
+                yield node.lineno, False, tuple(parts)
+
+
+def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text each)
+    match node:
+        case ast.Constant(value=str() as text):
+            return [text]
+        case ast.JoinedStr(values=values):
+            return [part for value in values for part in _parts(value)]
+        case ast.FormattedValue(value=value, format_spec=how):
+            return [_hole(value, "".join(map(str, _parts(how))) if how else "")]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format"), args=args
+        ):
+            return _formatted(text, args)
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
+            return _percented(text, right.elts if isinstance(right, ast.Tuple) else [right])
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [*_parts(left), *_parts(right)]
+    return [_hole(node)]
+
+
+def _hole(node: ast.expr | None, how: str = "", name: str = "") -> Hole:
+    """
+    :param how: its format: ``>8.6f``.
+    :param name: what stands for it where its code is not known.
+    """
+    decimals = _DECIMALS.search(how)
+    code = name if node is None else ast.unparse(node)[:200]
+    return Hole(code, int(decimals[1]) if decimals else None)
+
+
+def _formatted(text: str, args: list[ast.expr]) -> list[str | Hole]:
+    parts: list[str | Hole] = []
+    place = 0
+    try:
+        for before, name, how, _ in string.Formatter().parse(text):
+            parts.append(before)
+            if name is None:
+                continue
+            which = int(name) if name.isdigit() else place
+            place += 1
+            known = (not name or name.isdigit()) and which < len(args)
+            parts.append(_hole(args[which] if known else None, how or "", name))
+    except ValueError:
+        return [text]
+    return parts
+
+
+def _percented(text: str, args: list[ast.expr]) -> list[str | Hole]:
+    parts: list[str | Hole] = []
+    end = place = 0
+    for match in _PERCENT.finditer(text):
+        parts.append(text[end : match.start()])
+        end = match.end()
+        if match[0].endswith("%"):
+            parts.append("%")
+            continue
+        node = args[place] if place < len(args) else None
+        parts.append(_hole(node, match[0], match[1] or ""))
+        place += 1
+    return [*parts, text[end:]]
