@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import secrets
+from collections import deque
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -104,26 +105,38 @@ class Campaign(Closing):
                 History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
             )
             self.evidence: Evidence = self.history.evidence()
+            self._to_index: deque[tuple[Row, int]] = deque()
             self._resources = resources.pop_all()
 
-    def record(self, row: Row, *, is_known: bool = False) -> str | None:
-        """Write one row: the journal first, on disk before anything else happens.
+    def record(self, row: Row) -> str | None:
+        """Write one row, and the index: :meth:`write`, and what :meth:`index` says."""
+        self.write(row)
+        return self.index()
+
+    def write(self, row: Row) -> None:
+        """Write one row into the journal, on disk before anything else happens. It counts from
+        then on, though it is to be indexed yet.
+
+        :raises MachineryError: when the journal cannot be written.
+        """
+        end = self.journal.append(row)
+        self.evidence.add(row)
+        self._to_index.append((row, end))
+
+    def index(self) -> str | None:
+        """Index what was written since.
 
         An index that cannot be written (a database server gone, say) does not stop a night whose
         truth is in the journal: the trouble is returned, and the next row that can be indexed
         brings the missing ones along.
-
-        :param is_known: the evidence has it already.
-        :raises MachineryError: when the journal cannot be written.
         """
-        end = self.journal.append(row)
-        if not is_known:
-            self.evidence.add(row)
-        try:
-            self.history.add(row, end)
-        except (HistoryError, MachineryError) as error:
-            return f"the history lags behind the journal: {error}"
-        return None
+        trouble = None
+        while self._to_index:
+            try:
+                self.history.add(*self._to_index.popleft())
+            except (HistoryError, MachineryError) as error:
+                trouble = f"the history lags behind the journal: {error}"
+        return trouble
 
     @property
     def corpus(self) -> Corpus:

@@ -20,12 +20,12 @@ from agent.search.race import Course, Race, judged, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
+from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
 from agent.search.turns.flight import Flight, Turn
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.turns.resuming import Resuming
-from agent.search.turns.unwritten import Unwritten
 from agent.search.watcher import Watcher
 from trainer.telemetry import Meter
 from trajectory.rows import EventRow, IterationRow
@@ -54,7 +54,7 @@ class Loop:
     """In flight when the campaign last stopped, and not gone on with yet."""
     _resumed: set[int] | None = field(init=False, default_factory=set)
     """Those gone on with, until their races are over; None once what they left is accounted for."""
-    _unwritten: Unwritten = field(init=False)
+    _afterwards: Afterwards = field(init=False)
     _numbers: Numbers = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
@@ -65,13 +65,7 @@ class Loop:
         self._flight = Flight(self.runner, self.stop)
         self._files = PendingFiles(self.campaign.directory)
         self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
-        self._unwritten = Unwritten(
-            self.campaign,
-            self.scribe,
-            self._files,
-            self._account_for_lost,
-            self.watcher.iteration_ended,
-        )
+        self._afterwards = Afterwards(self.scribe, self._files, self.watcher.iteration_ended)
         self._numbers = Numbers(set())
         if self.asking is None:
             several = self.runner.places > 1
@@ -97,14 +91,15 @@ class Loop:
                 if reached is None:
                     self._begin_turns()
                 elif not self._flight.turns:
-                    self._unwritten.write()
+                    self._afterwards.catch_up()
                     self._flight.raise_trouble()
                     return reached
                 over = self._flight.landed(
-                    more_comes=self._asking.busy, meanwhile=self._unwritten.write
+                    more_comes=self._asking.busy, meanwhile=self._afterwards.catch_up
                 )
                 for turn in over:
-                    self._ended(turn)
+                    with self._flight.outlasting():
+                        self._ended(turn)
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped."""
@@ -127,7 +122,7 @@ class Loop:
         flying = self._flight.turns
         if not flying:
             with self._flight.outlasting():
-                self._unwritten.write()  # no lane waits for that
+                self._afterwards.catch_up()  # no lane waits for that
             self.stop.check()
             if self._flight.trouble is None:
                 self.scribe.wait_while_paused()
@@ -205,10 +200,12 @@ class Loop:
     # --- a turn ends -----------------------------------------------------------------------------
 
     def _ended(self, turn: Turn) -> None:
-        """Its row, which counts from here on. Its file stays until that is written."""
+        """Its row, written down. Its file stays until then."""
         pending, outcome = turn.pending, turn.outcome
         assert outcome is not None, "a turn that ended has one"
         race_s = time.monotonic() - turn.began
+        if pending.config is not None:
+            self._account_for_lost(pending.iter)
         trials = self._flight.own_trials(outcome)
         taken_up = [t.wall_s for t in trials if t.trial_id in self.runner.taken_up]
         several = self.runner.places > 1
@@ -227,8 +224,8 @@ class Loop:
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )
+        self._afterwards.write(row)
         self._work.add(row)
-        self._unwritten.decided(row)
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:
         """What the device drew for it; where several are at once nobody can say which drew what."""
@@ -236,13 +233,13 @@ class Loop:
             return None
         return self.meter.energy_wh(pending.began)
 
-    def _account_for_lost(self, row: IterationRow) -> None:
+    def _account_for_lost(self, iteration: int) -> None:
         """Finished trials that nothing has asked for again, once all that could have has ended,
         belong to no row and never will. Long runs are another matter: the next stress test asks
         for them."""
-        if self._resumed is None or row.config is None:
+        if self._resumed is None:
             return
-        self._resumed.discard(row.iter)
+        self._resumed.discard(iteration)
         if self._resumed or self._left:
             return
         self._resumed = None

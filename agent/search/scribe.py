@@ -25,14 +25,23 @@ class Scribe:
     note: Callable[[str], None]
     """Tells a person."""
 
-    def record(self, row: Row, *, is_known: bool = False) -> None:
-        """Write one row, whole whatever signal comes.
+    def record(self, row: Row) -> None:
+        """Write one row, whole whatever signal comes, and index it.
 
-        :param is_known: the evidence has it already.
         :raises MachineryError: when the journal cannot be written.
         """
+        self.write(row)
+        self.index()
+
+    def write(self, row: Row) -> None:
+        """The first half of :meth:`record`, without which nothing may go on."""
         with self.stop.deferred():
-            trouble = self.campaign.record(row, is_known=is_known)
+            self.campaign.write(row)
+
+    def index(self) -> None:
+        """The second half, for all that was written since."""
+        with self.stop.deferred():
+            trouble = self.campaign.index()
         if trouble is not None:
             self.note(trouble)
 

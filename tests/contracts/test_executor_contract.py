@@ -249,6 +249,46 @@ def test_who_waits_for_a_cancelled_one_is_woken(executor: Executor, tmp_path: Pa
     until(lambda: sorted(told) == [0, 1])
 
 
+def test_who_waits_for_its_place_is_woken_once_by_the_time_it_has_ended(
+    executor: Executor, trial_dir: Path
+) -> None:
+    told: list[str] = []
+    job = submit(executor, trial_dir, hostile.nap, s=0.3)
+    job.when_free(lambda: told.append("free"))
+    assert told == []
+    job.wait(60)
+    until(lambda: bool(told))
+    job.when_free(lambda: told.append("after it"))
+    assert told == ["free", "after it"]
+
+
+def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path) -> None:
+    """Before what came of the first is known, perhaps; and each result is its own trial's."""
+    jobs: list[Job] = []
+    first = submit(executor, tmp_path / "first", hostile.nap, s=0.2)
+
+    def take_the_next() -> None:
+        spec = trial_spec(trial_id="next")
+        text = trial_ok(spec).model_dump_json()
+        folder = hostile.arm(tmp_path / "next", hostile.leave_result, text=text)
+        jobs.append(executor.submit(spec, folder))
+
+    first.when_free(take_the_next)
+    assert first.result(60).result.status == "crash"
+    until(lambda: bool(jobs))
+    assert same(jobs[0].result(60), trial_ok(trial_spec(trial_id="next")))
+
+
+def test_what_is_made_ready_may_run_or_not(executor: Executor, tmp_path: Path) -> None:
+    spec = trial_spec(trial_id="ready")
+    for name in ("never", "trial"):
+        executor.make_ready(spec, tmp_path / name)
+    assert not (tmp_path / "never").exists(), "it has begun nothing"
+    text = trial_ok(spec).model_dump_json()
+    job = executor.submit(spec, hostile.arm(tmp_path / "trial", hostile.leave_result, text=text))
+    assert same(job.result(60), trial_ok(spec))
+
+
 # --- on time, and nothing left -------------------------------------------------------------------
 
 

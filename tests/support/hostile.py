@@ -356,6 +356,25 @@ def freeze(trial_dir: Path) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def say_over(trial_dir: Path, *, forks: bool = False) -> None:
+    """Say that one is over, and go on; ``forks``: with a child that goes on, too."""
+    if forks:
+        _fork_and(trial_dir, os.setsid)
+        while not (trial_dir / "pids").exists():
+            time.sleep(0.01)
+    _note(trial_dir)
+    os.write(3, b"o")
+    time.sleep(60)
+
+
+def say_everything(trial_dir: Path) -> None:
+    """Say that a GPU's driver starts, and much more of what only others may, and crash."""
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            os.write(3, b"sssssssssssssss")
+    os._exit(9)
+
+
 def _fork_and(trial_dir: Path, then: Callable[[], object]) -> None:
     if os.fork() == 0:
         then()

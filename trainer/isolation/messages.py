@@ -224,7 +224,7 @@ class Mail:
         try:
             if self._selector.select(timeout_s):
                 messages = self._channel.receive()
-        except EOFError:
+        except (EOFError, OSError, ValueError):  # gone, or hung up by another thread
             self._has_ended = True
         finally:
             self._turn.acquire()

@@ -82,7 +82,7 @@ class Flight:
 
     def landed(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Turn]:
         """The turns that are over, after a wait for whatever happens first; often none. Where one
-        is, what it decided is to be known before the next call: no other race goes on until then.
+        is, its row is to be written before the next call: no other race goes on until then.
 
         :param more_comes: that a proposal is being asked for, so that there is something to wait
             for where no trial runs.

@@ -149,14 +149,14 @@ def proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Campaign.record
+    write = Campaign.write
 
-    def full(self: Campaign, row: Row, *, is_known: bool = False) -> str | None:
+    def full(self: Campaign, row: Row) -> None:
         if isinstance(row, IterationRow) and row.iter == 9:
             raise MachineryError("it failed")
-        return record(self, row, is_known=is_known)
+        write(self, row)
 
-    monkeypatch.setattr(Campaign, "record", full)
+    monkeypatch.setattr(Campaign, "write", full)
 
 
 def race_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
+from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.stopping import Interrupted, StopRequest
 from tests.support.nights import rows_of, work, written
@@ -175,6 +176,33 @@ def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
     work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
     nothing_is_amiss(tmp_path, done + 6)
     assert flying >= lanes
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -> None:
+    """By then the lanes have trials of iterations that were proposed after it."""
+    rng = Random(lanes)
+    index, flying = Campaign.index, []
+    for _ in range(8):
+        patience = rng.randint(1, 4)
+
+        def dies(self: Campaign) -> str | None:
+            nonlocal patience
+            if self._to_index and isinstance(self._to_index[0][0], IterationRow):
+                patience -= 1
+                if patience < 0:
+                    raise Killed
+            return index(self)
+
+        with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(Killed):
+            monkeypatch.setattr(Campaign, "index", dies)
+            work(tmp_path, Goal(iterations=500), lanes=lanes)
+        flying.append(len(list((tmp_path / "campaign" / "in_flight").glob("*"))))
+    if lanes > 1:
+        assert max(flying) > lanes + 1, "its own file, and those of as many as may be at work"
+    done = len(iterations(written(tmp_path)))
+    work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
+    nothing_is_amiss(tmp_path, done + 6)
 
 
 def test_what_cannot_be_gone_on_with_is_proposed_anew_under_its_number(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""The process that waits to be the next trial: it is nobody's, costs the present one nothing, is
+given to one alone, and no trial's word can make it more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import hostile
+from tests.support.processes import of_trials
+from tests.support.trials import trial_ok, trial_spec
+from tests.trainer.isolation.test_forkserver import open_executor, until
+from tests.trainer.isolation.test_supervisor import alive, pids
+from trainer.executors.local import LocalExecutor
+from trainer.isolation.driver_line import DriverEar
+from trainer.isolation.messages import Driver
+from trainer.spec import TrialFailed
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with open_executor() as opened:
+        yield opened
+
+
+def waiting(executor: LocalExecutor) -> int:
+    """Its process id, when it waits alone."""
+    until(lambda: len(executor._server.no_trials) == 1)
+    [pid] = executor._server.no_trials
+    return pid
+
+
+def test_the_one_that_waits_is_the_next_trial_and_no_other(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    executor.run(trial_spec(), hostile.arm(tmp_path / "first", hostile.nap, s=0))
+    seen = [waiting(executor)]
+    for name in "abc":
+        trial_dir = hostile.arm(tmp_path / name, hostile.say_over)
+        executor.run(trial_spec(), trial_dir)
+        assert pids(trial_dir, 1) == seen[-1:]
+        seen.append(waiting(executor))
+    assert len(set(seen)) == 4
+
+
+def test_it_counts_as_no_process_of_the_trial(executor: LocalExecutor, tmp_path: Path) -> None:
+    for name in "ab":
+        trial_dir = hostile.arm(tmp_path / name, hostile.nap, s=0.5)
+        result = executor.run(trial_spec(processes=1), trial_dir).result
+        assert isinstance(result, TrialFailed)
+        assert result.message == "ended without a result"
+
+
+def test_one_that_is_killed_while_it_waits_is_missed_by_nobody(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    for name, napping in (("before", 0.0), ("while", 1.0)):
+        job = executor.submit(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=napping))
+        until(lambda: len(executor._server.no_trials) == 1 and bool(of_trials(executor)))
+        os.kill(waiting(executor), signal.SIGKILL)
+        assert job.result(20).result.message == "ended without a result"  # type: ignore[union-attr]
+    spec = trial_spec()
+    text = trial_ok(spec).model_dump_json()
+    after = hostile.arm(tmp_path / "after", hostile.leave_result, text=text)
+    assert executor.run(spec, after).result == trial_ok(spec)
+
+
+def test_it_dies_with_its_server(tmp_path: Path) -> None:
+    with open_executor() as executor:
+        executor.run(trial_spec(), hostile.arm(tmp_path / "trial", hostile.nap, s=0))
+        pid = waiting(executor)
+        assert alive(pid)
+        os.kill(executor._server.pid, signal.SIGKILL)
+        until(lambda: not alive(pid), within_s=5)
+
+
+def test_it_ends_when_the_executor_is_closed(tmp_path: Path) -> None:
+    with open_executor() as executor:
+        executor.run(trial_spec(), hostile.arm(tmp_path / "trial", hostile.nap, s=0))
+        pid = waiting(executor)
+    assert not psutil.pid_exists(pid)
+
+
+def test_who_says_it_is_over_is_taken_at_its_word(executor: LocalExecutor, tmp_path: Path) -> None:
+    """Whatever it meant to do after that."""
+    for name, forks in (("a", False), ("b", True)):
+        trial_dir = hostile.arm(tmp_path / name, hostile.say_over, forks=forks)
+        asked = time.monotonic()
+        result = executor.run(trial_spec(), trial_dir).result
+        assert time.monotonic() - asked < 10
+        assert isinstance(result, TrialFailed)
+        assert (result.status, result.message) == ("crash", "ended without a result")
+        assert not any(map(alive, pids(trial_dir, 2 if forks else 1)))
+
+
+def test_what_a_config_decides_cannot_speak_of_the_driver(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    """Else its crash would be the machine's, and no evidence."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.say_everything)
+    result = executor.run(trial_spec(), trial_dir).result
+    assert isinstance(result, TrialFailed)
+    assert (result.status, result.message) == ("crash", "exit code 9")
+
+
+def test_of_the_line_one_word_is_heard_after_the_driver() -> None:
+    for after, heard in ((b"o", ["over"]), (b"so", []), (b"", [])):
+        ear = DriverEar()
+        os.write(ear._their_fd, b"su." + after)
+        words = ear.hear()
+        assert words is not None
+        assert words[:2] == [Driver(phase="starting"), Driver(phase="up")]
+        assert words[2:] == heard
+        ear.as_server()
+        assert ear.hear() is None
+        ear.close()

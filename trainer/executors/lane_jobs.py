@@ -1,0 +1,126 @@
+"""A lane, and a trial on its way to one, on it, and perhaps to another."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+
+from autoresearch.closing import Closing
+from trainer.executors.base import Executor, Finished, Job, StillRunning
+from trainer.isolation.outcome import aborted
+from trainer.spec import CurvePoint, Place, TrialSpec
+
+
+class Lane(Closing):
+    """A place where one trial runs at a time, with a name for rows and screens."""
+
+    def __init__(self, place: Place, executor: Executor) -> None:
+        self.place = place
+        self.executor = executor
+
+    def mend(self) -> bool:
+        """After a loss: wait until it takes trials again; whether it does. One on this machine does
+        at once."""
+        return True
+
+    def close(self) -> None:
+        """End what runs there."""
+        self.executor.close()
+
+
+class Stay:
+    """A trial's time on a lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.is_over = False
+
+
+class LanesJob(Job):
+    """A trial of a :class:`Lanes`, which alone makes them."""
+
+    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
+        self.spec = spec
+        self.trial_dir = trial_dir
+        self.losses = 0
+        """Lanes that died with it."""
+        self.lost_on = set[Lane]()
+        """Where that was."""
+        self._told_step, self._known_step = -1, -1
+        """The last step that was told of its curve, and that was when its lane was lost: another
+        attempt begins anew."""
+        self.cancelled = False
+        self._found: futures.Future[Finished] = futures.Future()
+        self._door = threading.Lock()
+        self._inner: Job | None = None
+        self._place: Place | None = None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`."""
+        with contextlib.suppress(TimeoutError):
+            self._found.exception(timeout_s)
+        return self._found.done()
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if not self.wait(timeout_s):
+            raise StillRunning(f"trial {self.spec.trial_id} has not ended within {timeout_s:g} s")
+        return self._found.result()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self._found.add_done_callback(lambda _found: callback())
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._place
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        inner = self._inner
+        new = () if inner is None else inner.points()
+        told = tuple(point for point in new if point.step > self._known_step)
+        self._told_step = max((self._told_step, *(point.step for point in told)))
+        return told
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        with self._door:
+            self.cancelled = True
+            inner = self._inner
+        if inner is not None:
+            inner.cancel()
+        else:
+            self.fail(aborted(self.spec.trial_id))
+
+    # --- for its executor ------------------------------------------------------------------------
+
+    def runs_on(self, place: Place, inner: Job) -> None:
+        """It was given to a lane."""
+        with self._door:
+            self._place, self._inner = place, inner
+            cancelled = self.cancelled
+        if cancelled:
+            inner.cancel()
+
+    def waits_again(self) -> None:
+        """Its lane was lost."""
+        with self._door:
+            self._place = self._inner = None
+            self._known_step = self._told_step
+
+    def succeed(self, finished: Finished) -> None:
+        """It has a result."""
+        self._settle(lambda: self._found.set_result(finished))
+
+    def fail(self, error: BaseException) -> None:
+        """It ended without one."""
+        self._settle(lambda: self._found.set_exception(error))
+
+    def _settle(self, settle: Callable[[], None]) -> None:
+        """Once: what ended stays as it is."""
+        with contextlib.suppress(futures.InvalidStateError):
+            settle()
