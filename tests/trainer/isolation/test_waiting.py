@@ -60,11 +60,13 @@ def test_it_counts_as_no_process_of_the_trial(executor: LocalExecutor, tmp_path:
 def test_one_that_is_killed_while_it_waits_is_missed_by_nobody(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
-    for name, napping in (("before", 0.0), ("while", 1.0)):
-        job = executor.submit(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=napping))
-        until(lambda: len(executor._server.no_trials) == 1 and bool(of_trials(executor)))
-        os.kill(waiting(executor), signal.SIGKILL)
-        assert job.result(20).result.message == "ended without a result"  # type: ignore[union-attr]
+    job = executor.submit(trial_spec(), hostile.arm(tmp_path / "meanwhile", hostile.nap, s=2))
+    until(lambda: len(executor._server.no_trials) == 1 and bool(of_trials(executor)))
+    os.kill(waiting(executor), signal.SIGKILL)
+    until(lambda: not executor._server.no_trials)
+    assert job.result(20).result.message == "ended without a result"  # type: ignore[union-attr]
+    executor.run(trial_spec(), hostile.arm(tmp_path / "before", hostile.nap, s=0))
+    os.kill(waiting(executor), signal.SIGKILL)
     spec = trial_spec()
     text = trial_ok(spec).model_dump_json()
     after = hostile.arm(tmp_path / "after", hostile.leave_result, text=text)
