@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -158,10 +158,14 @@ class TrialRunner:
                 self.wait([trial])
             return self.ended(trial)
 
-    def run_all(self, specs: Iterable[tuple[TrialSpec, Role]]) -> Iterator[TrialRecord]:
+    def run_all(
+        self, specs: Iterable[tuple[TrialSpec, Role] | None]
+    ) -> Generator[TrialRecord, None, None]:
         """Their records, in this order, with as many of them at once as there are places; where
         there is one, a spec is not asked for before the record ahead of it was taken.
 
+        :param specs: None among them: no further one is known before another record was taken, so
+            that they are asked again then.
         :raises AutoresearchError: as :meth:`run`, once what else is running has ended.
         """
         left = iter(specs)
@@ -181,7 +185,7 @@ class TrialRunner:
         finally:
             self._let_end(running)
 
-    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role]]) -> None:
+    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role] | None]) -> None:
         """Every place; what has ended takes none, though it waits for its turn to be told."""
         while self._has_room(running) and (one := next(left, None)) is not None:
             running.append(self.begin(*one))
