@@ -88,6 +88,7 @@ class Loop:
                 elif not self._flight.turns:
                     self._flight.raise_trouble()
                     return reached
+                self._look_ahead()
                 for turn in self._flight.landed(more_comes=self._asking.busy):
                     with self._flight.outlasting():
                         self._ended(turn)
@@ -150,6 +151,11 @@ class Loop:
             return False
         return self._goal.leaves_room(self._work, len(flying))
 
+    def _look_ahead(self) -> None:
+        """Once all has begun that there is to begin: let races use what lanes are free."""
+        if self.runner.places > 1 and not pause_requested(self.campaign.directory):
+            self._flight.look_ahead(more_comes=self._asking.busy)
+
     def _next_turn(self) -> Turn | None:
         """What was in flight before, else what is proposed; None while that is being asked for, and
         where it cannot be had."""
@@ -207,10 +213,11 @@ class Loop:
             outcome = not_raced(pending.reference_hash, self.rules)
             return Turn(pending, _no_course(), began, outcome)
         evidence = self.campaign.evidence
+        known_noise(evidence)  # refused before anything is run
         race = Race(
             runner=self.runner,
             evidence=evidence,
-            noise=known_noise(evidence),
+            noise=lambda: known_noise(evidence),
             rules=self.rules,
             reference=evidence.configs[pending.reference_hash].config,
             candidate=pending.config,
@@ -250,6 +257,9 @@ class Loop:
         )
         self.scribe.announce_format(LANES_SCHEMA if several else ITERATION_SCHEMA)
         self.scribe.record(row)
+        self.scribe.count_for_nothing(
+            self._flight.ahead.unneeded(), "ran ahead where a lane was free, and was not needed"
+        )
         self._files.clear(pending.iter)
         self._work.add(row)
         self.watcher.iteration_ended(row)
