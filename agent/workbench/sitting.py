@@ -23,6 +23,7 @@ from agent.workbench.console import say
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
 from agent.workbench.lanes.opening import LaneOpening
+from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
@@ -98,6 +99,8 @@ class Sitting:
             )
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
+            tell_no_more(directory)
+            resources.callback(tell_no_more, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             metered = MeteredExecutor(executor, sampler) if lanes.here else executor
@@ -120,8 +123,11 @@ class Sitting:
 
         :param template: the spec of a config and seed, its trial_id empty.
         """
+        directory, lanes = self.campaign.directory, self.executor.places
+        if lanes > 1:
+            watcher = LaneTeller(watcher, directory, lanes)
         return TrialRunner(
-            self.campaign.directory / TRIALS_DIR,
+            directory / TRIALS_DIR,
             template,
             self.executor,
             self.campaign.history.trial_ids(),
