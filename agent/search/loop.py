@@ -16,14 +16,15 @@ from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.race import Course, Race, judged, known_noise, not_raced, race_prune_rule
+from agent.search.race import Course, Race, known_noise, not_raced, race_prune_rule
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
 from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
-from agent.search.turns.flight import Flight, Turn
+from agent.search.turns.flight import Flight
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
+from agent.search.turns.turn import Turn, judged
 from agent.search.watcher import Watcher
 from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Meter
@@ -257,9 +258,7 @@ class Loop:
         )
         self.scribe.announce_format(LANES_SCHEMA if several else ITERATION_SCHEMA)
         self.scribe.record(row)
-        self.scribe.count_for_nothing(
-            self._flight.ahead.unneeded(), "ran ahead where a lane was free, and was not needed"
-        )
+        self.scribe.not_needed(self._flight.ahead.unneeded())
         self._files.clear(pending.iter)
         self._work.add(row)
         self.watcher.iteration_ended(row)

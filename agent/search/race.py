@@ -268,27 +268,3 @@ def race_prune_rule(
     trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
     curves = [runner.curve(trial) for trial in trials]
     return prune_rule(curves, reference, candidate, budget)
-
-
-def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> Course:
-    """The course of a race while others may replace its reference.
-
-    A discard stands. A candidate that beat a reference which has been replaced meanwhile is judged
-    against the new one, on their common seeds and by what that takes, until it is discarded or has
-    beaten the one that stands.
-    """
-    outcome = yield from race.course()
-    while outcome.decision.action == "keep":
-        reference = reference_now()
-        first = outcome.decision
-        if reference.config_hash == first.reference_hash:
-            break
-        race = race.against(reference)
-        outcome = yield from race.course()
-        why = (
-            f"{outcome.decision.explanation}; kept against {(first.reference_hash or '')[:12]} "
-            f"before that was replaced ({first.explanation})"
-        )
-        decision = outcome.decision.model_copy(update={"explanation": why})
-        outcome = Outcome(outcome.trials, decision)
-    return outcome

@@ -55,15 +55,18 @@ class Scribe:
 
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
         """Say that these trials are in no other row and count for nothing."""
-        self.count_for_nothing(trial_ids, why)
-        if trial_ids:
-            self.note(f"{', '.join(trial_ids)}: {why}")
-
-    def count_for_nothing(self, trial_ids: Sequence[str], why: str) -> None:
-        """The same, which no person need be told."""
         if trial_ids:
             self.record(
                 EventRow(at=timestamp(), event="interrupted", why=why, trial_ids=tuple(trial_ids))
+            )
+            self.note(f"{', '.join(trial_ids)}: {why}")
+
+    def not_needed(self, trial_ids: Sequence[str]) -> None:
+        """The same of trials that ran ahead of their races, which no person need be told."""
+        if trial_ids:
+            why = "ran ahead where a lane was free, and was not needed"
+            self.record(
+                EventRow(at=timestamp(), event="not_needed", why=why, trial_ids=tuple(trial_ids))
             )
 
     def report_unfinished(self, leftovers: Leftovers) -> None:

@@ -22,6 +22,7 @@ from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.lanes.crowding import crowding
 from agent.workbench.lanes.opening import LaneOpening
 from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.one_script import OneScript
@@ -34,7 +35,7 @@ from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
-from trainer.memory.estimate import parameter_count
+from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
 
@@ -157,6 +158,8 @@ class Sitting:
         self.say(f"sandbox   {self.sandbox}")
         if self.executor.places > 1 or self.campaign.settings.executor != "local":
             self.say(f"lanes     {self._lanes()}")
+        if crowded := self._crowding():
+            self.say(crowded, "yellow")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")
         for line in more:
@@ -174,6 +177,18 @@ class Sitting:
         cores = len(shares(usable_cores(), lanes)[0])
         own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
         return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
+
+    def _crowding(self) -> str:
+        settings = self.campaign.settings
+        if settings.executor != "local" or settings.device != "cpu":
+            return ""  # each has a GPU or a machine for itself
+        reserve_gib = read_environment().memory_reserve_gib
+        return crowding(
+            self.executor.places,
+            settings.trial_memory_gib,
+            device_limit("cpu").gib,
+            reserve_gib,
+        )
 
     def _of_the_trainer(self, target_tokens: int | None) -> Iterator[str]:
         """What the built-in trainer trains on, and how large that is."""

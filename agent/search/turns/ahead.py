@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.search.stopping import Interrupted
 from agent.search.trials import Trial, TrialRunner
+from agent.search.turns.turn import Turn
 from trainer.spec import TrialSpec
 from trajectory.rows import Role, TrialRecord
-
-if TYPE_CHECKING:
-    from agent.search.turns.flight import Turn
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from agent.search.race import Course, Outcome, Wanted
+from agent.search.race import Outcome, Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import Trial, TrialRunner
 from agent.search.turns.ahead import Ahead
-from agent.search.turns.pending import PendingIteration
+from agent.search.turns.turn import Turn
 from autoresearch.errors import AutoresearchError
 from trainer.spec import TrialSpec
 from trajectory.rows import TrialRecord
@@ -24,20 +24,6 @@ from trajectory.rows import TrialRecord
 PATIENCE_S = 1.0
 """That a free lane waits for a proposal that is being asked for, before a race may use it to run
 ahead: what gives way again has cost a lane its start."""
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """An iteration in flight."""
-
-    pending: PendingIteration
-    course: Course
-    began: float
-    """Its race in this sitting, by this process's clock."""
-    outcome: Outcome | None = None
-    """Once its race is over."""
-    then: tuple[Wanted, ...] = ()
-    """What its race may want after the trial that it waits for."""
 
 
 @dataclass(slots=True)
