@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from agent.judge import Comparison
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
@@ -21,6 +22,7 @@ from tests.support.nights import rows_of, work, written
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
 from trajectory.journal import read_rows
+from trajectory.ranking import Noise
 from trajectory.rows import IterationRow
 
 KIND = "iteration"
@@ -93,6 +95,29 @@ def test_what_is_kept_has_beaten_the_reference_that_stood_then(tmp_path: Path) -
                 assert decision.pairs == len(common & (known | measured))
         evidence.add(row)
     assert again, "in this world some are judged again, or nothing was tested"
+
+
+def test_a_decision_goes_by_the_noise_of_the_rows_before_its_own(tmp_path: Path) -> None:
+    rows_of(tmp_path, 30, lanes=4)
+    evidence, looked = Evidence(), 0
+    for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
+        if isinstance(row, IterationRow) and row.decision.stderr is not None:
+            decision, noise = row.decision, Noise.of(evidence.tally)
+            assert noise is not None
+            assert decision.delta is not None
+            seen = Comparison(
+                reference_hash="",
+                reference_bpb=0.0,
+                estimate_bpb=0.0,
+                delta=decision.delta,
+                pairs=decision.pairs,
+                pairs_ss=decision.pairs_ss or 0.0,
+                sigma_d=noise.sigma_d,
+            )
+            assert seen.stderr == pytest.approx(decision.stderr, rel=1e-12)
+            looked += 1
+        evidence.add(row)
+    assert looked > 10
 
 
 def test_a_reference_that_two_races_want_is_measured_once(tmp_path: Path) -> None:
