@@ -130,7 +130,7 @@ class Night:
         outcome = Race(
             runner=self,
             evidence=evidence,
-            noise=noise,
+            noise=lambda: noise,
             rules=rules,
             reference=reference,
             candidate=candidate,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -63,6 +66,9 @@ class Worked:
         return max(0.0, until_s - since_s - covered_s)
 
 
+HOUR_S = 3600.0
+
+
 @dataclass(slots=True)
 class LaneUse:
     """How much of the lanes' time trials took, over the iterations that had several."""
@@ -73,14 +79,44 @@ class LaneUse:
     """Seconds of every lane in which the campaign was at work."""
     busy_s: float = 0.0
     """Seconds of trials."""
+    by_lane_s: dict[str, float] = field(default_factory=dict)
+    """Of those, by the lane that they were on."""
+    worked_s: float = 0.0
+    """Seconds in which the campaign was at work."""
+    _latest: deque[tuple[float, float, float]] = field(default_factory=deque)
+    """Of the rows of the last hour: when, and what each added to the other two."""
 
     def add(self, row: IterationRow, worked_s: float) -> None:
         """:param worked_s: what the row adds to the campaign's time at work."""
         if row.lanes is None:
             return
         self.lanes = max(self.lanes, row.lanes)
-        self.lane_s += row.lanes * worked_s
-        self.busy_s += sum(trial.wall_s for trial in row.trials)
+        lane_s, busy_s = row.lanes * worked_s, sum(trial.wall_s for trial in row.trials)
+        self.lane_s += lane_s
+        self.busy_s += busy_s
+        self.worked_s += worked_s
+        for trial in row.trials:
+            if trial.place is not None:
+                lane = trial.place.lane
+                self.by_lane_s[lane] = self.by_lane_s.get(lane, 0.0) + trial.wall_s
+        with suppress(ValueError):  # only an edited journal has such a moment
+            self._latest.append((datetime.fromisoformat(row.at).timestamp(), lane_s, busy_s))
+        while self._latest and self._latest[0][0] < self._latest[-1][0] - HOUR_S:
+            self._latest.popleft()
+
+    @property
+    def share_of_last_hour(self) -> float | None:
+        """In use, by the rows of the hour before the newest."""
+        lane_s = sum(one for _, one, _ in self._latest)
+        busy_s = sum(one for _, _, one in self._latest)
+        return min(1.0, busy_s / lane_s) if lane_s > 0 else None
+
+    def of_lanes(self) -> Iterator[tuple[str, float]]:
+        """Every lane, by name, and the share of the campaign's time at work that trials took on
+        it."""
+        for lane in sorted(self.by_lane_s, key=lambda name: (len(name), name)):
+            if self.worked_s > 0:
+                yield lane, min(1.0, self.by_lane_s[lane] / self.worked_s)
 
     @property
     def share(self) -> float | None:

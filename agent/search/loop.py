@@ -16,16 +16,17 @@ from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.race import Course, Race, judged, known_noise, not_raced
+from agent.search.race import Course, Race, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
 from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
-from agent.search.turns.flight import Flight, Turn
+from agent.search.turns.flight import Flight
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.turns.resuming import Resuming
+from agent.search.turns.turn import Turn, judged
 from agent.search.watcher import Watcher
 from trainer.telemetry import Meter
 from trajectory.rows import EventRow, IterationRow
@@ -94,6 +95,7 @@ class Loop:
                     self._afterwards.catch_up()
                     self._flight.raise_trouble()
                     return reached
+                self._look_ahead()
                 over = self._flight.landed(
                     more_comes=self._asking.busy, meanwhile=self._afterwards.catch_up
                 )
@@ -132,6 +134,11 @@ class Loop:
         if self._flight.is_held or len(flying) >= most:
             return False
         return self._goal.leaves_room(self._work, len(flying))
+
+    def _look_ahead(self) -> None:
+        """Once all has begun that there is to begin: let races use what lanes are free."""
+        if self.runner.places > 1 and not pause_requested(self.campaign.directory):
+            self._flight.look_ahead(more_comes=self._asking.busy)
 
     def _next_turn(self) -> Turn | None:
         """What was in flight before, else what is proposed; None while that is being asked for, and
@@ -183,10 +190,11 @@ class Loop:
             outcome = not_raced(pending.reference_hash, self.rules)
             return Turn(pending, _no_course(), began, outcome)
         evidence = self.campaign.evidence
+        known_noise(evidence)  # refused before anything is run
         race = Race(
             runner=self.runner,
             evidence=evidence,
-            noise=known_noise(evidence),
+            noise=lambda: known_noise(evidence),
             rules=self.rules,
             reference=evidence.configs[pending.reference_hash].config,
             candidate=pending.config,
@@ -225,6 +233,7 @@ class Loop:
             lanes=self.runner.places if several else None,
         )
         self._afterwards.write(row)
+        self.scribe.not_needed(self._flight.ahead.unneeded())
         self._work.add(row)
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
@@ -46,6 +47,8 @@ class Wanted:
     seed: int
     role: Role
     prune: PruneRule | None = None
+    then: tuple[Wanted, ...] = ()
+    """Those it would want after it, in this order, if nothing is decided by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class Race:
     runner: Runner
     evidence: Evidence
     """What is known of the reference. It may grow meanwhile, by the rows of other races."""
-    noise: Noise
+    noise: Callable[[], Noise]
+    """What is known of it when it is asked: each look at the pairs goes by the latest."""
     rules: Rules
     reference: AnyConfig
     candidate: AnyConfig
@@ -127,25 +131,26 @@ class Race:
 
     def against(self, reference: AnyConfig) -> Race:
         """The same candidate against another reference, with all that was measured of it."""
-        return replace(self, reference=reference, noise=known_noise(self.evidence))
+        return replace(self, reference=reference)
 
     def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
         reference_hash = self.reference.config_hash
         common: dict[int, float] = {}
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
-        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+        for seed in self._seeds:
             if self._has_failed(seed):
                 continue
+            left = self.rules.max_runs - len(scores)
             reference_score = self._known(seed)
             if reference_score is None:
-                reference_score = yield from self._measure(self.reference, seed, "reference", None)
+                reference_score = yield from self._measure(self.reference, seed, left)
             if reference_score is None:
                 continue
             common[seed] = reference_score
             score = self._scores.get(seed)
             if score is None:
-                score = yield from self._measure(self.candidate, seed, "candidate", self.prune)
+                score = yield from self._measure(self.candidate, seed, left)
             if score is None:
                 return self._failed(seed)
             first, same = not scores, score == reference_score
@@ -160,7 +165,7 @@ class Race:
             assessment = assess(
                 scores,
                 common,
-                self.noise,
+                self.noise(),
                 self.rules,
                 reference_hash=reference_hash,
                 measure=self.measure,
@@ -192,14 +197,35 @@ class Race:
     @property
     def _is_certain(self) -> bool:
         """Whether a second pair would be the first once more, as of a command without chance."""
-        return self.noise.sigma == 0 and not isinstance(self.candidate, Config)
+        return self.noise().sigma == 0 and not isinstance(self.candidate, Config)
+
+    @property
+    def _seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
 
     def _measure(
-        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None
+        self, config: AnyConfig, seed: int, left: int
     ) -> Generator[Wanted, TrialRecord, float | None]:
-        record = yield Wanted(config, seed, role, prune)
+        """
+        :param left: pairs still to come, this seed's included.
+        """
+        wanted, *then = self._missing(config, seed, left)
+        record = yield replace(wanted, then=tuple(then))
         self._trials.append(record)
         return record.objective
+
+    def _missing(self, config: AnyConfig, seed: int, left: int) -> Iterator[Wanted]:
+        """This trial, and those of so many pairs that would follow it."""
+        if config == self.reference:
+            yield Wanted(config, seed, "reference")
+        if seed not in self._scores:
+            yield Wanted(self.candidate, seed, "candidate", self.prune)
+        later = (one for one in self._seeds if one > seed and not self._has_failed(one))
+        for one in islice(later, left - 1):
+            if self._known(one) is None:
+                yield Wanted(self.reference, one, "reference")
+            if one not in self._scores:
+                yield Wanted(self.candidate, one, "candidate", self.prune)
 
     def _trained_alike(self, seed: int) -> bool:
         """Whether the candidate left the very curve there that the reference did, every loss to the
@@ -242,27 +268,3 @@ def race_prune_rule(
     trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
     curves = [runner.curve(trial) for trial in trials]
     return prune_rule(curves, reference, candidate, budget)
-
-
-def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> Course:
-    """The course of a race while others may replace its reference.
-
-    A discard stands. A candidate that beat a reference which has been replaced meanwhile is judged
-    against the new one, on their common seeds and by what that takes, until it is discarded or has
-    beaten the one that stands.
-    """
-    outcome = yield from race.course()
-    while outcome.decision.action == "keep":
-        reference = reference_now()
-        first = outcome.decision
-        if reference.config_hash == first.reference_hash:
-            break
-        race = race.against(reference)
-        outcome = yield from race.course()
-        why = (
-            f"{outcome.decision.explanation}; kept against {(first.reference_hash or '')[:12]} "
-            f"before that was replaced ({first.explanation})"
-        )
-        decision = outcome.decision.model_copy(update={"explanation": why})
-        outcome = Outcome(outcome.trials, decision)
-    return outcome

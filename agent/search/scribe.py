@@ -71,6 +71,14 @@ class Scribe:
             )
             self.note(f"{', '.join(trial_ids)}: {why}")
 
+    def not_needed(self, trial_ids: Sequence[str]) -> None:
+        """The same of trials that ran ahead of their races, which no person need be told."""
+        if trial_ids:
+            why = "ran ahead where a lane was free, and was not needed"
+            self.record(
+                EventRow(at=timestamp(), event="not_needed", why=why, trial_ids=tuple(trial_ids))
+            )
+
     def report_unfinished(self, leftovers: Leftovers) -> None:
         """Say which trials were running when the campaign last stopped."""
         self.interrupted(leftovers.unfinished, "in flight when the campaign last stopped")

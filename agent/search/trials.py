@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
 from agent.search.leftovers import read_leftovers
+from agent.search.scribe import timestamp
 from agent.search.stopping import Interrupted, StopRequest
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import writing_to
@@ -45,6 +46,13 @@ class Trial:
         self.role = role
         self._work = work
         self._told: Place | None = None
+        self.ended_at: str | None = None
+        """ISO 8601; None of one that was taken up."""
+        if not isinstance(work, Finished):
+            work.when_done(self._note_end)
+
+    def _note_end(self) -> None:
+        self.ended_at = timestamp()
 
     @property
     def runs(self) -> bool:
@@ -158,10 +166,14 @@ class TrialRunner:
                 self.wait([trial])
             return self.ended(trial)
 
-    def run_all(self, specs: Iterable[tuple[TrialSpec, Role]]) -> Iterator[TrialRecord]:
+    def run_all(
+        self, specs: Iterable[tuple[TrialSpec, Role] | None]
+    ) -> Generator[TrialRecord, None, None]:
         """Their records, in this order, with as many of them at once as there are places; where
         there is one, a spec is not asked for before the record ahead of it was taken.
 
+        :param specs: None among them: no further one is known before another record was taken, so
+            that they are asked again then.
         :raises AutoresearchError: as :meth:`run`, once what else is running has ended.
         """
         left = iter(specs)
@@ -181,7 +193,7 @@ class TrialRunner:
         finally:
             self._let_end(running)
 
-    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role]]) -> None:
+    def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role] | None]) -> None:
         """Every place; what has ended takes none, though it waits for its turn to be told."""
         while self._has_room(running) and (one := next(left, None)) is not None:
             running.append(self.begin(*one))
@@ -214,8 +226,9 @@ class TrialRunner:
         self._watcher.trial_started(spec, role)
         with self._stop.deferred():
             job = self._executor.submit(spec, self._directory / trial_id)
-        job.when_done(self.wake.set)
-        return Trial(spec, role, job)
+        trial = Trial(spec, role, job)
+        job.when_done(self.wake.set)  # after its own: who is woken finds when it ended
+        return trial
 
     def wait(self, trials: Collection[Trial], timeout_s: float = LOOK_S) -> None:
         """Until one of them ends, somebody sets :attr:`wake`, or for so long; tell what their
@@ -256,6 +269,8 @@ class TrialRunner:
             result=finished.result,
             wall_s=finished.wall_s,
             place=finished.place,
+            # The callback may come a moment after the job is done.
+            at=None if finished.place is None else trial.ended_at or timestamp(),
         )
         self._watcher.trial_ended(record)
         return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from pydantic import Field
@@ -37,23 +38,32 @@ class FidelityAsked(Frozen):
     )
 
 
+@dataclass(slots=True)
+class _Open:
+    """A config at work."""
+
+    head: str
+    left: int
+    said: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+    """Of its runs, one after another."""
+
+
 class CalibrationDisplay:
     """A line for every config; an :class:`agent.search.calibration.runs.CalibrationWatcher`."""
 
     def __init__(self, console: Console, plan: CalibrationPlan) -> None:
         self._console = console
         self._plan = plan
-        self._left = 0
-        self._head = ""
-        self._said: list[str] = []
-        self._took_s = 0.0
+        self._open: dict[str, _Open] = {}
+        """By config_hash: those with runs to come."""
 
     def note(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
 
     def config_begins(self, config: AnyConfig, number: int, missing: int) -> None:
-        self._left, self._said, self._took_s = missing, [], 0.0
-        self._head = f"  config {number} of {self._plan.configs}"
+        head = f"  config {number} of {self._plan.configs}"
+        self._open[config.config_hash] = _Open(head, missing)
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None: ...
@@ -61,15 +71,19 @@ class CalibrationDisplay:
     def trial_ended(self, record: TrialRecord) -> None: ...
 
     def run_ended(self, row: CalibrationRow, planned: Planned) -> None:
-        self._left -= 1
-        self._took_s += row.trial.wall_s
+        shown = self._open.get(row.config_hash)
+        if shown is None:
+            return  # it is left out, and was told
+        shown.left -= 1
+        shown.took_s += row.trial.wall_s
         result = row.trial.result
         if planned.kind in {"own", "long"} or not isinstance(result, TrialOk):
             score = f"{result.val_bpb:.4f}" if isinstance(result, TrialOk) else result.status
-            self._said.append(f"{score} after {row.run.steps:,} steps")
-        if not self._left or says_nothing(result):
-            line = f"{self._head}: {', '.join(self._said)}  [{duration_text(self._took_s)}]"
+            shown.said.append(f"{score} after {row.run.steps:,} steps")
+        if not shown.left or says_nothing(result):
+            line = f"{shown.head}: {', '.join(shown.said)}  [{duration_text(shown.took_s)}]"
             self._console.print(Text(line), soft_wrap=True, highlight=False)
+            del self._open[row.config_hash]
 
 
 def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
@@ -114,7 +128,8 @@ def _announcement(work: Calibration) -> Iterator[str]:
     done = work.done()
     pace = [one.run.steps / one.trial.wall_s for one in done if one.trial.wall_s]
     if pace:
-        left = max(0, plan.configs - len(done) / len(runs)) * steps / fmean(pace)
+        lanes = work.runner.places
+        left = max(0, plan.configs - len(done) / len(runs)) * steps / fmean(pace) / lanes
         pace_text = f"; by their pace about {duration_text(left)} are left" if left else ""
         yield f"          {counted(len(done), 'run')} of such in the journal{pace_text}"
 

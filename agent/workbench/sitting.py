@@ -22,7 +22,9 @@ from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_telemetry import device_telemetry
 from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
+from agent.workbench.lanes.crowding import crowding
 from agent.workbench.lanes.opening import LaneOpening
+from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
@@ -33,7 +35,7 @@ from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
-from trainer.memory.estimate import parameter_count
+from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import AnyConfig, TrialSpec, gpt
 from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
 
@@ -98,6 +100,8 @@ class Sitting:
             )
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
+            tell_no_more(directory)
+            resources.callback(tell_no_more, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             metered = MeteredExecutor(executor, sampler) if lanes.here else executor
@@ -120,8 +124,11 @@ class Sitting:
 
         :param template: the spec of a config and seed, its trial_id empty.
         """
+        directory, lanes = self.campaign.directory, self.executor.places
+        if lanes > 1:
+            watcher = LaneTeller(watcher, directory, lanes)
         return TrialRunner(
-            self.campaign.directory / TRIALS_DIR,
+            directory / TRIALS_DIR,
             template,
             self.executor,
             self.campaign.history.trial_ids(),
@@ -151,6 +158,8 @@ class Sitting:
         self.say(f"sandbox   {self.sandbox}")
         if self.executor.places > 1 or self.campaign.settings.executor != "local":
             self.say(f"lanes     {self._lanes()}")
+        if crowded := self._crowding():
+            self.say(crowded, "yellow")
         self.say(f"memory    {self.memory.description}")
         self.say(f"telemetry {self.telemetry}")
         for line in more:
@@ -168,6 +177,18 @@ class Sitting:
         cores = len(shares(usable_cores(), lanes)[0])
         own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
         return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
+
+    def _crowding(self) -> str:
+        settings = self.campaign.settings
+        if settings.executor != "local" or settings.device != "cpu":
+            return ""  # each has a GPU or a machine for itself
+        reserve_gib = read_environment().memory_reserve_gib
+        return crowding(
+            self.executor.places,
+            settings.trial_memory_gib,
+            device_limit("cpu").gib,
+            reserve_gib,
+        )
 
     def _of_the_trainer(self, target_tokens: int | None) -> Iterator[str]:
         """What the built-in trainer trains on, and how large that is."""

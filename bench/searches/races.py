@@ -24,8 +24,8 @@ from agent.proposers.draws import Draw, against_reference, rng_for
 from agent.search.campaign import Campaign
 from agent.search.loop import Loop
 from agent.search.seed_blocks import seeds_of
-from agent.search.turns.flight import Turn
 from agent.search.turns.pending import PendingIteration
+from agent.search.turns.turn import Turn
 from bench.simulator.executor import SimulatedExecutor, SimulatedJob
 from bench.simulator.world import World
 from trainer.executors.base import Finished

@@ -47,7 +47,7 @@ class SimulatedExecutor(Executor):
         with self._door:
             if self._closed:
                 raise MachineryError("this executor is closed; create another to run more trials")
-        job = SimulatedJob(spec.trial_id, lambda: self._run(spec, trial_dir))
+        job = SimulatedJob(spec.trial_id, lambda: self._run(spec, trial_dir), self._gives_up)
         if self.places == 1:
             job.start(None)
             job.end()
@@ -75,6 +75,15 @@ class SimulatedExecutor(Executor):
             self._closed = True
         for job in (*self._waiting, *(job for _, _, job in self._running)):
             job.cancel()
+
+    def _gives_up(self, job: SimulatedJob) -> None:
+        """It was cancelled: its lane is free at once."""
+        left = [one for one in self._running if one[2] is not job]
+        if len(left) < len(self._running) and not self._closed:
+            heapq.heapify(left)
+            self._running = left
+            self._free.append(job.lane)
+            self._fill()
 
     def _fill(self) -> None:
         while self._free and self._waiting:
@@ -106,11 +115,15 @@ class SimulatedJob(Job):
     """A trial. A :class:`SimulatedExecutor` alone makes them."""
 
     def __init__(
-        self, trial_id: str, run: Callable[[], tuple[Finished, tuple[CurvePoint, ...]]]
+        self,
+        trial_id: str,
+        run: Callable[[], tuple[Finished, tuple[CurvePoint, ...]]],
+        gives_up: Callable[[SimulatedJob], None],
     ) -> None:
         self.lane = ""
         self._trial_id = trial_id
         self._run = run
+        self._gives_up = gives_up
         self._place: Place | None = None
         self._to_come: Finished | AutoresearchError | None = None
         self._outcome: Finished | AutoresearchError | None = None
@@ -152,6 +165,7 @@ class SimulatedJob(Job):
         if self._outcome is None:
             self._to_come = aborted(self._trial_id)
             self.end()
+            self._gives_up(self)
 
     # --- for its executor ------------------------------------------------------------------------
 

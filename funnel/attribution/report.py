@@ -98,7 +98,7 @@ def announcement(work: Attribution, spec: AttributionSpec) -> Iterator[str]:
     if not missing:
         yield f"          {runs} runs{known}; nothing is left to run"
         return
-    left_s = len(missing) * spec.expected_s()
+    left_s = len(missing) * spec.expected_s() / work.runner.places
     end = datetime.now() + timedelta(seconds=left_s)
     yield (
         f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of the winner's "

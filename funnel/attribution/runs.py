@@ -6,12 +6,12 @@ journal is not run again; what a kill cut short is run again from its start.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.campaign import Campaign
+from agent.search.planned_runs import DoneRun, PlannedRuns, between_runs
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
@@ -71,12 +71,9 @@ class Attribution:
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
         self.scribe.report_unfinished(self.runner.leftovers)
-        missing = self.missing()
-        for number, (config, seed) in enumerate(missing, start=1):
-            self.stop.check()
-            self.scribe.wait_while_paused()
-            self.watcher.run_begins(self._said(config), seed, number, len(missing))
-            self._run(config, seed)
+        PlannedRuns(self.runner, self.meter, self.scribe).go(
+            self._specs(), "attribution", self._write
+        )
         return plan_worths(self.plan, self.rows)
 
     def missing(self) -> list[tuple[AnyConfig, int]]:
@@ -96,9 +93,15 @@ class Attribution:
         knob = self.plan.knob_of(config)
         return "the baseline" if knob is None else f"without {knob}"
 
-    def _run(self, config: AnyConfig, seed: int) -> None:
-        began = time.monotonic()
-        trial = self.runner.run(config, seed, "attribution")
+    def _specs(self) -> Iterator[TrialSpec]:
+        missing = self.missing()
+        for number, (config, seed) in enumerate(missing, start=1):
+            between_runs(self.scribe)
+            self.watcher.run_begins(self._said(config), seed, number, len(missing))
+            yield self.runner.spec(config, seed)
+
+    def _write(self, done: DoneRun) -> None:
+        config = done.spec.config
         self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = AttributionRow(
             at=timestamp(),
@@ -107,11 +110,8 @@ class Attribution:
             steps=self.plan.steps,
             config=config,
             config_hash=config.config_hash,
-            trial=trial,
-            # Of a run that had ended before this start nothing was metered here.
-            energy_wh=None
-            if trial.trial_id in self.runner.taken_up
-            else self.meter.energy_wh(began),
+            trial=done.trial,
+            energy_wh=done.energy_wh,
         )
         self.scribe.record(row)
         self.rows.insert(0, row)

@@ -40,7 +40,7 @@ def announcement(work: Ladder) -> Iterator[str]:
     if not missing:
         yield f"          {runs} runs{known}; nothing is left to run"
         return
-    left_s = sum(run.expected_s for run, _ in missing)
+    left_s = sum(run.expected_s for run, _ in missing) / work.runner.places
     end = datetime.now() + timedelta(seconds=left_s)
     yield (
         f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of "

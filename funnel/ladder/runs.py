@@ -7,10 +7,13 @@ is in the journal is not run again; what a kill cut short is run again from its 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from agent.search.campaign import Campaign
+from agent.search.planned_runs import between_runs
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
@@ -18,11 +21,14 @@ from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.pace import Pace
 from funnel.ladder.prediction import foretold, make_prediction
 from funnel.ladder.result import LadderResult, ladder_result
-from funnel.stress.long_runs import LongRunner
+from funnel.stress.long_runs import LongRun, LongRunner
 from trainer.spec import Budget, TrialSpec, gpt
 from trainer.telemetry import Meter
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, LadderRun
 from trajectory.rows import OUTSIDE_SCHEMA, LadderRow
+
+_Begun: TypeAlias = tuple[LadderRun, LadderPredictionRow | None]
+"""A run whose row is not written yet, and what was foretold of it."""
 
 
 class LadderWatcher(TrialWatcher, Protocol):
@@ -66,10 +72,12 @@ class Ladder:
         if missing and (not self.log.plans or self.log.plans[-1] != self.plan):
             self._record(self.plan)
         work = LongRunner(self.runner, self.meter, self.scribe)
-        for number, (run, seed) in work.in_turn(missing):
-            predicted = self._prediction() if run.rung == self.plan.largest else None
-            self.watcher.run_begins(run, seed, number, len(missing))
-            self._run(work, run, seed, predicted)
+        begun: deque[_Begun] = deque()
+        work.go(
+            self._specs(missing, begun),
+            "ladder",
+            lambda run: self._write(work, begun.popleft(), run),
+        )
         return self._result()
 
     def missing(self) -> list[tuple[LadderRun, int]]:
@@ -97,11 +105,28 @@ class Ladder:
             }
         )
 
-    def _run(
-        self, work: LongRunner, run: LadderRun, seed: int, predicted: LadderPredictionRow | None
-    ) -> None:
-        spec = self.spec(run, seed)
-        done = work.train(spec, "ladder")
+    def _specs(
+        self, missing: Sequence[tuple[LadderRun, int]], begun: deque[_Begun]
+    ) -> Iterator[TrialSpec | None]:
+        """
+        :param begun: takes what was begun; who writes its row takes it out.
+        """
+        foretelling = False
+        for number, (run, seed) in enumerate(missing, start=1):
+            predicted = None
+            if run.rung == self.plan.largest:
+                while begun and not foretelling:
+                    yield None  # it is foretold from all of them
+                foretelling = True
+            between_runs(self.scribe)
+            if foretelling:
+                predicted = self._prediction()
+            self.watcher.run_begins(run, seed, number, len(missing))
+            begun.append((run, predicted))
+            yield self.spec(run, seed)
+
+    def _write(self, work: LongRunner, begun: _Begun, long_run: LongRun) -> None:
+        (run, predicted), done = begun, long_run.done
         row = LadderRow(
             at=timestamp(),
             plan_sha256=self.plan.sha256,
@@ -113,12 +138,12 @@ class Ladder:
             config=run.config,
             config_hash=run.config.config_hash,
             trial=done.trial,
-            verdict=done.verdict,
+            verdict=long_run.verdict,
             prediction_sha256=predicted.sha256 if predicted else None,
             energy_wh=done.energy_wh,
         )
         self._record(row)
-        work.account_for_superseded(spec)
+        work.account_for_superseded(done.spec)
         self.watcher.run_ended(row)
 
     def _prediction(self) -> LadderPredictionRow | None:

@@ -7,10 +7,12 @@ minutes to an hour is simpler than checkpoints and exact: the same spec gives th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.campaign import Campaign
+from agent.search.planned_runs import between_runs
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
@@ -59,16 +61,14 @@ class StressTest:
         """
         self.scribe.report_unfinished(self.runner.leftovers)
         missing = self.missing()
+        entrants = {(entrant.config_hash, seed): entrant for entrant, seed in missing}
         work = LongRunner(self.runner, self.meter, self.scribe)
-        specs = [self.long_run(entrant.config, seed) for entrant, seed in missing]
 
-        def begins(place: int) -> None:
-            self.watcher.run_begins(*missing[place], place + 1, len(missing))
+        def ended(run: LongRun) -> None:
+            trial = run.done.trial
+            self._write(work, entrants[trial.config_hash, trial.seed], run)
 
-        with self.runner.undisturbed():
-            runs = work.trained(specs, "stress", begins)
-            for (entrant, _), spec, done in zip(missing, specs, runs, strict=True):
-                self._write(work, entrant, spec, done)
+        work.go(self._specs(missing), "stress", ended)
         return self._conclude()
 
     def missing(self) -> list[tuple[Entrant, int]]:
@@ -91,7 +91,14 @@ class StressTest:
         one_by_one = sum(self.long_run.expected_s(entrant.config) for entrant, _ in missing)
         return one_by_one / self.runner.places
 
-    def _write(self, work: LongRunner, entrant: Entrant, spec: TrialSpec, done: LongRun) -> None:
+    def _specs(self, missing: Sequence[tuple[Entrant, int]]) -> Iterator[TrialSpec]:
+        for number, (entrant, seed) in enumerate(missing, start=1):
+            between_runs(self.scribe)
+            self.watcher.run_begins(entrant, seed, number, len(missing))
+            yield self.long_run(entrant.config, seed)
+
+    def _write(self, work: LongRunner, entrant: Entrant, run: LongRun) -> None:
+        done = run.done
         self.scribe.announce_format(LANES_SCHEMA if done.trial.place else STRESS_SCHEMA)
         row = StressRow(
             at=timestamp(),
@@ -101,12 +108,12 @@ class StressTest:
             config=entrant.config,
             config_hash=entrant.config_hash,
             trial=done.trial,
-            verdict=done.verdict,
+            verdict=run.verdict,
             energy_wh=done.energy_wh,
         )
         self.scribe.record(row)
         self.rows.insert(0, row)
-        work.account_for_superseded(spec)
+        work.account_for_superseded(done.spec)
         self.watcher.run_ended(row)
 
     def _conclude(self) -> FinalistsRow:

@@ -85,3 +85,22 @@ def test_the_use_of_lanes_is_trials_over_their_time() -> None:
     assert use.share == pytest.approx(18 / 24)
     use.add(row(3, 50, 30, None), 30)
     assert use.share == pytest.approx(18 / 24), "what ran alone says nothing of lanes"
+
+
+def test_the_use_of_each_lane_and_of_the_last_hour() -> None:
+    use = LaneUse()
+    for number, (ended, lane, wall) in enumerate(((10, "0", 8.0), (20, "1", 4.0)), start=1):
+        one = row(number, ended, 10, 2)
+        record = trial(number, one.config, 0, ok(4.0), "candidate").model_copy(
+            update={"wall_s": wall, "place": Place(lane=lane)}
+        )
+        use.add(one.model_copy(update={"trials": (record,)}), 10)
+    assert dict(use.of_lanes()) == pytest.approx({"0": 8 / 20, "1": 4 / 20})
+    assert use.share_of_last_hour == use.share == pytest.approx(12 / 40)
+    late = row(3, 20, 10, 2).model_copy(update={"at": "2026-01-01T01:02:00.000+00:00"})
+    busy = trial(9, late.config, 0, ok(4.0), "candidate").model_copy(
+        update={"wall_s": 20.0, "place": Place(lane="0")}
+    )
+    use.add(late.model_copy(update={"trials": (busy,)}), 10)
+    assert use.share_of_last_hour == pytest.approx(1.0)
+    assert use.share == pytest.approx(32 / 60)

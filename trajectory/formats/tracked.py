@@ -58,8 +58,8 @@ def curve_metrics(point: CurvePoint) -> dict[str, float]:
 
 
 def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
-    """Every trial of a campaign. Trials of one row ran one after the other, the last of them
-    ending when the row was written."""
+    """Every trial of a campaign. A trial of several lanes says when it ended; others of one row ran
+    one after the other, the last of them ending when the row was written."""
     configs: dict[str, AnyConfig] = {}
     for row in rows:
         if not isinstance(row, Described):
@@ -73,7 +73,9 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
                 trial=trial,
                 config=configs.get(trial.config_hash),
                 tags=_tags(row, trial),
-                ended_s=end_s - sum(later.wall_s for later in trials[index + 1 :]),
+                ended_s=(end_s - sum(later.wall_s for later in trials[index + 1 :]))
+                if trial.at is None
+                else seconds_of(trial.at),
             )
 
 

@@ -49,10 +49,9 @@ class Watched:
             said = readable(said[:MESSAGE_CHARACTERS])
             landed, self.error = [], f"it cannot be followed ({said})"
         self.device.poll()
-        running = self.follower.running
         seen = (
-            running.trial_id if running else None,
-            len(running.points) if running else 0,
+            self.follower.progress,
+            self.follower.lanes_now,
             self.device.samples[-1].at if self.device.samples else None,
             self.follower.paused,
             self.follower.caught_up,

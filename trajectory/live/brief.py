@@ -92,6 +92,8 @@ class Status(Frozen):
     """Trials that ran at once, at most; None where one did at a time."""
     lanes_in_use: float | None = None
     """The share of the lanes' time in which a trial ran on them."""
+    lanes_in_use_of_hour: float | None = None
+    """The same, by the rows of the hour before the newest."""
 
 
 def incumbent_of(evidence: Evidence) -> Incumbent | None:

@@ -32,6 +32,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
+from trajectory.live.lanes import InFlight, LanesNow, LanesSeen, lane_views, read_lanes
 from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
@@ -76,6 +77,9 @@ class Follower:
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._worked = Worked()
         self._lane_use = LaneUse()
+        self._in_flight = InFlight(self.directory)
+        self.lanes_now: LanesNow | None = None
+        """As the campaign says it."""
         self.until: int | None = None
         """The iterations the loop at work is to reach, as last said: between two iterations nothing
         is in flight."""
@@ -102,6 +106,7 @@ class Follower:
             self._forget()
         self._identity = identity
         self._trials.poll()
+        self.lanes_now = read_lanes(self.directory)
         self.until = self._read_until() or self.until
         self._activity_s = self._last_change(stat.st_mtime)
         return list(self._read_on(journal))
@@ -201,6 +206,19 @@ class Follower:
         return self._trials.running
 
     @property
+    def progress(self) -> tuple[tuple[str, int], ...]:
+        """Every trial at work, and how much of its curve was read."""
+        return tuple((one.trial_id, len(one.points)) for one in self._trials.all)
+
+    def lanes(self) -> LanesSeen | None:
+        """What runs where; None where one trial runs at a time, or nothing does."""
+        if self.lanes_now is None or self.status().state == "silent":
+            return None
+        iterations = self._in_flight.iterations()
+        views = lane_views(self.lanes_now, self._trials.all, iterations)
+        return LanesSeen(lanes=views, waiting=self.lanes_now.waiting)
+
+    @property
     def paused(self) -> bool:
         """Whether somebody put the pause file there."""
         return os.path.lexists(self.directory / PAUSE_FILE)
@@ -252,6 +270,7 @@ class Follower:
             energy_wh=self.energy_wh,
             lanes=self._lane_use.lanes or None,
             lanes_in_use=self._lane_use.share,
+            lanes_in_use_of_hour=self._lane_use.share_of_last_hour,
         )
 
     def _incumbent_ranked(self) -> Ranked | None:

@@ -15,6 +15,7 @@ from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
+from trajectory.live.lanes import LanesSeen
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
 from trajectory.ranking import Ranked
@@ -57,6 +58,8 @@ class Now(Frozen):
 
     summary: CampaignSummary
     running: RunningNow | None
+    lanes: LanesSeen | None
+    """What runs where; None where one trial runs at a time, or nothing does."""
     device: tuple[DeviceSample, ...]
     """Samples after the moment asked for, oldest first."""
 
@@ -133,6 +136,7 @@ def now(
         return Now(
             summary=_summary(watched),
             running=_running(watched, trial, step),
+            lanes=watched.follower.lanes(),
             device=tuple(one for one in watched.device.samples if one.at > device_after),
         )
 

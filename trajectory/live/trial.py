@@ -43,6 +43,7 @@ class RunningTrials:
         self._at_work: dict[str, _Followed] = {}
         self.running: RunningTrial | None = None
         """The newest of them."""
+        self.all: tuple[RunningTrial, ...] = ()
         self.changed_s = 0.0
         """When the trials or a running one's curve last changed; seconds since the epoch."""
 
@@ -60,10 +61,11 @@ class RunningTrials:
                     self._is_over(trial_id)
             seen = [followed.look() for followed in self._at_work.values()]
         except OSError:
-            self.running = None
+            self.running, self.all = None, ()
             return
         self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
-        self.running = next((one for one in reversed(seen) if one is not None), None)
+        self.all = tuple(one for one in seen if one is not None)
+        self.running = self.all[-1] if self.all else None
 
     def _list(self) -> None:
         listed = self._trials.stat()

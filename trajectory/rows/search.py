@@ -201,7 +201,7 @@ class EventRow(Frozen):
 
     kind: Literal["event"] = "event"
     at: str
-    event: Literal["paused", "resumed", "interrupted", "fallback", "note"]
+    event: Literal["paused", "resumed", "interrupted", "not_needed", "fallback", "note"]
     why: Text
     trial_ids: tuple[str, ...] = ()
     """Trials that are in no other row and count for nothing."""

@@ -41,12 +41,16 @@ class TrialRecord(Frozen):
     """From the request to the result in hand."""
     place: Place | None = None
     """Where it ran, where there were several places; else left out."""
+    at: str | None = None
+    """When it ended, ISO 8601, where it was one of several at once and this was seen; else left
+    out."""
 
     @model_serializer(mode="wrap")
     def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        if self.place is None:
-            del written["place"]
+        for name in ("place", "at"):
+            if written[name] is None:
+                del written[name]
         return written
 
     @property

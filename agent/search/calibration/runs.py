@@ -6,12 +6,14 @@ journal is not run again; what a kill cut short is run again from its start.
 
 from __future__ import annotations
 
-import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.calibration.plan import CalibrationPlan, Planned
 from agent.search.calibration.ways import ConfigRuns, conclude, says_nothing
+from agent.search.planned_runs import DoneRun, PlannedRuns, between_runs
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
@@ -43,6 +45,12 @@ class Calibration:
     scribe: Scribe = field(init=False)
     _rows: dict[tuple[str, int, CalibrationRun], CalibrationRow] = field(init=False)
     """The newest row of a config, seed and run."""
+    _configs: list[AnyConfig] = field(init=False, default_factory=list)
+    """Those that came to be known so far, in their order."""
+    _begun: deque[tuple[AnyConfig, Planned]] = field(init=False, default_factory=deque)
+    """Runs whose rows are not written yet."""
+    _owing: set[str] = field(init=False, default_factory=set)
+    """Configs whose own run is among them."""
 
     def __post_init__(self) -> None:
         campaign = self.plan.campaign
@@ -58,66 +66,92 @@ class Calibration:
         :raises CampaignError: where the configs that could be trained are too few to conclude.
         """
         self.scribe.report_unfinished(self.runner.leftovers)
-        known: list[ConfigRuns] = []
-        while len(known) < self.plan.configs:
-            config = self.plan.following([(one.config, one.own_score) for one in known])
-            known.append(self._runs_of(config, len(known) + 1))
-        return self._conclude(known)
+        PlannedRuns(self.runner, self.meter, self.scribe).go(
+            self._specs(), "calibration", self._write
+        )
+        return self._conclude([self._runs_of(config) for config in self._configs])
 
     def done(self) -> list[CalibrationRow]:
         """The runs in the journal, whatever they were run for, the newest first."""
         return list(self._rows.values())
 
-    def _runs_of(self, config: AnyConfig, number: int) -> ConfigRuns:
+    def _specs(self) -> Iterator[TrialSpec | None]:
+        """Which config is next follows from the own runs of those before it, so that on several
+        lanes it begins while their long runs are at work."""
+        while len(self._configs) < self.plan.configs:
+            while any(config.config_hash in self._owing for config in self._configs):
+                yield None
+            known = [(config, self._runs_of(config).own_score) for config in self._configs]
+            config = self.plan.following(known)
+            self._configs.append(config)
+            yield from self._specs_of(config)
+
+    def _specs_of(self, config: AnyConfig) -> Iterator[TrialSpec]:
         planned = list(self.plan.runs(config))
         missing = [one for one in planned if self._key(config, one) not in self._rows]
         if missing:
-            self.watcher.config_begins(config, number, len(missing))
+            self.watcher.config_begins(config, len(self._configs), len(missing))
+        for place, one in enumerate(missing):
+            if self._is_left_out(config):
+                self._give_up(
+                    [self.plan.spec(config, other) for other in missing[place:]],
+                    "finished before the campaign last stopped, and their config was left out",
+                )
+                return
+            between_runs(self.scribe)
+            self._begun.append((config, one))
+            if one.kind == "own":
+                self._owing.add(config.config_hash)
+            yield self.plan.spec(config, one)
+
+    def _is_left_out(self, config: AnyConfig) -> bool:
+        """Whether a run of it says nothing: then it is, whatever the others would say."""
+        return not self._runs_of(config).complete
+
+    def _runs_of(self, config: AnyConfig) -> ConfigRuns:
+        """What is known of it, up to the first run that says nothing."""
         results: dict[Planned, TrialOk | TrialFailed] = {}
-        for one in planned:
-            if self._key(config, one) not in self._rows:
-                self.stop.check()
-                self.scribe.wait_while_paused()
-                self._run(config, one)
-            result = self._rows[self._key(config, one)].trial.result
+        for one in self.plan.runs(config):
+            row = self._rows.get(self._key(config, one))
+            if row is None:
+                continue
+            result = row.trial.result
             assert not isinstance(result, CommandOk)
             results[one] = result
             if says_nothing(result):
-                break  # it is left out, whatever the others would say
+                break
         return ConfigRuns(self.plan, config, results)
 
-    def _run(self, config: AnyConfig, planned: Planned) -> None:
-        began = time.monotonic()
-        spec = self.plan.spec(config, planned)
-        trial = self.runner.run_spec(spec, "calibration")
+    def _write(self, done: DoneRun) -> None:
+        config, planned = self._begun.popleft()
+        if planned.kind == "own":
+            self._owing.discard(config.config_hash)
         self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = CalibrationRow(
             at=timestamp(),
             run=planned.run,
             config=config,
             config_hash=config.config_hash,
-            trial=trial,
-            # Of a run that had ended before this start nothing was metered here.
-            energy_wh=None
-            if trial.trial_id in self.runner.taken_up
-            else self.meter.energy_wh(began),
+            trial=done.trial,
+            energy_wh=done.energy_wh,
         )
         self.scribe.record(row)
         self._rows[self._key(config, planned)] = row
-        self._account_for_superseded(spec)
+        self._give_up(
+            [done.spec],
+            "finished before the campaign last stopped, under other settings, and was run again",
+        )
         self.watcher.run_ended(row, planned)
 
-    def _account_for_superseded(self, spec: TrialSpec) -> None:
-        """A run of this config, seed and ruler that had finished under other settings, of threads
-        or limits say, will not be asked for any more."""
-
-        def same(other: TrialSpec) -> bool:
-            mine = (spec.config, spec.seed, spec.ruler)
-            return (other.config, other.seed, other.ruler) == mine
-
+    def _give_up(self, specs: Sequence[TrialSpec], why: str) -> None:
+        """Runs of these configs, seeds and rulers that had finished, under whatever settings of
+        threads or limits, will not be asked for any more."""
+        wanted = [(spec.config, spec.seed, spec.ruler) for spec in specs]
         self.scribe.interrupted(
-            self.runner.leftovers.give_up(same),
-            "finished before the campaign last stopped, under other settings, and was run again",
+            self.runner.leftovers.give_up(
+                lambda other: (other.config, other.seed, other.ruler) in wanted
+            ),
+            why,
         )
 
     def _key(self, config: AnyConfig, planned: Planned) -> tuple[str, int, CalibrationRun]:

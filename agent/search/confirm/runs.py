@@ -6,13 +6,13 @@ journal is not run again; what a kill cut short is run again from its start.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.campaign import Campaign
 from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, Entrant
+from agent.search.planned_runs import DoneRun, PlannedRuns, between_runs
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
@@ -21,7 +21,7 @@ from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialSpec, difference
 from trainer.telemetry import Meter
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
-from trajectory.rows import OUTSIDE_SCHEMA, ConfirmedRow, ConfirmRow, Role, TrialRecord
+from trajectory.rows import OUTSIDE_SCHEMA, ConfirmedRow, ConfirmRow
 
 
 class ConfirmWatcher(TrialWatcher, Protocol):
@@ -65,19 +65,12 @@ class Confirmation:
         """
         self.scribe.report_unfinished(self.runner.leftovers)
         missing = self.missing()
-        began: list[float] = []
-
-        def asked() -> Iterator[tuple[TrialSpec, Role]]:
-            for number, (entrant, seed) in enumerate(missing, start=1):
-                self.stop.check()
-                self.scribe.wait_while_paused()
-                self.watcher.run_begins(entrant, seed, number, len(missing))
-                began.append(time.monotonic())
-                yield self.runner.spec(entrant.ranked.config, seed), "confirm"
-
-        with self.runner.undisturbed():
-            for number, trial in enumerate(self.runner.run_all(asked())):
-                self._write(missing[number][0], trial, began[number])
+        entrants = {(one.ranked.config_hash, seed): one for one, seed in missing}
+        PlannedRuns(self.runner, self.meter, self.scribe).go(
+            self._specs(missing),
+            "confirm",
+            lambda done: self._write(entrants[done.trial.config_hash, done.trial.seed], done),
+        )
         return self._conclude()
 
     def missing(self) -> list[tuple[Entrant, int]]:
@@ -155,11 +148,14 @@ class Confirmation:
         scored = {text.sha256 for text in result.texts} if isinstance(result, TrialOk) else set()
         return scored >= {text.sha256 for text in self.spec.texts.scored}
 
-    def _write(self, entrant: Entrant, trial: TrialRecord, began: float) -> None:
-        ranked, seed = entrant.ranked, trial.seed
-        # Of a run that had ended before this start nothing was metered here, and of several at once
-        # nobody can say which drew what.
-        unknown = trial.trial_id in self.runner.taken_up or self.runner.places > 1
+    def _specs(self, missing: Sequence[tuple[Entrant, int]]) -> Iterator[TrialSpec]:
+        for number, (entrant, seed) in enumerate(missing, start=1):
+            between_runs(self.scribe)
+            self.watcher.run_begins(entrant, seed, number, len(missing))
+            yield self.runner.spec(entrant.ranked.config, seed)
+
+    def _write(self, entrant: Entrant, done: DoneRun) -> None:
+        ranked, seed = entrant.ranked, done.trial.seed
         self.scribe.announce_format(OUTSIDE_SCHEMA)
         row = ConfirmRow(
             at=timestamp(),
@@ -168,8 +164,8 @@ class Confirmation:
             texts=tuple(text.sha256 for text in self.spec.texts.scored),
             config=ranked.config,
             config_hash=ranked.config_hash,
-            trial=trial,
-            energy_wh=None if unknown else self.meter.energy_wh(began),
+            trial=done.trial,
+            energy_wh=done.energy_wh,
         )
         self.scribe.record(row)
         self._rows[ranked.config_hash, seed] = row

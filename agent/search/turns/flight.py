@@ -6,30 +6,24 @@ first, and lets the turn that wanted it go on with what was measured.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from agent.search.race import Course, Outcome, Wanted
+from agent.search.race import Outcome, Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import Trial, TrialRunner
-from agent.search.turns.pending import PendingIteration
+from agent.search.turns.ahead import Ahead
+from agent.search.turns.turn import Turn
 from autoresearch.errors import AutoresearchError
 from trainer.spec import TrialSpec
 from trajectory.rows import TrialRecord
 
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """An iteration in flight."""
-
-    pending: PendingIteration
-    course: Course
-    began: float
-    """Its race in this sitting, by this process's clock."""
-    outcome: Outcome | None = None
-    """Once its race is over."""
+PATIENCE_S = 1.0
+"""That a free lane waits for a proposal that is being asked for, before a race may use it to run
+ahead: what gives way again has cost a lane its start."""
 
 
 @dataclass(slots=True)
@@ -44,6 +38,11 @@ class Flight:
     deferral: ExitStack = field(default_factory=ExitStack)
     """Held while a trial runs, as that is worth finishing: signals are counted alone. Whoever works
     with a flight enters it, so that nothing stays deferred after him."""
+    ahead: Ahead = field(init=False)
+    _idle_since: float | None = None
+    """By this process's clock: when there was first a lane that nothing was there for."""
+    _has_looked: bool = False
+    """Whether nothing has happened since races were asked what they may want."""
     _wanted_by: dict[Trial, list[Turn]] = field(default_factory=dict)
     """The trials that run. Two races may want the same one of their reference."""
     _measured: deque[tuple[Turn, TrialRecord]] = field(default_factory=deque)
@@ -56,15 +55,18 @@ class Flight:
     _told: set[str] = field(default_factory=set)
     """Of those shared, the ones that stand in a row."""
 
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.runner)
+
     @property
     def is_held(self) -> bool:
         """Whether nothing more may begin."""
         return self.stop.asked or self.trouble is not None
 
     @property
-    def trials(self) -> int:
-        """That run now."""
-        return len(self._wanted_by)
+    def _running(self) -> list[Trial]:
+        """All that are not over, whoever wants them."""
+        return [*self._wanted_by, *self.ahead.running, *self.ahead.leaving]
 
     @contextmanager
     def outlasting(self) -> Iterator[None]:
@@ -80,6 +82,26 @@ class Flight:
         if turn.outcome is None:
             self._advance(turn, None)
 
+    def look_ahead(self, *, more_comes: bool) -> None:
+        """Have what races may want next run on the lanes that nothing else is there for. To be
+        called once all has begun that there was to begin.
+
+        :param more_comes: that a proposal is being asked for, which is waited for a little.
+        """
+        room = self.runner.places - len(self._running)
+        if room <= 0:
+            self._idle_since = None
+        if room <= 0 or self.is_held or self._measured or not self._wanted_by:
+            return
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if self._has_looked or (more_comes and now - self._idle_since < PATIENCE_S):
+            return
+        self._has_looked = True
+        known = {_unnamed(trial.spec) for trial in self._wanted_by} | self._of_references.keys()
+        with self.outlasting():
+            self.ahead.begin(self.turns, room, known)
+
     def landed(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Turn]:
         """The turns that are over, after a wait for whatever happens first; often none. Where one
         is, its row is to be written before the next call: no other race goes on until then.
@@ -93,16 +115,16 @@ class Flight:
         over = self._gone_on()
         if over:
             return over
-        done = [trial for trial in self._wanted_by if trial.done()]
+        done = [trial for trial in self._running if trial.done()]
         if not done:
             with self.outlasting():
                 meanwhile()
-        if not self._wanted_by and (self.is_held or not more_comes):
+        if not self._running and (self.is_held or not more_comes):
             self.raise_trouble()
             self.stop.check()
         if not done:
-            self.runner.wait(self._wanted_by)
-            done = [trial for trial in self._wanted_by if trial.done()]
+            self.runner.wait(self._running)
+            done = [trial for trial in self._running if trial.done()]
         for trial in done:
             self._end(trial)
         return self._gone_on()
@@ -129,7 +151,7 @@ class Flight:
         return over
 
     def _over(self) -> list[Turn]:
-        if not self._wanted_by:
+        if not self._running:
             self.deferral.close()
         over = [turn for turn in self.turns if turn.outcome is not None]
         self.turns = [turn for turn in self.turns if turn.outcome is None]
@@ -143,6 +165,11 @@ class Flight:
             raise self.trouble
 
     def _end(self, trial: Trial) -> None:
+        self._has_looked = False
+        if trial not in self._wanted_by:
+            with self.outlasting():
+                self.ahead.end(trial)
+            return
         turns = self._wanted_by.pop(trial)
         with self.outlasting():
             record = self.runner.ended(trial)
@@ -152,13 +179,16 @@ class Flight:
 
     def _advance(self, turn: Turn, record: TrialRecord | None) -> None:
         """Let it go on with what was measured, up to the next trial that it wants."""
+        self._has_looked = False
         with self.outlasting():
             try:
                 # A generator that has not begun is sent None.
                 wanted = next(turn.course) if record is None else turn.course.send(record)
             except StopIteration as ended:
                 turn.outcome = ended.value
+                self.ahead.drop(turn)
                 return
+            turn.then = wanted.then
             self._begin(turn, wanted)
 
     def _begin(self, turn: Turn, wanted: Wanted) -> None:
@@ -173,14 +203,22 @@ class Flight:
                 self._shared.add(trial.spec.trial_id)
                 turns.append(turn)
                 return
+        early = self.ahead.taken(spec)
+        if isinstance(early, TrialRecord):
+            self._advance(turn, early)
+            return
+        if early is not None:
+            self._wanted_by[early] = [turn]
+            return
         if self.trouble is not None:
             return
-        if not self._wanted_by:
+        if not self._running:
             self.deferral.enter_context(self.stop.deferred())
         try:
             self._wanted_by[self.runner.begin(spec, wanted.role)] = [turn]
         except Interrupted:
             return  # as asked: it stays in flight for the next sitting
+        self.ahead.give_way(self.runner.places - len(self._wanted_by))
 
 
 def _unnamed(spec: TrialSpec) -> TrialSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from autoresearch.words import duration_text
 from trainer.spec import CurvePoint, Place, TrialSpec
@@ -48,7 +49,12 @@ class LaneBoard:
         return shown
 
     def placed(self, trial_id: str, place: Place) -> None:
-        """It runs there now."""
+        """It runs there now, and what ran there before does not any more: one that was given up
+        ends without a record."""
+        before = [name for name, one in self.trials.items() if one.place == place]
+        for name in before:
+            if name != trial_id:
+                self._off(name)
         if trial_id in self.trials:
             self.trials[trial_id].place = place
             self._since_s[trial_id] = self._clock()
@@ -64,10 +70,13 @@ class LaneBoard:
 
     def ended(self, record: TrialRecord) -> None:
         """It is over."""
-        self.trials.pop(record.trial_id, None)
-        since_s = self._since_s.pop(record.trial_id, None)
+        self._off(record.trial_id, record.wall_s)
+
+    def _off(self, trial_id: str, wall_s: float = inf) -> None:
+        self.trials.pop(trial_id, None)
+        since_s = self._since_s.pop(trial_id, None)
         if since_s is not None:
-            self._busy_s += min(record.wall_s, self._clock() - since_s)
+            self._busy_s += min(wall_s, self._clock() - since_s)
 
     @property
     def waiting(self) -> int:

@@ -42,7 +42,7 @@ def decide(score: Score) -> Decision:
     race = Race(
         runner=Scored(score),
         evidence=evidence,
-        noise=Noise(sigma=0.05, dof=4, sigma_d=0.05),
+        noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
         rules=RULES,
         reference=REFERENCE,
         candidate=CANDIDATE,
@@ -107,7 +107,7 @@ def test_a_change_without_effect_ends_after_one_run(
     outcome = Race(
         runner=runner,
         evidence=evidence,
-        noise=Noise(sigma=0.05, dof=4, sigma_d=0.05),
+        noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
         rules=RULES,
         reference=REFERENCE,
         candidate=CANDIDATE,

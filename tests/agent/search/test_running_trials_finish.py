@@ -19,7 +19,7 @@ from agent.search.turns.pending import PendingFiles, PendingIteration
 from autoresearch.errors import CampaignError, MachineryError
 from bench.simulator.executor import SimulatedExecutor, SimulatedJob
 from bench.simulator.world import World
-from tests.agent.search.test_several_lanes import iterations, nothing_is_amiss
+from tests.agent.search.test_several_lanes import cut_short, iterations, nothing_is_amiss
 from tests.agent.search.test_trials import Silent, short
 from tests.support import nights
 from trainer.executors.base import Executor, Finished, Job
@@ -186,12 +186,12 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fails_beside_them_ends_none_and_is_told_then(
     fails: Callable[[pytest.MonkeyPatch], None], lanes: int, tmp_path: Path
 ) -> None:
-    cut_short: list[SimulatedJob] = []
+    cancelled_ones: list[SimulatedJob] = []
     cancel = SimulatedJob.cancel
 
     def cancelled(self: SimulatedJob) -> None:
         if not self.done():
-            cut_short.append(self)
+            cancelled_ones.append(self)
         cancel(self)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -199,8 +199,8 @@ def test_what_fails_beside_them_ends_none_and_is_told_then(
         fails(monkeypatch)
         with pytest.raises((MachineryError, CampaignError), match="it failed"):
             nights.work(tmp_path, Goal(iterations=40), lanes=lanes)
-    assert not cut_short
+    assert not cancelled_ones
     done = len(iterations(nights.written(tmp_path)))
     nights.work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
     nothing_is_amiss(tmp_path, done + 6)
-    assert not [row for row in nights.written(tmp_path) if row.get("event") == "interrupted"]
+    assert not cut_short(tmp_path)

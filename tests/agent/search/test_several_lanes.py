@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from agent.judge import Comparison
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
@@ -22,6 +23,7 @@ from tests.support.nights import rows_of, work, written
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
 from trajectory.journal import read_rows
+from trajectory.ranking import Noise
 from trajectory.rows import IterationRow
 
 KIND = "iteration"
@@ -38,6 +40,11 @@ def iterations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def trials(rows: list[dict[str, Any]]) -> list[str]:
     of_iterations = [trial["trial_id"] for row in iterations(rows) for trial in row["trials"]]
     return [row["trial"]["trial_id"] for row in rows if row["kind"] == "baseline"] + of_iterations
+
+
+def cut_short(directory: Path) -> list[str]:
+    """Why trials were lost."""
+    return [row["why"] for row in written(directory) if row.get("event") == "interrupted"]
 
 
 def nothing_is_amiss(directory: Path, iters: int) -> None:
@@ -89,6 +96,29 @@ def test_what_is_kept_has_beaten_the_reference_that_stood_then(tmp_path: Path) -
                 assert decision.pairs == len(common & (known | measured))
         evidence.add(row)
     assert again, "in this world some are judged again, or nothing was tested"
+
+
+def test_a_decision_goes_by_the_noise_of_the_rows_before_its_own(tmp_path: Path) -> None:
+    rows_of(tmp_path, 30, lanes=4)
+    evidence, looked = Evidence(), 0
+    for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
+        if isinstance(row, IterationRow) and row.decision.stderr is not None:
+            decision, noise = row.decision, Noise.of(evidence.tally)
+            assert noise is not None
+            assert decision.delta is not None
+            seen = Comparison(
+                reference_hash="",
+                reference_bpb=0.0,
+                estimate_bpb=0.0,
+                delta=decision.delta,
+                pairs=decision.pairs,
+                pairs_ss=decision.pairs_ss or 0.0,
+                sigma_d=noise.sigma_d,
+            )
+            assert seen.stderr == pytest.approx(decision.stderr, rel=1e-12)
+            looked += 1
+        evidence.add(row)
+    assert looked > 10
 
 
 def test_a_reference_that_two_races_want_is_measured_once(tmp_path: Path) -> None:
@@ -247,7 +277,7 @@ def test_finished_trials_of_an_older_version_in_flight_are_taken_up(
     work(tmp_path, Goal(iterations=said["iter"] + 3), lanes=lanes)
     nothing_is_amiss(tmp_path, said["iter"] + 3)
     rows = written(tmp_path)
-    assert not [row for row in rows if row.get("event") == "interrupted"]
+    assert not cut_short(tmp_path)
     assert on_disk <= set(trials(rows))
 
 
@@ -268,7 +298,7 @@ def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Pa
     before = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=before + 8), lanes=4)
     nothing_is_amiss(tmp_path, before + 8)
-    assert not [row for row in written(tmp_path) if row.get("event") == "interrupted"]
+    assert not cut_short(tmp_path)
 
 
 def test_a_pause_holds_every_lane_before_its_next_iteration(
@@ -291,4 +321,4 @@ def test_a_pause_holds_every_lane_before_its_next_iteration(
     assert flying == [0], "what was in flight landed first"
     nothing_is_amiss(tmp_path, 15)
     events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
-    assert events[-2:] == ["paused", "resumed"]
+    assert [one for one in events if one != "not_needed"][-2:] == ["paused", "resumed"]

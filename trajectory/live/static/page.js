@@ -87,6 +87,7 @@ async function syncNow() {
   campaign.summary = now.summary;
   campaign.device = campaign.device.concat(now.device).slice(-1800);
   campaign.running = now.running;
+  campaign.lanes = now.lanes;
   if (now.running) {
     if (now.running.trial_id !== campaign.trial) campaign.points = [];
     campaign.trial = now.running.trial_id;
@@ -234,6 +235,7 @@ function drawAll() {
   drawTrajectory(campaign);
   drawDevice(campaign); // first: the curve has the whole width where there is no device
   drawCurve(campaign);
+  drawLanes(campaign);
   drawRows(campaign);
   drawTop(campaign);
 }
@@ -433,6 +435,36 @@ function drawCurve({ summary, running, points, trial }) {
       series: [{ label: "step" }, { label: "training loss", stroke: colour("accent"), width: 1.5, points: { show: false } }],
     }),
   }, [points.map((one) => one.step), points.map((one) => one.loss)]);
+}
+
+// What runs on each lane now, how much of their time they are in use, and what waits.
+function drawLanes({ summary, lanes }) {
+  byId("lanes-section").hidden = !lanes;
+  if (!lanes) return;
+  const { status } = summary;
+  const use = (share, when) => (share == null ? [] : [`${Math.round(100 * share)} % in use ${when}`]);
+  byId("lanes-now").textContent = [
+    ...use(status.lanes_in_use_of_hour, "over the last hour"),
+    ...use(status.lanes_in_use, "in all"),
+    lanes.waiting === 1 ? "1 trial waits" : `${lanes.waiting} trials wait`,
+  ].join(", ");
+  byId("lanes").tBodies[0].replaceChildren(...lanes.lanes.map(laneRow));
+}
+
+function laneRow(one) {
+  const row = element("tr");
+  const trains = one.iter == null ? one.role ?? "" : `iteration ${one.iter}`;
+  const step = one.trial_id == null ? "" : one.step == null ? "starting" : `${one.step}${one.steps ? ` of ${one.steps}` : ""}`;
+  for (const text of [one.lane, one.trial_id ?? "free", trains, one.seed ?? "", step]) row.append(element("td", String(text)));
+  const bar = element("td");
+  if (one.steps) {
+    const progress = element("progress");
+    progress.max = one.steps;
+    progress.value = one.step ?? 0;
+    bar.append(progress);
+  }
+  row.append(bar);
+  return row;
 }
 
 function drawDevice({ summary, device }) {

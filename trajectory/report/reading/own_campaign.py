@@ -122,7 +122,10 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
 def _lane_facts(use: LaneUse) -> tuple[tuple[str, str], ...]:
     if use.share is None:
         return ()
-    return (("lanes", f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time"),)
+    each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
+    by_lane = f" (lane by lane: {each})" if each else ""
+    said = f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time{by_lane}"
+    return (("lanes", said),)
 
 
 def _script_facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:

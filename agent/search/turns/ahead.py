@@ -1,0 +1,123 @@
+"""Trials that races may want next, on lanes that would stand idle.
+
+A race decides on its seeds in their order, so that nothing of a decision depends on which trial
+ended first: what ran ahead is kept until the race wants it. What it turns out not to want counts
+for nothing, and is said so. A lane that a wanted trial waits for is given up at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass, field
+
+from agent.search.stopping import Interrupted
+from agent.search.trials import Trial, TrialRunner
+from agent.search.turns.turn import Turn
+from trainer.spec import TrialSpec
+from trajectory.rows import Role, TrialRecord
+
+
+@dataclass(slots=True)
+class Ahead:
+    """Those of one flight."""
+
+    runner: TrialRunner
+    running: dict[Trial, Turn] = field(default_factory=dict)
+    """With the turn whose race may want it, in the order in which they began."""
+    _by_spec: dict[TrialSpec, Trial] = field(default_factory=dict)
+    """Those that run, by the spec without its id."""
+    _ended: dict[TrialSpec, tuple[Turn, TrialRecord]] = field(default_factory=dict)
+    """Whose race has not come to it, likewise."""
+    _leaving: set[Trial] = field(default_factory=set)
+    """Cancelled, and not over yet."""
+    _unneeded: list[str] = field(default_factory=list)
+
+    @property
+    def leaving(self) -> Collection[Trial]:
+        """Those that were cancelled, and hold their lanes still."""
+        return self._leaving
+
+    def begin(self, turns: Collection[Turn], room: int, known: Set[TrialSpec]) -> None:
+        """As many as there is room for: of every race what it would want first, then what next.
+
+        :param known: specs of trials that run, or have ended, for another reason.
+        """
+        for turn, spec, role in self._next(turns):
+            if room <= 0:
+                return
+            if spec in known or spec in self._ended or spec in self._by_spec:
+                continue
+            try:
+                trial = self.runner.begin(spec, role)
+            except Interrupted:
+                return  # nothing begins any more
+            self.running[trial] = turn
+            self._by_spec[spec] = trial
+            room -= 1
+
+    def _next(self, turns: Collection[Turn]) -> Iterator[tuple[Turn, TrialSpec, Role]]:
+        deepest = max((len(turn.then) for turn in turns), default=0)
+        for depth in range(deepest):
+            for turn in turns:
+                if depth < len(turn.then):
+                    wanted = turn.then[depth]
+                    yield (
+                        turn,
+                        self.runner.spec(wanted.config, wanted.seed, wanted.prune),
+                        wanted.role,
+                    )
+
+    def taken(self, spec: TrialSpec) -> Trial | TrialRecord | None:
+        """That of this spec, which a race wants now: it is no longer ahead."""
+        if spec in self._ended:
+            return self._ended.pop(spec)[1]
+        trial = self._by_spec.pop(spec, None)
+        if trial is not None:
+            del self.running[trial]
+        return trial
+
+    def give_way(self, room: int) -> None:
+        """End those that are too many, the latest first.
+
+        :param room: places that nothing else wants.
+        """
+        while len(self.running) > max(0, room):
+            self._cancel(next(reversed(self.running)))
+
+    def drop(self, turn: Turn) -> None:
+        """Its race is over: nobody will come for the others."""
+        for trial in [one for one, of in self.running.items() if of is turn]:
+            self._cancel(trial)
+        for spec in [one for one, (of, _) in self._ended.items() if of is turn]:
+            self._unneeded.append(self._ended.pop(spec)[1].trial_id)
+
+    def end(self, trial: Trial) -> None:
+        """It is over.
+
+        :raises AutoresearchError: where the machinery failed.
+        """
+        if trial in self._leaving:
+            self._leaving.discard(trial)
+            trial.is_void()  # who asks for a result has it checked
+            return
+        turn = self.running.pop(trial)
+        spec = self._forgotten(trial)
+        self._ended[spec] = (turn, self.runner.ended(trial))
+
+    def unneeded(self) -> list[str]:
+        """Trials that count for nothing, each told once."""
+        told, self._unneeded = self._unneeded, []
+        return told
+
+    def _cancel(self, trial: Trial) -> None:
+        del self.running[trial]
+        self._forgotten(trial)
+        trial.cancel()
+        self._leaving.add(trial)
+        self._unneeded.append(trial.spec.trial_id)
+
+    def _forgotten(self, trial: Trial) -> TrialSpec:
+        """Its spec, by which it is found no more."""
+        spec = trial.spec.model_copy(update={"trial_id": ""})
+        del self._by_spec[spec]
+        return spec

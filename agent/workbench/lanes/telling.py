@@ -1,0 +1,67 @@
+"""Says in a file which trial runs on which lane, for whoever looks on from another process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from agent.search.trials import TrialWatcher
+from agent.workbench.lanes.board import LaneBoard
+from autoresearch.errors import AutoresearchError
+from autoresearch.files import replace_file, writing_to
+from autoresearch.layout import LANES_FILE
+from trainer.spec import CurvePoint, Place, TrialSpec
+from trajectory.live.lanes import LaneSaid, LanesNow
+from trajectory.rows import Role, TrialRecord
+
+
+class LaneTeller:
+    """Passes everything on to another watcher, and keeps the file true meanwhile.
+
+    It is for looking on: where it cannot be written, nothing else is the worse for it.
+    """
+
+    def __init__(self, watcher: TrialWatcher, directory: Path, lanes: int) -> None:
+        """
+        :param directory: the campaign's.
+        :param lanes: trials at once.
+        """
+        self._watcher = watcher
+        self._file = directory / LANES_FILE
+        self._lanes = lanes
+        self._board = LaneBoard()
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._watcher.trial_started(spec, role)
+        self._board.started(spec, role)
+        self._tell()
+
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._watcher.trial_placed(trial_id, place)
+        self._board.placed(trial_id, place)
+        self._tell()
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        self._watcher.trial_point(trial_id, point)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._watcher.trial_ended(record)
+        self._board.ended(record)
+        self._tell()
+
+    def _tell(self) -> None:
+        said = tuple(
+            LaneSaid(lane=lane, trial_id=shown.spec.trial_id, role=shown.role)
+            if shown
+            else LaneSaid(lane=lane)
+            for lane, shown in self._board.by_lane()
+        )
+        now = LanesNow(lanes=self._lanes, said=said, waiting=self._board.waiting)
+        with suppress(AutoresearchError), writing_to(self._file.parent):
+            replace_file(self._file, now.model_dump_json())
+
+
+def tell_no_more(directory: Path) -> None:
+    """Nothing runs in this campaign any more."""
+    with suppress(AutoresearchError), writing_to(directory):
+        (directory / LANES_FILE).unlink(missing_ok=True)

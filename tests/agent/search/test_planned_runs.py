@@ -1,0 +1,105 @@
+"""A calibration on several lanes: the same configs, the same conclusion, and no more trained than
+one lane would but what was begun beside a run that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agent.search.calibration.plan import CalibrationPlan
+from agent.search.calibration.runs import Calibration
+from agent.search.campaign import Campaign
+from agent.search.trials import TrialRunner
+from tests.agent.search.test_calibration import NO_TEXT, NoMeter, World, campaign
+from tests.support.timed import Onlooker, Plan
+from trainer.spec import TrialFailed, TrialOk, TrialSpec
+from trajectory.calibrated import Calibrated
+from trajectory.rows import CalibrationRow
+from trajectory.statistics.bootstrap import Resampled
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conclusion is held against another of the same runs, so its intervals may be coarse."""
+    monkeypatch.setattr(Resampled.__init__, "__defaults__", (100, 0))
+
+
+def calibration(opened: Campaign, world: World, configs: int = 8) -> Plan:
+    plan = CalibrationPlan(opened, NO_TEXT, configs=configs, long_steps=1000, long_seeds=1)
+
+    def work(runner: TrialRunner, onlooker: Onlooker) -> Calibrated:
+        return Calibration(plan, runner, onlooker, onlooker.stop, NoMeter()).run()
+
+    def result(spec: TrialSpec) -> TrialOk | TrialFailed:
+        found = world.result(spec)
+        if isinstance(found, TrialFailed):
+            return found
+        return found.model_copy(update={"train_s": float(spec.budget.amount)})
+
+    return Plan(result, work, opened)
+
+
+def runs(plan: Plan) -> list[CalibrationRow]:
+    return [row for row in plan.rows() if isinstance(row, CalibrationRow)]
+
+
+@pytest.mark.parametrize(("lanes", "breaks"), [(2, ()), (5, (30,)), (16, ())])
+def test_lanes_change_nothing_that_is_concluded(
+    lanes: int, breaks: tuple[int, ...], tmp_path: Path
+) -> None:
+    world = World(breaks=breaks)
+    configs = 16 if breaks else 8
+    with campaign(tmp_path / "one") as opened:
+        alone = calibration(opened, world, configs)
+        expected, _ = alone.done(1)
+        mine = runs(alone)
+    with campaign(tmp_path / "several") as opened:
+        several = calibration(opened, world, configs)
+        found, onlooker = several.done(lanes)
+        theirs = runs(several)
+        several.nothing_was_dropped()
+    assert found == expected
+    assert onlooker.most >= min(lanes, 8)
+    order = [(row.config_hash, row.run, row.trial.seed) for row in mine]
+    others = [(row.config_hash, row.run, row.trial.seed) for row in theirs]
+    assert [one for one in others if one in set(order)] == order
+    assert others == order or (breaks and set(order) < set(others))
+    assert len(set(others)) == len(others)
+    assert {row.trial.place is None for row in theirs} == {False}
+    assert all(row.energy_wh is None for row in theirs)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "after", "kills"), [(1, 3, False), (3, 1, True), (3, 17, True), (8, 25, False)]
+)
+def test_stopped_it_goes_on_with_what_had_finished(
+    lanes: int, after: int, kills: bool, tmp_path: Path
+) -> None:
+    world = World()
+    with campaign(tmp_path / "one") as opened:
+        expected, _ = calibration(opened, world).done(1)
+    with campaign(tmp_path / "stopped") as opened:
+        plan = calibration(opened, world)
+        plan.stopped(lanes, after=after, kills=kills)
+    with campaign(tmp_path / "stopped") as opened:
+        plan = calibration(opened, world)
+        finished = {
+            path.parent.name for path in (opened.directory / "trials").glob("t*/result.json")
+        }
+        assert plan.done(lanes)[0] == expected
+        plan.nothing_was_dropped()
+        rows = runs(plan)
+    counted = {row.trial.trial_id for row in rows}
+    assert finished <= counted, "what had finished was trained again"
+    again = Counter((row.config_hash, row.run, row.trial.seed) for row in rows)
+    assert set(again.values()) == {1}
+
+
+def test_a_stop_that_was_asked_for_begins_nothing_more(tmp_path: Path) -> None:
+    with campaign(tmp_path) as opened:
+        plan = calibration(opened, World())
+        plan.stopped(3, after=2, kills=False)
+        begun = len(list((opened.directory / "trials").glob("t*")))
+    assert begun <= 2 + 3

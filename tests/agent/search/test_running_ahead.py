@@ -1,0 +1,106 @@
+"""Seeds of one race side by side: the decisions of one lane, sooner, and on idle lanes alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.search.goal import Goal
+from agent.search.turns.flight import Flight
+from agent.search.turns.turn import Turn
+from bench.simulator.executor import SimulatedExecutor
+from tests.agent.search.test_several_lanes import nothing_is_amiss
+from tests.support import nights
+from tests.support.nights import work, written
+
+OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
+
+
+class Clocked(SimulatedExecutor):
+    """Adds up how long its trials took, by the clock of the lanes."""
+
+    total_s = 0.0
+
+    def close(self) -> None:
+        type(self).total_s += self.now_s
+        super().close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clocked]:
+    monkeypatch.setattr(nights, "SimulatedExecutor", Clocked)
+    Clocked.total_s = 0.0
+    return Clocked
+
+
+def without(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without(one) for name, one in value.items() if name not in OF_LANES}
+    return [without(one) for one in value] if isinstance(value, list) else value
+
+
+def decided(directory: Path) -> list[dict[str, Any]]:
+    """The rows but for where and under which number trials ran."""
+    rows = [row for row in written(directory) if row.get("event") != "not_needed"]
+    return [without(row) for row in rows]
+
+
+def one_by_one(directory: Path, iterations: int, lanes: int) -> None:
+    """One race at a time, so that on every number of lanes each sees what the one before left."""
+    for done in range(1, iterations + 1):
+        work(directory, Goal(iterations=done), lanes=lanes)
+
+
+@pytest.mark.parametrize("lanes", [2, 5, 16])
+def test_a_race_decides_as_on_one_lane_and_sooner(
+    lanes: int, tmp_path: Path, clock: type[Clocked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(tmp_path / "one", 12, 1)
+    one_by_one(tmp_path / "several", 12, lanes)
+    ahead_s, clock.total_s = clock.total_s, 0.0
+    assert decided(tmp_path / "several") == decided(tmp_path / "one")
+    nothing_is_amiss(tmp_path / "several", 12)
+    monkeypatch.setattr(Flight, "look_ahead", lambda *_, **__: None)
+    one_by_one(tmp_path / "patient", 12, lanes)
+    assert decided(tmp_path / "patient") == decided(tmp_path / "one")
+    assert ahead_s < clock.total_s
+
+
+def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed, most = Flight.landed, [0]
+
+    def watched(flight: Flight, *, more_comes: bool) -> list[Turn]:
+        ahead = len(flight.ahead.running)
+        most[0] = max(most[0], ahead)
+        assert not ahead or ahead + len(flight._wanted_by) <= flight.runner.places
+        return landed(flight, more_comes=more_comes)
+
+    monkeypatch.setattr(Flight, "landed", watched)
+    for goal in (2, 9, 10, 24):
+        work(tmp_path, Goal(iterations=goal), lanes=5)
+    nothing_is_amiss(tmp_path, 24)
+    assert most[0] >= 2, "some ran ahead, or nothing was tested"
+
+
+def test_a_search_that_fills_its_lanes_is_no_slower(
+    tmp_path: Path, clock: type[Clocked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(tmp_path / "ahead", Goal(iterations=30), lanes=4)
+    ahead_s, clock.total_s = clock.total_s, 0.0
+    monkeypatch.setattr(Flight, "look_ahead", lambda *_, **__: None)
+    work(tmp_path / "patient", Goal(iterations=30), lanes=4)
+    assert ahead_s <= clock.total_s
+
+
+def test_what_ran_ahead_and_was_not_needed_counts_for_nothing(tmp_path: Path) -> None:
+    one_by_one(tmp_path, 12, 5)
+    rows = written(tmp_path)
+    spared = [one for row in rows if row.get("event") == "not_needed" for one in row["trial_ids"]]
+    assert spared
+    rest = json.dumps([row for row in rows if row.get("event") != "not_needed"])
+    assert not [one for one in spared if f'"{one}"' in rest]

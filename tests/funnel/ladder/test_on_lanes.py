@@ -1,0 +1,116 @@
+"""A ladder on several lanes: all that foretells the largest rung is in the journal before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from agent.search.campaign import Campaign
+from agent.search.trials import TrialRunner
+from bench.ladder_worlds import PACE, plan
+from funnel.ladder.log import LadderLog
+from funnel.ladder.result import LadderResult
+from funnel.ladder.runs import Ladder
+from funnel.stress import long_runs
+from tests.agent.search.test_calibration import NoMeter, campaign
+from tests.support.timed import Onlooker, Plan
+from tests.support.trials import trial_ok
+from trainer.spec import TrialFailed, TrialOk, TrialSpec, gpt
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.rows import LadderRow, StressVerdict
+
+
+@pytest.fixture(scope="module")
+def ladder_plan() -> LadderPlanRow:
+    return plan(4, 0.2, rates=0)
+
+
+@pytest.fixture(autouse=True)
+def every_run_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no curves here, and what is made of them is of no matter."""
+    verdict = StressVerdict(outcome="survives", explanation="")
+    monkeypatch.setattr(long_runs, "judge_run", lambda *_curve, **_run: verdict)
+
+
+def result(spec: TrialSpec) -> TrialOk | TrialFailed:
+    config = gpt(spec.config)
+    rng = Random(f"{config.config_hash}:{spec.seed}:{spec.steps}")
+    score = 2 + 40 * config.d_model**-0.9 + 30 * (spec.steps or 1) ** -0.7 + rng.gauss(0, 1e-3)
+    return trial_ok(spec, val_bpb=score, train_s=(spec.steps or 1) * rng.uniform(0.5, 1.5))
+
+
+def ladder(opened: Campaign, of: LadderPlanRow) -> Plan:
+    def work(runner: TrialRunner, onlooker: Onlooker) -> LadderResult:
+        return Ladder(
+            campaign=opened,
+            log=LadderLog.of(opened.journal.rows()),
+            plan=of,
+            pace=PACE,
+            runner=runner,
+            watcher=onlooker,
+            stop=onlooker.stop,
+            meter=NoMeter(),
+        ).run()
+
+    return Plan(result, work, opened)
+
+
+def _in_order(made: Plan, of: LadderPlanRow) -> Iterator[LadderRow]:
+    """The largest rung's rows, which come after the prediction that they name; that comes after
+    every other run."""
+    prediction: LadderPredictionRow | None = None
+    others = 0
+    for row in made.rows():
+        if isinstance(row, LadderPredictionRow):
+            assert prediction is None
+            prediction = row
+            assert others == sum(len(run.seeds) for run in of.runs if run.rung != of.largest)
+        elif isinstance(row, LadderRow) and row.rung == of.largest:
+            assert prediction is not None
+            assert row.prediction_sha256 == prediction.sha256
+            yield row
+        elif isinstance(row, LadderRow):
+            others += 1
+            assert prediction is None
+
+
+@pytest.mark.parametrize("lanes", [3])
+def test_lanes_change_nothing_that_it_comes_to(
+    lanes: int, ladder_plan: LadderPlanRow, tmp_path: Path
+) -> None:
+    found, order = [], []
+    for at_once in (1, lanes):
+        with campaign(tmp_path / str(at_once)) as opened:
+            made = ladder(opened, ladder_plan)
+            came_to, onlooker = made.done(at_once)
+            found.append(came_to)
+            rows = [row for row in made.rows() if isinstance(row, LadderRow)]
+            order.append([(row.config_hash, row.steps, row.trial.seed) for row in rows])
+            assert list(_in_order(made, ladder_plan))
+            assert onlooker.most >= min(at_once, 2)
+            made.nothing_was_dropped()
+    assert order[0] == order[1]
+    one, several = (
+        [(point.recipe, point.params, point.val_bpb) for point in of.points] for of in found
+    )
+    assert one == several
+
+
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("left", [1, 4])
+def test_stopped_it_foretells_no_earlier(
+    left: int, kills: bool, ladder_plan: LadderPlanRow, tmp_path: Path
+) -> None:
+    runs = sum(len(run.seeds) for run in ladder_plan.runs)
+    with campaign(tmp_path) as opened:
+        ladder(opened, ladder_plan).stopped(3, after=runs - left - 1, kills=kills)
+    with campaign(tmp_path) as opened:
+        made = ladder(opened, ladder_plan)
+        made.done(3)
+        assert list(_in_order(made, ladder_plan))
+        made.nothing_was_dropped()
+        rows = [row for row in made.rows() if isinstance(row, LadderRow)]
+        assert len({(row.config_hash, row.steps, row.trial.seed) for row in rows}) == len(rows)

@@ -1,0 +1,123 @@
+"""Plans of runs on several lanes, by a simulated clock: stopped and killed as nights are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.search.campaign import Campaign
+from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trials import TrialRunner
+from bench.simulator.executor import SimulatedExecutor
+from bench.simulator.world import Outcome
+from trainer.spec import AnyConfig, CurvePoint, Place, TrialFailed, TrialOk, TrialSpec
+from trajectory.journal import read_rows
+from trajectory.rows import EventRow, Role, Row, TrialRecord
+
+
+class Killed(BaseException):
+    """As much of SIGKILL as a test within one process has: nothing is tidied up."""
+
+
+@dataclass
+class TimedWorld:
+    """Runs whose results say how long they took."""
+
+    result: Callable[[TrialSpec], TrialOk | TrialFailed]
+    name: str = "timed"
+    failure_s: float = 1.0
+
+    def outcome(self, spec: TrialSpec) -> Outcome:
+        return self.result(spec), ()
+
+
+@dataclass
+class Onlooker:
+    """Shows nothing; stops the work once so many trials have ended."""
+
+    stop: StopRequest
+    stops_after: int | None = None
+    kills: bool = False
+    running: set[str] = field(default_factory=set)
+    most: int = 0
+    """At once."""
+    began: list[tuple[Any, ...]] = field(default_factory=list)
+    """What was said to begin."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self.running.add(spec.trial_id)
+        self.most = max(self.most, len(self.running))
+
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self.running.discard(record.trial_id)
+        if self.stops_after is not None:
+            self.stops_after -= 1
+            if self.stops_after == 0 and self.kills:
+                raise Killed
+            if self.stops_after == 0:
+                self.stop.ask()
+
+    def note(self, text: str) -> None: ...
+    def config_begins(self, config: AnyConfig, number: int, missing: int) -> None: ...
+    def predicted(self, row: Any) -> None: ...
+    def run_ended(self, *row: Any) -> None: ...
+
+    def run_begins(self, *what: Any) -> None:
+        self.began.append(what)
+
+
+@dataclass
+class Plan:
+    """Some work on one campaign, begun and gone on with."""
+
+    result: Callable[[TrialSpec], TrialOk | TrialFailed]
+    work: Callable[[TrialRunner, Onlooker], Any]
+    """Makes the work and does it."""
+    campaign: Campaign
+
+    def done(
+        self, lanes: int, *, stops_after: int | None = None, kills: bool = False
+    ) -> tuple[Any, Onlooker]:
+        """What it came to, on so many lanes."""
+        stop = StopRequest()
+        onlooker = Onlooker(stop, stops_after, kills)
+        with SimulatedExecutor(TimedWorld(self.result), lanes) as executor:  # type: ignore[arg-type]
+            runner = TrialRunner(
+                self.campaign.directory / "trials",
+                self.campaign.trial_spec,
+                executor,
+                self.campaign.history.trial_ids(),
+                stop,
+                onlooker,
+            )
+            return self.work(runner, onlooker), onlooker
+
+    def stopped(self, lanes: int, *, after: int, kills: bool) -> None:
+        """Begun, and stopped after so many trials."""
+        try:
+            self.done(lanes, stops_after=after, kills=kills)
+        except (Interrupted, Killed):
+            return
+        raise AssertionError("it was not stopped")
+
+    def rows(self) -> list[Row]:
+        """Its journal."""
+        return list(read_rows(self.campaign.directory / "trajectory.jsonl"))
+
+    def nothing_was_dropped(self) -> None:
+        """Every trial on disk stands in one row, and none in two."""
+        rows = self.rows()
+        told = [row.trial.trial_id for row in rows if hasattr(row, "trial")]
+        lost = [one for row in rows if isinstance(row, EventRow) for one in row.trial_ids]
+        everything = [*told, *lost]
+        assert len(set(everything)) == len(everything)
+        assert set(everything) == _on_disk(self.campaign.directory / "trials")
+
+
+def _on_disk(trials: Path) -> set[str]:
+    return {path.name for path in trials.glob("t*")}

@@ -1,0 +1,135 @@
+"""What runs where, as the campaign says it and as the page shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agent.workbench.lanes.telling import LaneTeller, tell_no_more
+from tests.support.configs import config
+from tests.support.rows import trial
+from tests.support.timed import Onlooker
+from tests.support.trials import trial_ok, trial_spec
+from tests.trajectory.live.pages import shows
+from tests.trajectory.live.server import serving, simulated, write_campaign
+from tests.trajectory.live.test_follower import begin_trial
+from trainer.spec import Place
+from trajectory.live.follower import Follower
+from trajectory.live.lanes import LanesNow, LaneView, read_lanes
+from trajectory.rows import IterationRow, Row
+
+
+def of_lanes(rows: list[Row], lanes: int) -> list[Row]:
+    """The same rows, as several lanes would have written them."""
+    found: list[Row] = []
+    for row in rows:
+        if isinstance(row, IterationRow):
+            trials = tuple(
+                one.model_copy(update={"place": Place(lane=str(n % lanes))})
+                for n, one in enumerate(row.trials)
+            )
+            row = row.model_copy(update={"lanes": lanes, "trials": trials})  # noqa: PLW2901
+        found.append(row)
+    return found
+
+
+def at_work(directory: Path) -> LaneTeller:
+    """A campaign with two trials on its lanes, one that waits, and a lane that is free."""
+    write_campaign(directory, of_lanes(simulated(25), 3))
+    teller = LaneTeller(Onlooker(stop=Any), directory, 3)  # type: ignore[arg-type]
+    for number, (role, lane) in enumerate([("candidate", "0"), ("reference", "1")]):
+        begin_trial(directory, f"t00020{number}", 20 * (number + 1))
+        spec = trial_spec(trial_id=f"t00020{number}", config=config(), seed=4)
+        teller.trial_started(spec, role)  # type: ignore[arg-type]
+        teller.trial_placed(spec.trial_id, Place(lane=lane))
+    ended = trial_spec(trial_id="t000190")
+    teller.trial_started(ended, "candidate")
+    teller.trial_placed("t000190", Place(lane="2"))
+    record = trial(190, ended.config, 1, trial_ok(ended), "candidate")
+    teller.trial_ended(record)
+    teller.trial_started(trial_spec(trial_id="t000202"), "candidate")
+    (directory / "in_flight").mkdir()
+    said = {"iter": 26, "config": config().model_dump(mode="json"), "until": 40}
+    (directory / "in_flight" / "000026.json").write_text(json.dumps(said), "utf-8")
+    return teller
+
+
+def test_each_lane_says_its_trial_and_how_far_that_is(tmp_path: Path) -> None:
+    at_work(tmp_path / "c")
+    follower = Follower(tmp_path / "c")
+    follower.poll()
+    seen = follower.lanes()
+    assert seen is not None
+    assert seen.waiting == 1
+    assert seen.lanes == (
+        LaneView(
+            lane="0", trial_id="t000200", role="candidate", iter=26, seed=4, step=20, steps=60
+        ),
+        LaneView(lane="1", trial_id="t000201", role="reference", seed=4, step=40, steps=60),
+        LaneView(lane="2"),
+    )
+
+
+def test_what_a_kill_left_is_not_shown_as_running(tmp_path: Path) -> None:
+    at_work(tmp_path / "c")
+    for path in (tmp_path / "c", *(tmp_path / "c").rglob("*")):
+        os.utime(path, (time.time() - 3600,) * 2)
+    follower = Follower(tmp_path / "c")
+    follower.poll()
+    assert follower.lanes() is None
+    tell_no_more(tmp_path / "c")
+    assert read_lanes(tmp_path / "c") is None
+
+
+@pytest.mark.parametrize("said", ["{", "[]", '{"lanes": 0, "said": [], "waiting": 0}', ""])
+def test_what_is_illegible_is_passed_over(said: str, tmp_path: Path) -> None:
+    write_campaign(tmp_path / "c", simulated(3))
+    (tmp_path / "c" / "lanes.json").write_text(said)
+    follower = Follower(tmp_path / "c")
+    follower.poll()
+    assert follower.lanes() is None
+
+
+def test_where_it_cannot_be_said_the_trials_go_on(tmp_path: Path) -> None:
+    (tmp_path / "lanes.json").mkdir()
+    teller = LaneTeller(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    teller.trial_started(trial_spec(trial_id="t000001"), "candidate")
+    teller.trial_placed("t000001", Place(lane="0"))
+    assert read_lanes(tmp_path) is None
+
+
+def test_a_lane_shows_what_runs_on_it_after_a_trial_that_was_given_up(tmp_path: Path) -> None:
+    teller = LaneTeller(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    for name in ("t000001", "t000002"):
+        teller.trial_started(trial_spec(trial_id=name), "candidate")
+        teller.trial_placed(name, Place(lane="0"))
+    now = read_lanes(tmp_path)
+    assert isinstance(now, LanesNow)
+    assert [one.trial_id for one in now.said] == ["t000002"]
+    assert now.waiting == 0
+
+
+def test_the_page_shows_lanes_their_use_and_the_queue(page: Page, tmp_path: Path) -> None:
+    at_work(tmp_path / "c")
+    with serving(tmp_path) as server:
+        shows(page, server)
+        rows = page.locator("#lanes tbody tr")
+        expect(rows).to_have_count(3, timeout=10_000)
+        told = [" ".join(row.split()) for row in rows.all_inner_texts()]
+        assert told == [
+            "0 t000200 iteration 26 4 20 of 60",
+            "1 t000201 reference 4 40 of 60",
+            "2 free",
+        ]
+        expect(page.locator("#lanes-now")).to_contain_text("in use over the last hour")
+        expect(page.locator("#lanes-now")).to_contain_text("1 trial waits")
+        if picture := os.environ.get("LANES_PICTURE"):
+            page.screenshot(path=picture, full_page=True)
+        tell_no_more(tmp_path / "c")
+        expect(page.locator("#lanes-section")).to_be_hidden(timeout=10_000)

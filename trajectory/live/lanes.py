@@ -1,0 +1,134 @@
+"""What runs on which lane now: said by whoever runs the trials, in a file beside the journal.
+
+A campaign's rows say where trials ran, once they are over. ``lanes.json`` says it meanwhile, and is
+gone when nothing runs; after a kill it stays, so what it says is shown only of trials that have no
+result yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ConfigDict, ValidationError
+
+from autoresearch.given_file import open_regular
+from autoresearch.layout import LANES_FILE, in_flight_files
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
+from trainer.spec import AnyConfig
+from trajectory.live.trial import RunningTrial
+from trajectory.rows import Role
+
+MAX_BYTES = 1 << 20
+
+
+class LaneSaid(Frozen):
+    """A lane, and the trial on it, if any."""
+
+    lane: str
+    trial_id: str | None = None
+    role: Role | None = None
+
+
+class LanesNow(Frozen):
+    """The file's content."""
+
+    lanes: PositiveInt
+    """Trials that can run at once."""
+    said: tuple[LaneSaid, ...]
+    """Those that a trial was on so far, by name."""
+    waiting: NonNegativeInt
+    """Trials that wait for a lane."""
+
+
+class LaneView(Frozen):
+    """A lane, and the trial on it; None where it is free."""
+
+    lane: str
+    trial_id: str | None = None
+    role: Role | None = None
+    iter: int | None = None
+    """The iteration whose candidate it trains; None of a reference, and outside of the loop."""
+    seed: int | None = None
+    step: int | None = None
+    """The latest that its curve has; None while it has none."""
+    steps: int | None = None
+
+
+class LanesSeen(Frozen):
+    """All of them at one moment."""
+
+    lanes: tuple[LaneView, ...]
+    waiting: NonNegativeInt
+    """Trials that wait for a lane."""
+
+
+def read_lanes(directory: Path) -> LanesNow | None:
+    """What is said there; None where nothing legible is."""
+    try:
+        with os.fdopen(open_regular(directory / LANES_FILE, through_links=False), "rb") as file:
+            return LanesNow.model_validate_json(file.read(MAX_BYTES))
+    except (OSError, ValidationError):
+        return None
+
+
+def lane_views(
+    now: LanesNow, running: Sequence[RunningTrial], iterations: Mapping[str, int]
+) -> tuple[LaneView, ...]:
+    """What each lane does.
+
+    :param running: the trials that have no result.
+    :param iterations: those in flight, by the hash of their candidates.
+    """
+    known = {one.trial_id: one for one in running}
+    views = []
+    for said in now.said:
+        trial = known.get(said.trial_id or "")
+        if trial is None:
+            views.append(LaneView(lane=said.lane))
+            continue
+        views.append(
+            LaneView(
+                lane=said.lane,
+                trial_id=said.trial_id,
+                role=said.role,
+                iter=iterations.get(trial.config_hash) if said.role == "candidate" else None,
+                seed=trial.seed,
+                step=trial.points[-1].step if trial.points else None,
+                steps=trial.steps,
+            )
+        )
+    return tuple(views)
+
+
+class InFlight:
+    """The candidates of the iterations in flight, each file read once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[str, tuple[str, int] | None] = {}
+
+    def iterations(self) -> dict[str, int]:
+        """Their numbers, by the hash of the candidate; what is not legible is left out."""
+        files = in_flight_files(self._directory)
+        self._known = {file.name: self._known.get(file.name) or _candidate(file) for file in files}
+        return dict(found for found in self._known.values() if found is not None)
+
+
+class _InFlightFile(Frozen):
+    """Of all that such a file says."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    iter: int
+    config: AnyConfig | None
+
+
+def _candidate(file: Path) -> tuple[str, int] | None:
+    try:
+        with os.fdopen(open_regular(file, through_links=False), "rb") as opened:
+            found = _InFlightFile.model_validate_json(opened.read(MAX_BYTES))
+    except (OSError, ValidationError):
+        return None
+    return None if found.config is None else (found.config.config_hash, found.iter)
