@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,11 @@ def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
 ) -> None:
     landed, most = Flight.landed, [0]
 
-    def watched(flight: Flight, *, more_comes: bool) -> list[Turn]:
+    def watched(flight: Flight, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Turn]:
         ahead = len(flight.ahead.running)
         most[0] = max(most[0], ahead)
         assert not ahead or ahead + len(flight._wanted_by) <= flight.runner.places
-        return landed(flight, more_comes=more_comes)
+        return landed(flight, more_comes=more_comes, meanwhile=meanwhile)
 
     monkeypatch.setattr(Flight, "landed", watched)
     for goal in (2, 9, 10, 24):
