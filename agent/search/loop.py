@@ -23,6 +23,7 @@ from agent.search.trials import TrialRunner
 from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
 from agent.search.turns.flight import Flight
+from agent.search.turns.kinds import Kinds
 from agent.search.turns.numbers import Numbers
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from agent.search.turns.resuming import Resuming
@@ -57,6 +58,7 @@ class Loop:
     """Those gone on with, until their races are over; None once what they left is accounted for."""
     _afterwards: Afterwards = field(init=False)
     _numbers: Numbers = field(init=False)
+    _kinds: Kinds = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Over all sittings."""
@@ -68,6 +70,7 @@ class Loop:
         self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
         self._afterwards = Afterwards(self.scribe, self._files, self.watcher.iteration_ended)
         self._numbers = Numbers(set())
+        self._kinds = Kinds(self.runner.places_by_kind)
         if self.asking is None:
             several = self.runner.places > 1
             self.asking = AskedAside(self.runner.wake.set) if several else AskedNow()
@@ -112,8 +115,8 @@ class Loop:
     # --- a turn begins ---------------------------------------------------------------------------
 
     def _begin_turns(self) -> None:
-        """As many as there is room for. With several lanes that is one more than lanes, whose trial
-        waits for the first that is free."""
+        """As many as there is room for. With several lanes that is one more than lanes of a kind,
+        whose trial waits for the first that is free."""
         while self._may_begin():
             turn = self._next_turn()
             if turn is None:
@@ -130,14 +133,19 @@ class Loop:
                 self.scribe.wait_while_paused()
         elif pause_requested(self.campaign.directory):
             return False
-        most = 1 if self.runner.places == 1 else self.runner.places + 1
+        most = 1
+        if self.runner.places > 1:
+            most = self.runner.places + max(1, len(self._kinds.places))
         if self._flight.is_held or len(flying) >= most:
             return False
         return self._goal.leaves_room(self._work, len(flying))
 
     def _look_ahead(self) -> None:
-        """Once all has begun that there is to begin: let races use what lanes are free."""
-        if self.runner.places > 1 and not pause_requested(self.campaign.directory):
+        """Once all has begun that there is to begin: let races use what lanes are free. Where lanes
+        are of several kinds nothing runs ahead: which of them are free for what is not told."""
+        if self.runner.places == 1 or self._kinds.places:
+            return
+        if not pause_requested(self.campaign.directory):
             self._flight.look_ahead(more_comes=self._asking.busy)
 
     def _next_turn(self) -> Turn | None:
@@ -176,6 +184,7 @@ class Loop:
             config=checked.config,
             wall_s=answer.wall_s,
             prune=self._resuming.prune_rule(memory.reference, checked.config),
+            device_kind=self._kinds.next(turn.pending.device_kind for turn in self._flight.turns),
             until=memory.until,
             began=answer.began,
         )
@@ -191,6 +200,7 @@ class Loop:
             return Turn(pending, _no_course(), began, outcome)
         evidence = self.campaign.evidence
         known_noise(evidence)  # refused before anything is run
+        first, every = self._kinds.seeds(self.campaign.baseline_seeds[0], pending.device_kind)
         race = Race(
             runner=self.runner,
             evidence=evidence,
@@ -198,7 +208,8 @@ class Loop:
             rules=self.rules,
             reference=evidence.configs[pending.reference_hash].config,
             candidate=pending.config,
-            first_seed=self.campaign.baseline_seeds[0],
+            first_seed=first,
+            every=every,
             prune=pending.prune,
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,

@@ -98,11 +98,13 @@ class Race:
     reference: AnyConfig
     candidate: AnyConfig
     first_seed: int
-    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
+    """Seeds are first_seed, first_seed + every, …: the same ones for every race of the campaign,
+    or of those on its kind of device."""
     prune: PruneRule | None
     """Where a hopeless candidate is to be stopped within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     measure: Measure = BPB
+    every: int = 1
     _trials: list[TrialRecord] = field(default_factory=list)
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's, by seed."""
@@ -160,7 +162,7 @@ class Race:
                     score, seed, self.rules, reference_hash=reference_hash, printed=printed
                 )
             scores[seed] = self._scores[seed] = score
-            if len(scores) < self.rules.max_runs and self._is_measured(seed + 1):
+            if len(scores) < self.rules.max_runs and self._is_measured(seed + self.every):
                 continue  # a look before that pair would leave out what is known
             assessment = assess(
                 scores,
@@ -201,7 +203,8 @@ class Race:
 
     @property
     def _seeds(self) -> range:
-        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
+        most = 2 * self.rules.max_runs
+        return range(self.first_seed, self.first_seed + self.every * most, self.every)
 
     def _measure(
         self, config: AnyConfig, seed: int, left: int

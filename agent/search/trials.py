@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -142,6 +142,11 @@ class TrialRunner:
     def places(self) -> int:
         """Trials that run at once."""
         return self._executor.places
+
+    @property
+    def places_by_kind(self) -> Mapping[str, int]:
+        """See :attr:`Executor.places_by_kind`."""
+        return self._executor.places_by_kind
 
     def spec(self, config: AnyConfig, seed: int, prune: PruneRule | None = None) -> TrialSpec:
         """The campaign's own of a config and seed, its trial_id empty."""

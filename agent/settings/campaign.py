@@ -108,6 +108,14 @@ class Ruler(Frozen):
         description="Keep the text to confirm on out of the search's training. Default: no.",
     )
     """Other batches, so other numbers: one campaign does it always or never."""
+    mixed_devices: bool = Field(
+        False,
+        strict=True,
+        description="Use nodes of several kinds: runs are paired within a kind. Default: no.",
+    )
+    device_kinds: tuple[str, ...] = ()
+    """Of ``mixed_devices``, in the order in which seeds go round them; the first sitting finds
+    them."""
     reference: Annotated[ReferenceMode, AsOption(before="backend")] = Field(
         "incumbent", description="What proposals edit."
     )
@@ -176,6 +184,15 @@ class Policy(_Means, Rules, _Search):
         return Rules.model_validate({name: getattr(self, name) for name in Rules.model_fields})
 
 
+_BEFORE_LANES = (
+    ("lanes", 1),
+    ("executor", "local"),
+    ("mixed_devices", False),
+    ("device_kinds", ()),
+)
+"""What a version without lanes does, and has no word for."""
+
+
 class CampaignSettings(Policy, Ruler, Sources):
     """Everything a campaign is created with: the content of its campaign.toml."""
 
@@ -194,6 +211,13 @@ class CampaignSettings(Policy, Ruler, Sources):
             )
         return self
 
+    @property
+    def kinds_wanted(self) -> tuple[str, ...]:
+        """Kinds of device that a cluster's nodes must have one of; none: what is there decides."""
+        if self.mixed_devices or self.device_kind is None:
+            return self.device_kinds
+        return (self.device_kind,)
+
     @classmethod
     def in_first_row(cls) -> list[str]:
         """The names of those that its first row says as they are: the ruler's, and what of the
@@ -209,7 +233,7 @@ class CampaignSettings(Policy, Ruler, Sources):
             f"{name} = {json.dumps(value)}"
             for name, value in self.model_dump().items()
             # A version without lanes goes on with a campaign that has one, here.
-            if value is not None and (name, value) not in {("lanes", 1), ("executor", "local")}
+            if value is not None and (name, value) not in _BEFORE_LANES
         )
         return "\n".join(lines) + "\n"
 

@@ -23,6 +23,7 @@ class OneScript(Executor):
         self._executor = executor
         self._check = check
         self.places = executor.places
+        self.places_by_kind = executor.places_by_kind
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`.

@@ -171,7 +171,10 @@ class Sitting:
     def _lanes(self) -> str:
         settings, lanes = self.campaign.settings, self.executor.places
         if settings.executor != "local":
-            return f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
+            said = f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
+            by_kind = self.executor.places_by_kind.items()
+            each = "; ".join(f"{count} on {kind}" for kind, count in by_kind)
+            return f"{said}, each seed on one kind of device: {each}" if each else said
         if settings.device != "cpu":
             return f"{lanes} trials at once, each on a GPU of its own"
         cores = len(shares(usable_cores(), lanes)[0])

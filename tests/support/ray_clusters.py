@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -29,10 +29,16 @@ which trials are let have."""
 class LocalNode:
     """A node: everything that one ``ray start`` began."""
 
-    def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], environ: dict[str, str], log: Path, within: list[str]
+    ) -> None:
+        """
+        :param within: a command that runs the one after it.
+        """
         self.name = name
         self._log = log
         command = [
+            *within,
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
             *("--disable-usage-stats", "--include-log-monitor=false"),
             f"--node-name={name}",
@@ -112,14 +118,32 @@ class LocalCluster:
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    def add(self, name: str, cpus: int = 2) -> LocalNode:
-        """A node that has joined."""
-        return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
+    def add(self, name: str, cpus: int = 2, processor: str | None = None) -> LocalNode:
+        """A node that has joined.
 
-    def _start(self, name: str, arguments: list[str]) -> LocalNode:
+        :param processor: what its processor calls itself there; it takes root to have it do so.
+        """
+        within = [] if processor is None else self._with_another(processor)
+        return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"], within)
+
+    def _with_another(self, processor: str) -> list[str]:
+        """Runs a command in a mount namespace of its own, with another /proc/cpuinfo."""
+        told = self._directory / "cpuinfo"
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told.write_text(
+            "\n".join(
+                f"model name\t: {processor}" if line.startswith("model name") else line
+                for line in lines
+            )
+        )
+        script = f'mount --bind {told} /proc/cpuinfo && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", script, "sh"]
+
+    def _start(self, name: str, arguments: list[str], within: Sequence[str] = ()) -> LocalNode:
         self._starts += 1
         log = self._directory / f"{name}-{self._starts}.start"
-        node = self.nodes[name] = LocalNode(name, arguments, self._environ, log)
+        node = LocalNode(name, arguments, self._environ, log, list(within))
+        self.nodes[name] = node
         until(lambda: node.started, _START_S)  # two at once would take the same socket's name
         return node
 

@@ -27,8 +27,10 @@ class Asked:
     device: str = "cpu"
     address: str | None = None
     """Of a cluster: ``HOST:PORT``."""
-    kind: str | None = None
-    """Of the device that every node of a cluster must have."""
+    kinds: tuple[str, ...] = ()
+    """Of device, one of which every node of a cluster must have."""
+    mixed_devices: bool = False
+    """Several kinds will do."""
 
     @property
     def entry(self) -> str:
@@ -67,7 +69,8 @@ def _ray(asked: Asked) -> Executor:
         asked.address,
         asked.lanes,
         device=asked.device,
-        kind=asked.kind,
+        kinds=asked.kinds,
+        mixed_devices=asked.mixed_devices,
         allow_unsandboxed=asked.allow_unsandboxed,
         entry=asked.entry,
         needs=None if asked.command is None else Needs.of(asked.command),
@@ -85,7 +88,8 @@ def choose_executor(
     command: Command | None = None,
     lanes: int | None = 1,
     device: str = "cpu",
-    kind: str | None = None,
+    kinds: tuple[str, ...] = (),
+    mixed_devices: bool = False,
 ) -> Executor:
     """Open the executor of that name; whoever asked closes it.
 
@@ -94,7 +98,9 @@ def choose_executor(
     :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
     :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
     :param device: the campaign's.
-    :param kind: of the device that every node of a cluster must have; None: the commonest there.
+    :param kinds: of device, one of which every node of a cluster must have; none: the commonest
+        there, or all that are there with ``mixed_devices``.
+    :param mixed_devices: several kinds will do; a trial's seed says which it runs on.
     :raises SandboxError: where it cannot be, and that is not allowed.
     :raises MachineryError: where no cluster answers.
     :raises SettingsError: where there is no such executor, or too little for so many lanes.
@@ -102,4 +108,6 @@ def choose_executor(
     name, _, address = name.partition(":")
     if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    return EXECUTORS[name](Asked(allow_unsandboxed, command, lanes, device, address or None, kind))
+    return EXECUTORS[name](
+        Asked(allow_unsandboxed, command, lanes, device, address or None, kinds, mixed_devices)
+    )

@@ -32,6 +32,7 @@ class MeteredExecutor(Executor):
         self._executor = executor
         self._meter = meter
         self.places = executor.places
+        self.places_by_kind = executor.places_by_kind
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""

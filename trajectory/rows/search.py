@@ -80,6 +80,17 @@ class Decision(Frozen):
         return written
 
 
+_LEFT_OUT = (
+    "cooldown_steps",
+    "average",
+    "hold_back",
+    "train_tokens",
+    "mixed_devices",
+    "device_kinds",
+)
+"""Of the first row, where they say nothing."""
+
+
 class CampaignRow(Frozen):
     """The first row: what everything after it was measured with."""
 
@@ -112,6 +123,11 @@ class CampaignRow(Frozen):
     train_tokens: PositiveInt | None = None
     """How much of the train split its trials train on, from the first on, where they hold back;
     left out of a row where they do not."""
+    mixed_devices: bool = False
+    """Trials run on devices of several kinds, those of one seed on one; left out of a row where
+    they do not."""
+    device_kinds: tuple[str, ...] = ()
+    """Which: seed s is run on the one at s modulo their number. Left out with it."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt
@@ -132,7 +148,7 @@ class CampaignRow(Frozen):
         written: dict[str, Any] = write(self)
         if self.first_drop is None:
             written.pop("first_drop", None)
-        for name in ("cooldown_steps", "average", "hold_back", "train_tokens"):
+        for name in _LEFT_OUT:
             if not getattr(self, name):
                 written.pop(name, None)
         for name in ("corpus", "script", "measure"):

@@ -37,6 +37,8 @@ class PendingIteration(Frozen):
     prune: PruneRule | None = None
     """When its trials are stopped early: from the curves that the reference had when it began, so
     that finished trials are known again though it has more of them by now."""
+    device_kind: str | None = None
+    """What its race is run on, where there are several kinds."""
     until: PositiveInt | None = None
     """Iterations the loop at work is to reach: for whoever looks on and wonders how long."""
     began: float | None = Field(default=None, exclude=True)

@@ -58,6 +58,8 @@ OTHERS: dict[str, Any] = {
     "device": "cuda",
     "compile": True,
     "hold_back": True,
+    "mixed_devices": True,
+    "device_kinds": ("a processor", "another"),
     "reference": "baseline",
     "seed": 8,
     "baseline_seeds": 6,

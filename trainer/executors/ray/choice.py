@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from trainer.executors.lanes import Lane, Lanes
-from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.cluster import RayCluster, kinds_by_number
 from trainer.executors.ray.lane import RayLane
 
 
@@ -24,20 +25,33 @@ class ClusterLane(Lane):
 class ClusterLanes(Lanes):
     """All lanes of a campaign on a cluster, and the connection to it."""
 
-    def __init__(self, cluster: RayCluster, lanes: list[RayLane], refused: dict[str, str]) -> None:
-        super().__init__([ClusterLane(lane) for lane in lanes])
+    def __init__(
+        self,
+        cluster: RayCluster,
+        lanes: list[RayLane],
+        refused: dict[str, str],
+        kinds: Sequence[str] = (),
+    ) -> None:
+        """
+        :param kinds: of device, in the campaign's order; none: the commonest of these lanes first.
+        """
+        found = kinds_by_number(lane.place.device or "" for lane in lanes)
+        self.kinds = tuple(kinds) or found
+        """Of their devices."""
+        mixed = self.kinds if len(self.kinds) > 1 else ()
+        super().__init__([ClusterLane(lane) for lane in lanes], mixed)
         self._cluster = cluster
-        self.kind = lanes[0].place.device
-        """Of the device that all of them have."""
         self.refused = refused
         """Nodes that will not do, and why."""
 
     @classmethod
-    def opened(cls, address: str | None, lanes: int | None, **asked: Any) -> Self:
+    def opened(
+        cls, address: str | None, lanes: int | None, *, kinds: Sequence[str] = (), **asked: Any
+    ) -> Self:
         """Connect and open lanes, as :meth:`RayCluster.open_lanes` says."""
         cluster = RayCluster(address)
         try:
-            return cls(cluster, *cluster.open_lanes(lanes, **asked))
+            return cls(cluster, *cluster.open_lanes(lanes, kinds=kinds, **asked), kinds)
         except BaseException:
             cluster.close()
             raise

@@ -105,7 +105,7 @@ class RayCluster(Closing):
         lanes: int | None = None,
         *,
         device: str = "cpu",
-        kind: str | None = None,
+        kinds: Collection[str] = (),
         mixed_devices: bool = False,
         only: Collection[str] = (),
         allow_unsandboxed: bool = False,
@@ -115,12 +115,13 @@ class RayCluster(Closing):
         """Lanes on the machines that will do; and of the others, why not.
 
         :param lanes: how many; None: one a GPU, or one a node.
-        :param kind: of the campaign's device; None: the one that most machines have.
-        :param mixed_devices: take machines of other kinds too. Whoever pairs runs then looks at
-            each lane's :attr:`RayLane.place`, whose device is its kind.
+        :param kinds: of the campaign's devices, each of which gets a lane; none: the one that most
+            machines have, or with ``mixed_devices`` all.
+        :param mixed_devices: take machines of several kinds. Whoever pairs runs then looks at each
+            lane's :attr:`RayLane.place`, whose device is its kind.
         :param only: names of the machines to look at; none: all.
         :param needs: of the command that is to train there, if one is.
-        :raises SettingsError: where there is no room for so many.
+        :raises SettingsError: where there is no room for so many, or none of a kind.
         :raises MachineryError: where a lane does not open.
         """
         nodes, refused = self.look(only, needs)
@@ -131,28 +132,30 @@ class RayCluster(Closing):
                 refused[node.name] = wrong
             else:
                 usable.append(node)
-        kind = kind or _commonest(node.facts.kind(device) for node in usable)
-        if not mixed_devices:
-            for node in [n for n in usable if n.facts.kind(device) != kind]:
-                usable.remove(node)
-                refused[node.name] = (
-                    f"{node.facts.kind(device)}, where the campaign's are {kind}; runs on unlike"
-                    " machines cannot be paired; allow it with --mixed-devices"
-                )
+        found = kinds_by_number(node.facts.kind(device) for node in usable)
+        kinds = tuple(kinds) or (found if mixed_devices else found[:1])
+        for node in [n for n in usable if n.facts.kind(device) not in kinds]:
+            usable.remove(node)
+            refused[node.name] = (
+                f"{node.facts.kind(device)}, where the campaign's are {' and '.join(kinds)}; runs"
+                " on unlike machines cannot be paired; begin a campaign with --mixed-devices, or"
+                " leave it out"
+            )
         order = self._order(needs).model_copy(
             update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
         )
-        kinds = {node.name: node.facts.kind(device) for node in usable}
+        kind_of = {node.name: node.facts.kind(device) for node in usable}
         doors = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
             wanted = seats(usable, device, lanes)
         except SettingsError as error:
             why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
+        _refuse_a_kind_without(kinds, {kind_of[seat.node] for seat in wanted})
 
         def opened(seat: Seat) -> RayLane:
             with doors[seat.node]:
-                return self._lane(seat, order, kinds[seat.node])
+                return self._lane(seat, order, kind_of[seat.node])
 
         return _all(opened, wanted), refused
 
@@ -216,9 +219,22 @@ def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]
     return lanes
 
 
-def _commonest(kinds: Iterable[str]) -> str:
+def kinds_by_number(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Each once, the commonest first."""
     counted = Counter(kinds)
-    return min(counted, key=lambda kind: (-counted[kind], kind), default="")
+    return tuple(sorted(counted, key=lambda kind: (-counted[kind], kind)))
+
+
+def _refuse_a_kind_without(kinds: Collection[str], have: Collection[str]) -> None:
+    """
+    :raises SettingsError: where a kind that seeds belong to has no lane.
+    """
+    for kind in kinds:
+        if kind not in have:
+            raise SettingsError(
+                f"the campaign has seeds that run on {kind}, and no lane is on one; start Ray on "
+                "such a machine, or ask for more --lanes"
+            )
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from autoresearch.errors import SettingsError
 from tests.support.ray_facts import node_facts
 from trainer.executors.ray import cluster as module
 from trainer.executors.ray.cluster import RayCluster
@@ -18,16 +19,21 @@ from trainer.executors.ray.seats import Node, Seat
 class Slow(RayCluster):
     """Of two nodes of two cores, with room for eight lanes each, whose openings take a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, **cpus: str) -> None:
+        """
+        :param cpus: of nodes by name, where their processors differ.
+        """
         super().__init__()
+        self._cpus = {"a": "a processor", "b": "a processor", **cpus}
         self.opening = Counter[str]()
         self.most = Counter[str]()
         self.opened: list[str] = []
         self._counting = threading.Lock()
 
-    def look(self, only: object = ()) -> tuple[list[Node], dict[str, str]]:
-        machines = [Machine(name, name, "10.0.0.1", 8, 0, 0) for name in ("a", "b")]
-        return [Node(one.name, one, node_facts(cores=2)) for one in machines], {}
+    def look(self, *_asked: object) -> tuple[list[Node], dict[str, str]]:
+        machines = [Machine(name, name, "10.0.0.1", 8, 0, 0) for name in self._cpus]
+        facts = [node_facts(cores=2, cpu=cpu) for cpu in self._cpus.values()]
+        return [Node(one.name, one, of) for one, of in zip(machines, facts, strict=True)], {}
 
     def _lane(self, seat: Seat, *_order: object) -> str:  # type: ignore[override]
         with self._counting:
@@ -40,11 +46,37 @@ class Slow(RayCluster):
         return seat.name
 
 
-def test_no_more_at_once_than_a_node_has_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each starts a Python there: sixteen at once on two cores would not answer in time."""
+@pytest.fixture(autouse=True)
+def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "connect", lambda _address: None)
+
+
+def test_no_more_at_once_than_a_node_has_cores() -> None:
+    """Each starts a Python there: sixteen at once on two cores would not answer in time."""
     cluster = Slow()
     lanes, refused = cluster.open_lanes(16)
     assert refused == {}
     assert len(set(map(str, lanes))) == len(cluster.opened) == 16
     assert cluster.most == {"a": 2, "b": 2}
+
+
+def test_nodes_of_another_kind_are_left_out_unless_they_are_wanted() -> None:
+    lanes, refused = Slow(c="another").open_lanes()
+    assert lanes == ["a:cpu0", "b:cpu0"]
+    assert refused["c"].startswith("another, where the campaign's are a processor; runs on unlike")
+    lanes, refused = Slow(c="another").open_lanes(kinds=["another"])
+    assert lanes == ["c:cpu0"]
+    assert set(refused) == {"a", "b"}
+    lanes, refused = Slow(c="another").open_lanes(mixed_devices=True)
+    assert (lanes, refused) == (["a:cpu0", "b:cpu0", "c:cpu0"], {})
+
+
+def test_a_campaign_of_several_kinds_keeps_to_them() -> None:
+    begun = ["a processor", "another"]
+    lanes, refused = Slow(c="another", d="a third").open_lanes(kinds=begun, mixed_devices=True)
+    assert lanes == ["a:cpu0", "b:cpu0", "c:cpu0"]
+    assert "where the campaign's are a processor and another" in refused["d"]
+    with pytest.raises(SettingsError, match="seeds that run on another, and no lane is on one"):
+        Slow().open_lanes(kinds=begun, mixed_devices=True)
+    with pytest.raises(SettingsError, match="or ask for more --lanes"):
+        Slow(c="another").open_lanes(2, kinds=begun, mixed_devices=True)
