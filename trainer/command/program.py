@@ -3,15 +3,16 @@
 A Python of its own environment (a venv, conda's) is asked where that lies, once for a campaign and
 outside the sandbox: it is the user's own program, named by the user's own menu.
 
-A ``python`` on PATH may be a shim of pyenv, asdf or mise: a script that finds out, by files of its
-own and of the directory it is called in, which Python is meant. Inside the sandbox it could read
-none of these and would end with exit code 126. So it is asked here which one that is, and trials
-start that one.
+A ``python`` on PATH may be a shim: a script of pyenv's or asdf's, or a link to mise itself, that
+finds out, by files of its own and of the directory it is called in, which Python is meant. Inside
+the sandbox it could read none of these and would end with exit code 126. So it is asked here which
+one that is, and trials start that one. What lies in the script's own directory is what it is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from trainer.command.workspace import holds_home
 from trainer.machine.environment import allowed_environment
 
 _PATIENCE_S = 60.0
+_PYTHON = re.compile(r"python[\d.]*")
+"""What a Python is called."""
 _QUESTION = (
     "import json, sys; print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix,"
     " sys.base_exec_prefix], sys.path]))"
@@ -51,7 +54,17 @@ def find_program(word: str, directory: Path) -> Path:
             "program on PATH, or {python} for the Python that autoresearch runs on"
         )
     program = Path(found).absolute()
-    return _meant_by(program, directory) if _is_script(program) else program
+    return _meant_by(program, directory) if _is_shim(program, directory) else program
+
+
+def _is_shim(program: Path, directory: Path) -> bool:
+    """Whether it looks for another that it stands for."""
+    is_python = _PYTHON.fullmatch(program.name) is not None
+    if program.is_relative_to(directory) or not (is_python or program.parent.name == "shims"):
+        return False
+    target = program.resolve().name
+    is_another = not target.startswith("python") if is_python else target != program.name
+    return is_another or _is_script(program)
 
 
 def _is_script(program: Path) -> bool:
@@ -63,13 +76,11 @@ def _is_script(program: Path) -> bool:
 
 
 def _meant_by(shim: Path, directory: Path) -> Path:
-    """The Python that a script in its place starts; another script is what it is.
+    """The Python that it starts.
 
-    :raises SpecError: where it is a shim that starts none, or of another program.
+    :raises SpecError: where it starts none, or is of another program.
     """
-    is_python = shim.name.startswith("python")
-    if not is_python and shim.parent.name != "shims":
-        return shim
+    is_python = _PYTHON.fullmatch(shim.name) is not None
     meant = _executable(shim, directory) if is_python else None
     if meant is None:
         raise SpecError(
@@ -116,7 +127,7 @@ def environment_of(program: Path) -> tuple[Path, ...]:
 
 def _python_of(program: Path) -> Path | None:
     """The Python of the environment that it belongs to: itself, or one beside it."""
-    if program.name.startswith("python"):
+    if _PYTHON.fullmatch(program.name) and not _is_script(program):
         return program
     beside = program.parent / "python"
     return beside if beside.is_file() else None

@@ -79,3 +79,32 @@ def test_a_script_of_one_s_own_is_what_it_is(tmp_path: Path) -> None:
     own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")
     (own / "run.sh").chmod(0o755)
     assert find_program("./run.sh", own) == own / "run.sh"
+
+
+def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
+    """It may begin to train, and it may set what a plain Python would not."""
+    own = script(tmp_path / "own", "#!/bin/sh\ntouch began\n", "python_ddp.sh")
+    script(own, "#!/bin/sh\ntouch began\n", "python3")
+    for name in ("python_ddp.sh", "python3"):
+        (own / name).chmod(0o755)
+        program = find_program(f"./{name}", own)
+        assert program == own / name
+        assert environment_of(program) == (program,)
+    assert not list(tmp_path.rglob("began"))
+
+
+def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mise's, whose shims are links to itself."""
+    own = script(tmp_path / "own", "print(1)")
+    manager = script(tmp_path, '#!/bin/sh\nexec "$(cat .version)" "$@"\n', "mise") / "mise"
+    manager.chmod(0o755)
+    (tmp_path / "shims").mkdir()
+    for name in ("python", "torchrun"):
+        (tmp_path / "shims" / name).symlink_to(manager)
+    (tmp_path / "shims" / "python3").symlink_to("/bin/true")  # no script, and no Python
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}{os.pathsep}{os.environ['PATH']}")
+    script(own, str(BASE), ".version")
+    assert find_program("python", own) == BASE
+    for name in ("python3", "torchrun"):
+        with pytest.raises(SpecError, match=f"{name} is a shim"):
+            find_program(name, own)
