@@ -31,7 +31,11 @@ def on(cluster: LocalCluster, *more: str) -> list[str]:
 
 def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
+    # A person stands in his own checkout, which is no code of ours, and is not run unconfined.
+    for name in ("trainer", "agent"):
+        (toy.home / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
     done = toy.run("doctor", f"--executor=ray:{cluster.address}", "--json")
+    assert not (tmp_path / "ran").exists()
     assert done.returncode == 0, done.stdout
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert "3 node(s), 2 with CPUs or GPUs" in checks["cluster"]["found"]

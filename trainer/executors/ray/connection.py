@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,9 @@ _SKIP_LINES = "RAY_DEDUP_LOGS_SKIP_REGEX"
 """What Ray is not to print in the driver (its manual: "Configuring Logging"; read when Ray is
 imported). When a node goes it would print twenty lines of its raylet's log; that a lane is lost is
 said once, by us. ``log_to_driver=False`` is about what workers print and no more."""
+_CODE = Path(__file__).parents[3]
+"""Where this package's code lies."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
 
 
@@ -77,7 +81,9 @@ def connect(address: str | None = None) -> None:
     if address is not None:
         _knock(address)
     try:
-        with _signals_kept():
+        with _signals_kept(), contextlib.chdir(_CODE):
+            # Ray has its workers import from where this process is then, before anything else: from
+            # a person's checkout it would run, unconfined, a trainer.py of his in ours' place.
             ray.init(
                 address=address or "auto",
                 runtime_env={"env_vars": _ON_NODES},
@@ -107,7 +113,7 @@ def machines() -> list[Machine]:
         found = [node for node in ray.nodes() if node["Alive"]]
     except Exception as error:
         raise MachineryError(
-            f"the Ray cluster does not answer ({_first_line(error)}); see `ray status`"
+            f"the Ray cluster does not answer ({_gist(error)}); see `ray status`"
         ) from error
     return sorted(map(_machine, found), key=lambda machine: (machine.name, machine.id))
 
@@ -165,7 +171,7 @@ class Remote:
                 " network between the machines"
             ) from error
         except ray.exceptions.RayError as error:
-            raise LaneLost(f"lane {self._name} is gone ({_first_line(error)})") from error
+            raise LaneLost(f"lane {self._name} is gone ({_gist(error)})") from error
         if not isinstance(answer, bytes):
             raise LaneLost(f"lane {self._name} answered something that is no bytes")
         return answer
@@ -196,23 +202,27 @@ def _why_not(address: str | None, error: Exception) -> str:
     text = str(error)
     if type(error).__name__ == "AuthenticationError" or "oken" in text:
         return (
-            f"the Ray cluster wants a token ({_first_line(error)}); set RAY_AUTH_MODE=token, and"
+            f"the Ray cluster wants a token ({_gist(error)}); set RAY_AUTH_MODE=token, and"
             " RAY_AUTH_TOKEN or ~/.ray/auth_token as on its head"
         )
     if address is None:
         return (
-            f"this machine is no node of a Ray cluster ({_first_line(error)}); start one with `ray"
+            f"this machine is no node of a Ray cluster ({_gist(error)}); start one with `ray"
             " start --head`, or join one with `ray start --address HOST:PORT`"
         )
     return (
-        f"the Ray cluster at {address} does not take this machine ({_first_line(error)}); join it"
+        f"the Ray cluster at {address} does not take this machine ({_gist(error)}); join it"
         f" with `ray start --address {address} --num-cpus 0`, then run this again"
     )
 
 
-def _first_line(error: BaseException) -> str:
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line[:300].rstrip(".") for line in lines if line), type(error).__name__)
+def _gist(error: BaseException) -> str:
+    """What an error says: of one with a traceback in its text the last line, which is the cause."""
+    raw = _COLOURS.sub("", str(error)).splitlines()
+    lines = [line.strip() for line in raw if line.strip()]
+    if any(line.startswith('File "') for line in lines):
+        lines.reverse()
+    return lines[0][:300].rstrip(".") if lines else type(error).__name__
 
 
 @contextlib.contextmanager
