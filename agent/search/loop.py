@@ -243,8 +243,9 @@ class Loop:
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )
-        self._afterwards.write(row)
+        # First what is in no row: killed between the two, it is nobody's all the same.
         self.scribe.not_needed(self._flight.ahead.unneeded())
+        self._afterwards.write(row)
         self._work.add(row)
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:

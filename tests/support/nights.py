@@ -56,12 +56,14 @@ def work(
     *,
     lanes: int = 1,
     seed: int = 3,
+    baseline_seeds: int = 5,
     proposer: Callable[[Rails], Proposer] = RandomProposer,
     at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
 ) -> str:
     """Begin the campaign in ``directory``, or go on with it, until the goal; what ended it."""
     directory.mkdir(parents=True, exist_ok=True)
-    settings = new_settings(WORLD.menu, WORLD.menu.name, {"seed": seed, "max_changes": 2})
+    chosen = {"seed": seed, "max_changes": 2, "baseline_seeds": baseline_seeds}
+    settings = new_settings(WORLD.menu, WORLD.menu.name, chosen)
     with (
         Campaign(
             directory / "campaign", settings, WORLD.menu, no_corpus(directory), sandbox="simulated"

@@ -64,6 +64,14 @@ def descendants(pid: int) -> Iterator[int]:
         todo += children(child)
 
 
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory, what it shares included; 0 where it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
 def oom_kills() -> int | None:
     """Times the kernel's out-of-memory killer has struck on this machine; None if it won't say."""
     try:

@@ -90,7 +90,8 @@ def live(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    if spec.command is None:
+    if spec.command is None and not spec.device.startswith("cuda"):
+        # A GPU is this process's until the kernel has taken it apart.
         line.over()
     return 0
 

@@ -205,6 +205,8 @@ class Flight:
                 return
         early = self.ahead.taken(spec)
         if isinstance(early, TrialRecord):
+            if early.role == "reference":
+                self._of_references[spec] = early  # another race may want it too
             self._advance(turn, early)
             return
         if early is not None:

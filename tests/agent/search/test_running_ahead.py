@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from agent.search.goal import Goal
+from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.flight import Flight
 from agent.search.turns.turn import Turn
 from bench.simulator.executor import SimulatedExecutor
-from tests.agent.search.test_several_lanes import nothing_is_amiss
+from bench.simulator.world import Run
+from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
 from tests.support import nights
 from tests.support.nights import work, written
+from tests.support.worlds import RateWorld
+from trainer.spec import Config
+from trajectory.rows import IterationRow
 
 OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
 
@@ -105,3 +111,48 @@ def test_what_ran_ahead_and_was_not_needed_counts_for_nothing(tmp_path: Path) ->
     assert spared
     rest = json.dumps([row for row in rows if row.get("event") != "not_needed"])
     assert not [one for one in spared if f'"{one}"' in rest]
+
+
+class CloseWorld(RateWorld):
+    """Configs that are nearly alike, so that races are long, in trials of unlike length."""
+
+    def truth(self, config: Config) -> float:
+        return 3.0 + 0.05 * Random(config.config_hash).random()
+
+    def run(self, config: Config, seed: int) -> Run:
+        draw = Random(f"{config.config_hash}:{seed}")
+        return Run(2 + 8 * draw.random(), self.truth(config) + draw.gauss(0, 0.05))
+
+
+@pytest.mark.parametrize("seed", [6, 7, 13])
+def test_a_reference_that_ran_ahead_is_shared_by_all_that_want_it(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nights, "WORLD", CloseWorld())
+    for goal in (2, 4, 7):
+        work(tmp_path, Goal(iterations=goal), lanes=8, seed=seed, baseline_seeds=2)
+    nothing_is_amiss(tmp_path, 7)
+    rows = [row for row in written(tmp_path) if row["kind"] == "iteration"]
+    runs = [(one["config_hash"], one["seed"]) for row in rows for one in row["trials"]]
+    assert len(set(runs)) == len(runs), "a config was trained twice on one seed"
+
+
+@pytest.mark.parametrize("last", [1, 3, 6])
+def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
+    last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right behind a row, and that the campaign's last but for nothing more to do."""
+    written_rows, write = [0], Afterwards.write
+
+    def killed(afterwards: Afterwards, row: IterationRow) -> None:
+        write(afterwards, row)
+        written_rows[0] += 1
+        if written_rows[0] == last:
+            raise Killed
+
+    monkeypatch.setattr(nights, "WORLD", CloseWorld())
+    monkeypatch.setattr(Afterwards, "write", killed)
+    with pytest.raises(Killed):
+        work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
+    work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
+    nothing_is_amiss(tmp_path, last)

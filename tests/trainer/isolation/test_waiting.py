@@ -4,7 +4,10 @@ given to one alone, and no trial's word can make it more."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,3 +125,52 @@ def test_of_the_line_one_word_is_heard_after_the_driver() -> None:
         ear.as_server()
         assert ear.hear() is None
         ear.close()
+
+
+@pytest.mark.parametrize(("mib", "may_overlap"), [(0, True), (1100, False)])
+def test_the_place_of_one_that_holds_much_is_free_when_that_is_free(
+    executor: LocalExecutor, tmp_path: Path, mib: int, may_overlap: bool
+) -> None:
+    """Two trials at once on a lane are one too many for the memory that was reckoned with."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.say_over, mib=mib)
+    job = executor.submit(trial_spec(memory_gib=4), trial_dir)
+    is_gone = []
+    job.when_free(lambda: is_gone.append(not alive(pids(trial_dir, 1)[0])))
+    job.result(60)
+    assert len(is_gone) == 1
+    assert may_overlap or is_gone == [True]
+
+
+SHORT_OF_MEMORY = """
+import subprocess, sys
+from pathlib import Path
+from tests.support import hostile
+from tests.support.trials import trial_spec
+from tests.trainer.isolation.test_forkserver import open_executor, until
+told = []
+with open_executor() as executor:
+    for name in ("first", "second"):
+        trial_dir = hostile.arm(Path(sys.argv[1], name), hostile.read, path="/proc/meminfo")
+        executor.run(trial_spec(), trial_dir)
+        told.append(str(hostile.loot(trial_dir)))
+        until(lambda: len(executor._server.no_trials) == 1)
+        subprocess.run(["mount", "-o", "remount", "/proc"], check=True)
+print(["MemTotal" in one for one in told], told[1][:200])
+"""
+
+
+def test_what_it_may_read_outlasts_a_machine_that_was_short_of_memory(tmp_path: Path) -> None:
+    """The kernel forgets entries of /proc then, and the rules that were made about them. It does so
+    in a namespace of its own, where nobody else's are forgotten."""
+    command = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("it takes root to have the kernel forget")
+    root = Path(__file__).parents[3]
+    said = subprocess.run(
+        [*command, SHORT_OF_MEMORY, str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.stdout.startswith("[True, True]"), said.stdout + said.stderr

@@ -22,7 +22,6 @@ not hold for a process that the trial starts: that one has another directory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +51,3 @@ class DriverPaths:
         """Nodes, and directories of nodes, that it opens, maps and controls."""
         for pattern in _DEVICES:
             yield from (self.root / "dev").glob(pattern)
-
-
-def pin_own_tasks() -> None:
-    """Keep the kernel from forgetting which directory a rule on :data:`OWN_TASKS` is about.
-
-    Entries of /proc are made as they are looked up and dropped when memory is short. One that is
-    made anew is another inode, which no rule knows, and the name of the next thread would be
-    refused. So the directory stays open for as long as this process lives.
-    """
-    os.open(OWN_TASKS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

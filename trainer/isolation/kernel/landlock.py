@@ -6,6 +6,7 @@ Rights that this kernel's Landlock does not know yet are left out; what that ope
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from autoresearch.code import package_root
 from autoresearch.errors import SandboxError
 from trainer.command.workspace import Reach
-from trainer.isolation.kernel.driver_paths import OWN_TASKS, DriverPaths, pin_own_tasks
+from trainer.isolation.kernel.driver_paths import OWN_TASKS, DriverPaths
 from trainer.spec import TrialSpec
 
 if sys.platform == "linux":
@@ -28,6 +29,7 @@ if sys.platform == "linux":
     _OWN |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
     _FOR_DIRECTORIES = _OWN & ~_WRITE | AccessFS.READ_DIR
 
+_PROC = Path("/proc")
 _SYSTEM = tuple("/usr /lib /lib32 /lib64 /bin /sbin /nix/store".split())
 _READABLE = tuple(
     # libraries, users, time zone
@@ -142,7 +144,6 @@ def restrict(
                 _allow(ruleset, path, _READ)
             for node in paths.driver.devices():
                 _allow(ruleset, node, _READ | _WRITE | AccessFS.IOCTL_DEV)
-            pin_own_tasks()
             _allow(ruleset, OWN_TASKS, _READ | _WRITE)
         if spec.code_cache is not None:
             corpus = Path(spec.corpus_dir).resolve()
@@ -154,10 +155,23 @@ def restrict(
 
 
 def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
+    if path.is_relative_to(_PROC):
+        _pin(path)
     if path.is_dir():
         ruleset.allow_path(path, access)
     elif path.exists():
         ruleset.allow_path(path, access & ~_FOR_DIRECTORIES)
+
+
+def _pin(path: Path) -> None:
+    """Keep the kernel from forgetting which file a rule on this path of /proc is about.
+
+    Entries of /proc are made as they are looked up and dropped when memory is short. One that is
+    made anew is another inode, which no rule knows, and would be refused. So it stays open, though
+    not for reading, for as long as this process lives, which may wait for long to be a trial.
+    """
+    with contextlib.suppress(OSError):  # it is not there
+        os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _of_the_spec(
