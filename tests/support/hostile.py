@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
 import platform
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -367,16 +369,37 @@ def say_over(trial_dir: Path, *, forks: bool = False, mib: int = 0) -> None:
         while not (trial_dir / "pids").exists():
             time.sleep(0.01)
     _note(trial_dir)
-    os.write(3, b"o")
+    os.write(_line(), b"o")
     time.sleep(60)
 
 
 def say_everything(trial_dir: Path) -> None:
     """Say that a GPU's driver starts, and much more of what only others may, and crash."""
+    line = _line()
     with contextlib.suppress(OSError):
         for _ in range(1000):
-            os.write(3, b"sssssssssssssss")
+            os.write(line, b"sssssssssssssss")
     os._exit(9)
+
+
+def _line() -> int:
+    """What a trial may speak to its fork server by: the one pipe it can write to."""
+    [line] = [
+        fd
+        for fd in range(3, 256)
+        if _is_open(fd)
+        and stat.S_ISFIFO(os.fstat(fd).st_mode)
+        and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    ]
+    return line
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _fork_and(trial_dir: Path, then: Callable[[], object]) -> None:
@@ -468,7 +491,17 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
     imported_before = "torch" in sys.modules
     compiler_imported_before = "torch._inductor.compile_fx" in sys.modules
     threads = len(list(Path("/proc/self/task").iterdir()))
-    open_files = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())[:-1]
+    open_files, pinned = [], []
+    for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+        try:
+            where = str(Path(f"/proc/self/fd/{fd}").readlink())
+        except FileNotFoundError:
+            continue  # it was the listing's own
+        is_path = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
+        (pinned if is_path and where.startswith("/proc/") else open_files).append(fd)
+    with contextlib.suppress(OSError):
+        os.read(pinned[0], 1)
+        open_files += pinned  # they can be read
     import torch
 
     product = torch.ones(512, 512) @ torch.full((512, 512), 2.0)
@@ -480,7 +513,7 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
         "compiler_imported_before": compiler_imported_before,
         "cuda_untouched": not torch.cuda._is_in_bad_fork(),
         "threads": threads,
-        "open_files": open_files,
+        "open_files": [fd for fd in open_files if fd != _line()],
         "matmul": product[0, 0].item(),
     }
 

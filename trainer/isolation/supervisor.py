@@ -90,6 +90,9 @@ class Supervised:
         except BaseException:
             self._close()
             raise
+        if self._spec.command is not None:
+            # Perhaps checkpoints: the disk is to have room for those of one trial a lane.
+            self._files.clear_scratch()
 
     def result(self) -> Measured | TrialFailed:
         """What came of it, once, and when nothing of it is left. No other thread is needed, and

@@ -195,6 +195,10 @@ class TrialFiles:
         """Let go of the files and remove the trial's temporary ones."""
         self.curve.close()
         self.log.close()
+        self.clear_scratch()
+
+    def clear_scratch(self) -> None:
+        """Remove its temporary files, where nothing of it runs any more."""
         with contextlib.suppress(OSError):
             clear(self.path / SCRATCH_DIR)
 

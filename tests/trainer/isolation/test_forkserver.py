@@ -60,7 +60,8 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
         assert each["cuda_untouched"]
         assert each["threads"] == 1
         assert each["matmul"] == 2.0 * 512
-        assert each["open_files"] == [0, 1, 2, 3]  # the last to say that it is over
+        # But for the line to say that it is over, and what keeps the rules on /proc.
+        assert each["open_files"] == [0, 1, 2]
 
 
 @pytest.mark.slow
