@@ -13,7 +13,7 @@ from typing import Protocol
 from autoresearch.errors import CorpusError, MachineryError
 from trainer.command.tree import Tree, Trees
 from trainer.corpus.store import META, open_corpus
-from trainer.executors.ray.needs import portable_program
+from trainer.executors.ray.needs import in_one_spelling, portable_program
 from trainer.executors.ray.parcels import CORPUS_FILES, TEXT_FILE
 from trainer.executors.ray.scripts import CONTENTS, MANIFEST
 from trainer.executors.ray.values import Localised, Opened, said
@@ -88,8 +88,9 @@ class Shipping:
             )
             told = command.model_dump_json()
             if (tree.sha256, told) not in self._commands:
+                sent = in_one_spelling(command).model_dump_json()
                 answer = node.ask(
-                    "command", told, portable_program(command), there, within_s=_HASHING_S
+                    "command", sent, portable_program(command), there, within_s=_HASHING_S
                 )
                 self._commands[tree.sha256, told] = _localised(answer)
             return self._commands[tree.sha256, told]
