@@ -82,13 +82,14 @@ class Tree:
     sha256: str
 
     def contents(self) -> Iterator[bytes]:
-        """All files, one behind the other, in pieces of 4 MiB at most.
+        """All files, one behind the other, in pieces of 4 MiB at most; of what has grown since, as
+        much as there was of it.
 
         :raises SpecError: where one cannot be read any more.
         """
         gathered = bytearray()
         for file in self.manifest.files:
-            for piece in _pieces(self.directory / file.path):
+            for piece in _pieces(self.directory / file.path, file.size_bytes):
                 gathered += piece
                 while len(gathered) >= _PIECE_BYTES:
                     yield bytes(gathered[:_PIECE_BYTES])
@@ -129,11 +130,11 @@ class Trees:
         size_bytes = stat.st_size
         if known != mark:
             digest, size_bytes = hashlib.sha256(), 0
-            for piece in _pieces(directory / path):
+            for piece in _pieces(directory / path, stat.st_size):
                 digest.update(piece)
                 size_bytes += len(piece)
             sha256 = digest.hexdigest()
-            if size_bytes == stat.st_size:  # else it is just being written
+            if size_bytes == stat.st_size:  # else it was just cut
                 self._known[path] = (mark, sha256)
         runs = bool(stat.st_mode & 0o100)
         return TreeFile(path=path, sha256=sha256, size_bytes=size_bytes, runs=runs)
@@ -238,10 +239,11 @@ def _refuse_too_large(directory: Path, found: _Found) -> None:
     )
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _pieces(path: Path, most_bytes: int) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            while piece := file.read(_PIECE_BYTES):
+            while piece := file.read(min(_PIECE_BYTES, most_bytes)):
+                most_bytes -= len(piece)
                 yield piece
     except OSError as error:
         raise SpecError(

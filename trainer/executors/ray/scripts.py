@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import SpecError
 from autoresearch.files import writing
+from autoresearch.plain_text import plain
 from trainer.command.tree import Manifest, TreeFile
 
 MANIFEST, CONTENTS = "manifest.json", "contents"
@@ -175,10 +176,12 @@ def _unpack(folder: Path, sha256: str) -> None:
         for link in manifest.links:  # last: nothing is written through one
             (tree / link.path).symlink_to(link.target)
         (folder / CONTENTS).unlink()
-    if not _is_intact(folder, sha256):
+    wrong = _fault(folder, sha256)
+    if wrong:
         raise SpecError(
-            f"what arrived as script {sha256:.16} hashes to something else: a file of its directory"
-            " was written meanwhile; run this again once nobody writes there"
+            f"what arrived as script {sha256:.16} hashes to something else: {plain(wrong)} in its"
+            " directory was written over meanwhile; have that written elsewhere, or run this again"
+            " once nobody does"
         )
 
 
@@ -194,19 +197,25 @@ def _write(path: Path, file: TreeFile, contents: BinaryIO) -> None:
 
 def _is_intact(folder: Path, sha256: str) -> bool:
     """Whether all that was sent is there, as it was, and nothing else."""
+    try:
+        return not _fault(folder, sha256)
+    except OSError:
+        return False
+
+
+def _fault(folder: Path, sha256: str) -> str:
+    """The first path at which a script is not what it is to be; empty where it is."""
     manifest = _manifest(folder, sha256)
     if manifest is None:
-        return False
-    tree = folder / _TREE
+        return MANIFEST
+    held = dict(_held(folder / _TREE))
     expected = {
         **dict.fromkeys(manifest.folders, ""),
         **{file.path: file.sha256 for file in manifest.files},
         **{link.path: f"-> {link.target}" for link in manifest.links},
     }
-    try:
-        return dict(_held(tree)) == expected
-    except OSError:
-        return False
+    paths = (*expected, *held)
+    return next((path for path in paths if held.get(path) != expected.get(path)), "")
 
 
 def _held(tree: Path) -> Iterator[tuple[str, str]]:
