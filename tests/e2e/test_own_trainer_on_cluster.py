@@ -22,17 +22,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def node_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where both nodes keep what they are sent, as each would in a place of its own."""
-    return tmp_path_factory.mktemp("node")
+def cluster() -> Iterator[LocalCluster]:
+    with local_cluster("spark1", "spark2") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(node_dir: Path) -> Iterator[LocalCluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTORESEARCH_DATA_DIR", str(node_dir))
-        with local_cluster("spark1", "spark2") as cluster:
-            yield cluster
+def node_dir(cluster: LocalCluster) -> Path:
+    """Where both nodes keep what they are sent, as each would in a place of its own."""
+    return cluster.data_dir
 
 
 def on(cluster: LocalCluster) -> tuple[str, ...]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from tests.support.commands import command, command_spec
 from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.parcels import Parcels
 from trainer.executors.ray.scripts import Scripts
+from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import LaneOrder
+from trainer.spec import Command
 
 _TOKEN = "a" * 16
 
@@ -40,3 +44,12 @@ class AskedNode:
     def end(self) -> None:
         """The lane is over."""
         self._lane.close()
+
+
+def localised(own: Path, node: AskedNode, ship: Shipping | None = None, **changes: Any) -> Command:
+    """A command of the script in ``own``, as it runs on a node."""
+    spec = command_spec(command=command(directory=str(own), **changes))
+    trial_dir = own.parent / "campaign" / "trials" / "t000001"
+    there = (ship or Shipping()).localised(spec, node, trial_dir).command
+    assert there is not None
+    return there

@@ -102,7 +102,7 @@ class LocalCluster:
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_TMPDIR": str(self._directory),
             "RAY_AUTH_MODE": "disabled",
-            "AUTORESEARCH_DATA_DIR": str(self._directory / "data"),
+            "AUTORESEARCH_DATA_DIR": str(self.data_dir),
             _MARK: str(self._directory),
         }
         self.nodes: dict[str, LocalNode] = {}
@@ -117,6 +117,11 @@ class LocalCluster:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its nodes keep what they are sent."""
+        return self._directory / "data"
 
     def add(self, name: str, cpus: int = 2, processor: str | None = None) -> LocalNode:
         """A node that has joined.

@@ -82,13 +82,14 @@ class Tree:
     sha256: str
 
     def contents(self) -> Iterator[bytes]:
-        """All files, one behind the other, in pieces of 4 MiB at most.
+        """All files, one behind the other, in pieces of 4 MiB at most; of what has grown since, as
+        much as there was of it.
 
         :raises SpecError: where one cannot be read any more.
         """
         gathered = bytearray()
         for file in self.manifest.files:
-            for piece in _pieces(self.directory / file.path):
+            for piece in _pieces(self.directory / file.path, file.size_bytes):
                 gathered += piece
                 while len(gathered) >= _PIECE_BYTES:
                     yield bytes(gathered[:_PIECE_BYTES])
@@ -129,11 +130,11 @@ class Trees:
         size_bytes = stat.st_size
         if known != mark:
             digest, size_bytes = hashlib.sha256(), 0
-            for piece in _pieces(directory / path):
+            for piece in _pieces(directory / path, stat.st_size):
                 digest.update(piece)
                 size_bytes += len(piece)
             sha256 = digest.hexdigest()
-            if size_bytes == stat.st_size:  # else it is just being written
+            if size_bytes == stat.st_size:  # else it was just cut
                 self._known[path] = (mark, sha256)
         runs = bool(stat.st_mode & 0o100)
         return TreeFile(path=path, sha256=sha256, size_bytes=size_bytes, runs=runs)
@@ -151,7 +152,7 @@ def weigh(command: Command, trial_dir: Path) -> tuple[int, int]:
 
 def _looked_through(command: Command, trial_dir: Path) -> tuple[Path, _Found]:
     reach = Reach.of(command, trial_dir)
-    found = _Found([], [], [])
+    declared, found = _declared(command), _Found([], [], [])
     left = [str(reach.listed)]
     while left:
         folder = left.pop()
@@ -159,7 +160,7 @@ def _looked_through(command: Command, trial_dir: Path) -> tuple[Path, _Found]:
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
                     if entry.path not in reach.closed and entry.name != _COMPILED:
-                        _take(entry, reach, command, found, left)
+                        _take(entry, reach, declared, found, left)
         except OSError as error:
             raise SpecError(
                 f"{folder}, of the script's directory, cannot be read ({error.strerror}); run this"
@@ -172,8 +173,19 @@ def _looked_through(command: Command, trial_dir: Path) -> tuple[Path, _Found]:
     return reach.listed, found
 
 
+def _declared(command: Command) -> dict[str, str]:
+    """What the menu reads, by where that is: its place, and where a link there leads."""
+    paths = [Path(named) for named in command.reads]
+    ends = {str(path.resolve()): str(path) for path in paths}
+    return {**ends, **{str(path.parent.resolve() / path.name): str(path) for path in paths}}
+
+
 def _take(
-    entry: os.DirEntry[str], reach: Reach, command: Command, found: _Found, left: list[str]
+    entry: os.DirEntry[str],
+    reach: Reach,
+    declared: dict[str, str],
+    found: _Found,
+    left: list[str],
 ) -> None:
     path = entry.path.removeprefix(f"{reach.listed}/")
     try:
@@ -183,10 +195,10 @@ def _take(
             f"{path!r} in the script's directory is no name in UTF-8, and cannot be sent to another"
             " machine; rename it"
         ) from error
-    if entry.path in command.reads:
-        found.links.append(TreeLink(path=path, target=entry.path))
+    if entry.path in declared:
+        found.links.append(TreeLink(path=path, target=declared[entry.path]))
     elif entry.is_symlink():
-        target = _target(Path(entry.path), reach, command)
+        target = _target(Path(entry.path), reach, declared)
         if target:
             found.links.append(TreeLink(path=path, target=target))
     elif entry.is_dir():
@@ -198,13 +210,12 @@ def _take(
         found.size_bytes += entry.stat().st_size
 
 
-def _target(link: Path, reach: Reach, command: Command) -> str:
+def _target(link: Path, reach: Reach, declared: dict[str, str]) -> str:
     """Where a link leads that goes along; empty of one that stays here."""
     real = Path(os.path.realpath(link))
-    for named in command.reads:
-        declared = Path(named).resolve()
-        if real.is_relative_to(declared):
-            return str(Path(named) / real.relative_to(declared))
+    for place, named in declared.items():
+        if real.is_relative_to(place):
+            return str(Path(named) / real.relative_to(place))
     if not real.is_relative_to(reach.listed) or real == reach.listed or not reach.opens(real):
         return ""
     return os.path.relpath(real, os.path.realpath(link.parent))
@@ -228,10 +239,11 @@ def _refuse_too_large(directory: Path, found: _Found) -> None:
     )
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _pieces(path: Path, most_bytes: int) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            while piece := file.read(_PIECE_BYTES):
+            while piece := file.read(min(_PIECE_BYTES, most_bytes)):
+                most_bytes -= len(piece)
                 yield piece
     except OSError as error:
         raise SpecError(

@@ -77,6 +77,20 @@ def test_what_the_menu_reads_stays_and_is_linked_to(own: Path, tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("spelt", ["linked/own/data", "own/../own/data", "own/sub/..", "data"])
+def test_what_the_menu_reads_may_be_spelt_in_any_way(own: Path, tmp_path: Path, spelt: str) -> None:
+    """By the user's home, say, which leads to another disk."""
+    (tmp_path / "linked").symlink_to(tmp_path)
+    (tmp_path / "data").symlink_to("own/data")
+    script(own / "data" / "sub", "1" * 50, "train.bin")
+    (own / "sub").symlink_to("data/sub")
+    named = str(tmp_path / spelt)
+    tree = tree_of(own, reads=(named,))
+    assert names(tree) == ["train.py"]
+    assert TreeLink(path="data", target=named) in tree.manifest.links
+    assert TreeLink(path="sub", target=f"{named}/sub") in tree.manifest.links
+
+
 def test_a_link_to_what_the_menu_reads_is_there_for_a_trial(own: Path, tmp_path: Path) -> None:
     disk = script(tmp_path / "disk", "2", "val.bin")
     (own / "more").symlink_to(disk)

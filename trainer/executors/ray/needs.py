@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from autoresearch.errors import SpecError
 from autoresearch.plain_text import plain
@@ -24,6 +26,11 @@ from trainer.spec.command import Module
 _PYTHON = "{python}"
 _BESIDE_IT = "{bin}/"
 _OF_THE_SCRIPT = "{script}/"
+_BEFORE_A_PATH = r"""(?:(?<![^\s'"=:,;|{@])|(?<=^-[A-Za-z]))"""
+"""In a word: ``--root=/p``, ``/a:/p``, ``{big:/p/a|/p/b}``, ``-I/p``, and not ``/mnt/p``."""
+_BEHIND_IT = r"""(?![^\s'"/:,;|}])(?!/\.\.(?:/|$))"""
+"""Of ``/p/../q`` nobody knows here where it leads there."""
+_ABSOLUTE = re.compile(_BEFORE_A_PATH + r"""(/[^\s'":,;|{}]*)""")
 
 
 class Needs(Frozen):
@@ -104,17 +111,47 @@ def command_here(command: Command, portable: str, tree: Path) -> Command:
     program = program_here(portable, tree)
     _found(program)
 
-    def moved(word: str) -> str:
-        return word.replace(f"{command.directory}/", f"{tree}/")
+    update = {
+        **_worded(command, _moved({command.directory}, tree)),
+        "directory": str(tree),
+        "programs": tuple(map(str, environment_of(program))),
+    }
+    return command.model_copy(update={**update, "argv": (str(program), *update["argv"][1:])})
 
-    return command.model_copy(
-        update={
-            "argv": (str(program), *map(moved, command.argv[1:])),
-            "directory": str(tree),
-            "env": tuple((name, moved(text)) for name, text in command.env),
-            "programs": tuple(map(str, environment_of(program))),
-        }
-    )
+
+def in_one_spelling(command: Command) -> Command:
+    """A command whose words call the script's directory as the command itself does, where they come
+    to it by links or another way: only here is known where these lead."""
+    real = os.path.realpath(command.directory)
+    known = {command.directory, real}
+    for text in (*command.argv[1:], *dict(command.env).values(), *dict(command.edits).values()):
+        known.update(path for path in _paths_in(text) if os.path.realpath(path) == real)
+    update = _worded(command, _moved(known, Path(command.directory)))
+    return command.model_copy(update=update)
+
+
+def _paths_in(text: str) -> Iterator[str]:
+    """The absolute paths in a word, each with all that it leads through."""
+    for found in _ABSOLUTE.finditer(text):
+        path = Path(found[1])
+        yield from map(str, (path, *path.parents))
+
+
+def _moved(known: set[str], to: Path) -> Callable[[str], str]:
+    """What writes ``to`` for any of those paths in a word, alone or with more behind it."""
+    longest_first = sorted(known, key=len, reverse=True)
+    either = "|".join(map(re.escape, longest_first))
+    pattern = re.compile(f"{_BEFORE_A_PATH}(?:{either}){_BEHIND_IT}")
+    return lambda word: pattern.sub(lambda _: str(to), word)
+
+
+def _worded(command: Command, moved: Callable[[str], str]) -> dict[str, Any]:
+    """All that paths may stand in, but for the program."""
+    return {
+        "argv": (command.argv[0], *map(moved, command.argv[1:])),
+        "env": tuple((name, moved(text)) for name, text in command.env),
+        "edits": tuple((name, moved(text)) for name, text in command.edits),
+    }
 
 
 def _found(program: Path) -> None:

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import SpecError
 from autoresearch.files import writing
+from autoresearch.plain_text import plain
 from trainer.command.tree import Manifest, TreeFile
 
 MANIFEST, CONTENTS = "manifest.json", "contents"
@@ -48,23 +49,23 @@ class Scripts:
         """
         self._scripts = directory / "scripts"
         self._arriving = home / ".script"
-        self._seen: dict[str, Path] = {}
-        self._in_use: list[int] = []
-        """Descriptors, each of which holds a lock."""
+        self._used: tuple[str, int] | None = None
+        """The hash of the script in use, and the descriptor that holds its lock."""
         self._door = threading.Lock()
 
     def find(self, sha256: str) -> Path | None:
         """The directory of the script of that hash, if it is here and not a byte of it has
-        changed; in use from then on."""
+        changed; it alone is in use from then on."""
         with self._door:
             folder = self._scripts / sha256
-            if sha256 not in self._seen and _is_intact(folder, sha256):
+            if self._used is None or self._used[0] != sha256:
                 with self._writing():
-                    self._in_use.append(os.open(folder / _USED, os.O_RDWR | os.O_CLOEXEC))
-                    fcntl.flock(self._in_use[-1], fcntl.LOCK_SH)
-                    os.utime(self._in_use[-1])
-                self._seen[sha256] = folder / _TREE
-            return self._seen.get(sha256)
+                    lock = _locked(folder, sha256)
+                if lock is None:
+                    return None
+                self._let_go()
+                self._used = sha256, lock
+            return folder / _TREE
 
     def take(self, sha256: str, name: str, data: bytes) -> None:
         """Add a piece to a part of the script that is to hash to ``sha256``: its manifest, which is
@@ -95,8 +96,12 @@ class Scripts:
     def close(self) -> None:
         """The lane uses none any more."""
         with self._door:
-            while self._in_use:
-                os.close(self._in_use.pop())
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._used is not None:
+            os.close(self._used[1])
+            self._used = None
 
     def _publish(self, folder: Path, sha256: str) -> None:
         self._scripts.mkdir(parents=True, exist_ok=True)
@@ -105,6 +110,7 @@ class Scripts:
             self._remove_unused()
             there = self._scripts / sha256
             if _is_intact(there, sha256):  # by another lane of this node meanwhile
+                os.utime(there / _USED)
                 return
             if there.exists():
                 there.rename(self._arriving / "damaged")
@@ -113,12 +119,34 @@ class Scripts:
     def _remove_unused(self) -> None:
         for other in self._scripts.glob(f"[!.]*/{_USED}"):
             with contextlib.suppress(OSError), other.open("r+") as used:
-                if time.time() - other.stat().st_mtime > _UNUSED_S:
-                    fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_unused(used.fileno()):
+                    continue
+                fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_unused(used.fileno()):  # nor was it taken into use before the lock
                     shutil.rmtree(other.parent, ignore_errors=True)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(f"a script under {self._scripts}", instead="set AUTORESEARCH_DATA_DIR there")
+
+
+def _locked(folder: Path, sha256: str) -> int | None:
+    """A descriptor whose lock keeps a script from going; None where it is not there whole.
+
+    The lock comes first. Who waited for that of one that was being removed holds it on a file
+    without a name.
+    """
+    used = folder / _USED
+    with contextlib.suppress(FileNotFoundError), used.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        is_named = os.path.samestat(os.fstat(file.fileno()), used.stat())
+        if is_named and _is_intact(folder, sha256):
+            os.utime(file.fileno())
+            return os.dup(file.fileno())  # which keeps the lock
+    return None
+
+
+def _is_unused(used: int) -> bool:
+    return time.time() - os.fstat(used).st_mtime > _UNUSED_S
 
 
 def _manifest(folder: Path, sha256: str) -> Manifest | None:
@@ -148,10 +176,12 @@ def _unpack(folder: Path, sha256: str) -> None:
         for link in manifest.links:  # last: nothing is written through one
             (tree / link.path).symlink_to(link.target)
         (folder / CONTENTS).unlink()
-    if not _is_intact(folder, sha256):
+    wrong = _fault(folder, sha256)
+    if wrong:
         raise SpecError(
-            f"what arrived as script {sha256:.16} hashes to something else: a file of its directory"
-            " was written meanwhile; run this again once nobody writes there"
+            f"what arrived as script {sha256:.16} hashes to something else: {plain(wrong)} in its"
+            " directory was written over meanwhile; have that written elsewhere, or run this again"
+            " once nobody does"
         )
 
 
@@ -161,24 +191,31 @@ def _write(path: Path, file: TreeFile, contents: BinaryIO) -> None:
         while left and (chunk := contents.read(min(left, _CHUNK_BYTES))):
             new.write(chunk)
             left -= len(chunk)
-    path.chmod(0o555 if file.runs else 0o444)
+    # Not by its mode is it kept from trials, who may copy it and change the copy.
+    path.chmod(0o755 if file.runs else 0o644)
 
 
 def _is_intact(folder: Path, sha256: str) -> bool:
     """Whether all that was sent is there, as it was, and nothing else."""
+    try:
+        return not _fault(folder, sha256)
+    except OSError:
+        return False
+
+
+def _fault(folder: Path, sha256: str) -> str:
+    """The first path at which a script is not what it is to be; empty where it is."""
     manifest = _manifest(folder, sha256)
     if manifest is None:
-        return False
-    tree = folder / _TREE
+        return MANIFEST
+    held = dict(_held(folder / _TREE))
     expected = {
         **dict.fromkeys(manifest.folders, ""),
         **{file.path: file.sha256 for file in manifest.files},
         **{link.path: f"-> {link.target}" for link in manifest.links},
     }
-    try:
-        return dict(_held(tree)) == expected
-    except OSError:
-        return False
+    paths = (*expected, *held)
+    return next((path for path in paths if held.get(path) != expected.get(path)), "")
 
 
 def _held(tree: Path) -> Iterator[tuple[str, str]]:

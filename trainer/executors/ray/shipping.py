@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from autoresearch.errors import CorpusError, MachineryError
+from autoresearch.errors import CorpusError, MachineryError, SpecError
+from trainer.command.script import code_sha256
 from trainer.command.tree import Tree, Trees
 from trainer.corpus.store import META, open_corpus
-from trainer.executors.ray.needs import portable_program
+from trainer.executors.ray.needs import in_one_spelling, portable_program
 from trainer.executors.ray.parcels import CORPUS_FILES, TEXT_FILE
 from trainer.executors.ray.scripts import CONTENTS, MANIFEST
 from trainer.executors.ray.values import Localised, Opened, said
@@ -23,6 +24,8 @@ _PIECE_BYTES = 4 << 20
 """Of a file, in one question: it goes through Ray's object store, which is kept small."""
 _HASHING_S = 600.0
 """A node may have to read a corpus of tens of gigabytes to know it."""
+_SENDINGS = 5
+"""Of a script, where each time a file was written over between its hash and its sending."""
 
 
 class Asked(Protocol):
@@ -36,6 +39,9 @@ class Shipping:
 
     A corpus, a text or a script is asked for by its hash and sent where it is not there; the node
     hashes what came before it says that it has it.
+
+    A script's directory is listed once, and that copy is what the node's trials have until its code
+    is another: what else is written there meanwhile, a log of the very night, makes no new script.
     """
 
     def __init__(self) -> None:
@@ -43,6 +49,8 @@ class Shipping:
         self._there: dict[tuple[str, str], str] = {}
         """Paths on the node, by kind and hash."""
         self._trees = Trees()
+        self._listed: tuple[str, str, Tree] | None = None
+        """Of which command, with which code, and what there was."""
         self._commands: dict[tuple[str, str], Command] = {}
         """With the node's paths, by hash of the script and as they are here."""
 
@@ -82,17 +90,44 @@ class Shipping:
 
     def _command(self, command: Command, node: Asked, trial_dir: Path) -> Command:
         with self._door:
-            tree = self._trees.of(command, trial_dir)
-            there = self._bring(
-                "script", tree.sha256, node, _pieces_of_script(tree), tree.directory
-            )
+            tree, there = self._script(command, node, trial_dir)
             told = command.model_dump_json()
             if (tree.sha256, told) not in self._commands:
+                sent = in_one_spelling(command).model_dump_json()
                 answer = node.ask(
-                    "command", told, portable_program(command), there, within_s=_HASHING_S
+                    "command", sent, portable_program(command), there, within_s=_HASHING_S
                 )
                 self._commands[tree.sha256, told] = _localised(answer)
             return self._commands[tree.sha256, told]
+
+    def _script(self, command: Command, node: Asked, trial_dir: Path) -> tuple[Tree, str]:
+        """The script's directory, and its path on the node.
+
+        :raises SpecError: where it cannot be sent, or is written over again and again meanwhile.
+        """
+        for left in reversed(range(_SENDINGS)):
+            try:
+                tree = self._tree(command, trial_dir)
+                pieces = _pieces_of_script(tree)
+                return tree, self._bring("script", tree.sha256, node, pieces, tree.directory)
+            except SpecError:
+                self._listed, self._trees = None, Trees()  # a clock's tick may hold two writes
+                if not left:
+                    raise
+        raise AssertionError("the last one returns or raises")
+
+    def _tree(self, command: Command, trial_dir: Path) -> Tree:
+        told, directory = command.model_dump_json(), Path(command.directory)
+        campaign = trial_dir.parent.parent
+        known = self._listed
+        if known is None or known[:2] != (told, code_sha256(directory, campaign)[0]):
+            if known is not None:
+                self._there.pop(("script", known[2].sha256), None)  # its lane lets go of it
+            tree = self._trees.of(command, trial_dir)
+            # The code is hashed behind the list: a list of a save that was taken back at once does
+            # not hold.
+            known = self._listed = told, code_sha256(directory, campaign)[0], tree
+        return known[2]
 
     def _bring(
         self,
@@ -110,6 +145,11 @@ class Shipping:
                     _accepted(node.ask("take", sha256, name, piece, within_s=60.0))
                 _accepted(node.ask("keep", kind, sha256, here.name, within_s=_HASHING_S))
                 found = node.ask("find", kind, sha256, within_s=_HASHING_S)
+            if not found:
+                raise MachineryError(
+                    f"{kind} {sha256:.16} was sent to a node and is gone from there at once; see"
+                    " what else clears its AUTORESEARCH_DATA_DIR"
+                )
             self._there[kind, sha256] = found.decode()
         return self._there[kind, sha256]
 
