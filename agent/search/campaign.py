@@ -106,6 +106,7 @@ class Campaign(Closing):
             )
             self.evidence: Evidence = self.history.evidence()
             self._to_index: deque[tuple[Row, int]] = deque()
+            self._trouble: str | None = None
             self._resources = resources.pop_all()
 
     def record(self, row: Row) -> str | None:
@@ -127,16 +128,18 @@ class Campaign(Closing):
         """Index what was written since.
 
         An index that cannot be written (a database server gone, say) does not stop a night whose
-        truth is in the journal: the trouble is returned, and the next row that can be indexed
-        brings the missing ones along.
+        truth is in the journal: the trouble is returned for as long as it lasts, and the next row
+        that can be indexed brings the missing ones along.
+
+        :raises JournalError: when the journal, read from its first line, is damaged.
         """
-        trouble = None
         while self._to_index:
             try:
                 self.history.add(*self._to_index.popleft())
+                self._trouble = None
             except (HistoryError, MachineryError) as error:
-                trouble = f"the history lags behind the journal: {error}"
-        return trouble
+                self._trouble = f"the history lags behind the journal: {error}"
+        return self._trouble
 
     @property
     def corpus(self) -> Corpus:

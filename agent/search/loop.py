@@ -107,8 +107,10 @@ class Loop:
                         self._ended(turn)
 
     def _take_stock(self) -> None:
-        """Find what was in flight when the campaign last stopped."""
-        done = self.campaign.history.iteration_numbers()
+        """Find what was in flight when the campaign last stopped. A number given twice could not be
+        taken back, so the numbers are those of the journal itself rather than of an index."""
+        rows = self.campaign.journal.rows()
+        done = {row.iter for row in rows if isinstance(row, IterationRow)}
         self._left = self._resuming.left(done)
         self._numbers = Numbers(done | {turn.iter for turn in self._left})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
@@ -24,6 +24,8 @@ class Scribe:
     stop: StopRequest
     note: Callable[[str], None]
     """Tells a person."""
+    _lags: bool = field(init=False, default=False)
+    """Whether the index has been said to."""
 
     def record(self, row: Row) -> None:
         """Write one row, whole whatever signal comes, and index it.
@@ -39,11 +41,13 @@ class Scribe:
             self.campaign.write(row)
 
     def index(self) -> None:
-        """The second half, for all that was written since."""
+        """The second half, for all that was written since. That the index lags is said once, until
+        it has caught up."""
         with self.stop.deferred():
             trouble = self.campaign.index()
-        if trouble is not None:
+        if trouble is not None and not self._lags:
             self.note(trouble)
+        self._lags = trouble is not None
 
     def take_note(self, why: str) -> None:
         """Write down and say something that is worth knowing later."""

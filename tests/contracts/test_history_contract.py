@@ -359,6 +359,9 @@ def test_a_reader_of_a_campaign_never_indexed_reads_the_journal(
     "address",
     [
         "postgresql+psycopg://lab:hunter2@127.0.0.1:1/none",
+        "postgresql+psycopg://lab@127.0.0.1:1/none?password=hunter2",
+        "postgresql+psycopg://lab:/hunter2@host/none",
+        "postgresql+psycopg://lab:pass@host:hunter2/none",
         "cassandra://lab:hunter2@host/none",
         "://",
     ],

@@ -60,17 +60,32 @@ class Server:
 
     def kill(self) -> None:
         """As where its machine goes: every process of it at once, and nothing is tidied up."""
-        first = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
-        doomed = [first, *first.children(recursive=True)]
+        doomed = self._processes()
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(doomed, timeout=30)
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Every process of it: its kernel goes on acknowledging, and it says no word."""
+        stopped = self._processes()
+        for process in stopped:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in stopped:
+                process.resume()
+
     def stop(self) -> None:
         """Where it runs."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._call(self._control, "-D", self._data, "-m", "immediate", "stop")
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        return [first, *first.children(recursive=True)]
 
     def _call(self, *arguments: str | Path) -> None:
         subprocess.run(

@@ -81,16 +81,39 @@ def read_position(connection: sa.Connection, campaign_id: str) -> Position:
     return Position(campaign_id, row.journal_end, row.journal_sha256, row.lines, row.configs, tally)
 
 
+def is_whole(connection: sa.Connection, position: Position) -> bool:
+    """Whether as many rows and configs are there as the index should have."""
+    counts = [(rows, position.lines), (configs, position.configs)]
+    return all(
+        connection.scalar(
+            sa.select(sa.func.count())
+            .select_from(table)
+            .where(table.c.campaign_id == position.campaign_id)
+        )
+        == expected
+        for table, expected in counts
+    )
+
+
 def read_configs(
     connection: sa.Connection, campaign_id: str, hashes: Iterable[str]
 ) -> dict[str, Placed]:
-    """These configs, as far as they are known, in the order first seen."""
+    """These configs, as far as they are known, in the order first seen.
+
+    :raises DamagedIndexError: where the index holds what is no evidence.
+    """
     found = connection.execute(
         sa.select(configs.c.position, configs.c.evidence)
         .where(configs.c.campaign_id == campaign_id, configs.c.config_hash.in_(list(hashes)))
         .order_by(configs.c.position)
     )
-    placed = (Placed(position, _CONFIG.validate_json(text)) for position, text in found)
+    try:
+        placed = [Placed(position, _CONFIG.validate_json(text)) for position, text in found]
+    except ValidationError as error:
+        raise DamagedIndexError(
+            f"the history of campaign {campaign_id} holds what is no evidence; "
+            "run autoresearch reindex"
+        ) from error
     return {entry.evidence.config_hash: entry for entry in placed}
 
 

@@ -72,16 +72,6 @@ def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
     return set(found.scalars()) | set(position.tally.interrupted)
 
 
-def iteration_numbers(connection: sa.Connection, position: Position) -> set[int]:
-    """Those of the iterations that have a row."""
-    found = connection.execute(
-        sa.select(rows.c.iter).where(
-            rows.c.campaign_id == position.campaign_id, rows.c.kind == "iteration"
-        )
-    )
-    return set(found.scalars())
-
-
 def measurements(
     connection: sa.Connection, position: Position, config_hash: str
 ) -> list[TrialRecord]:

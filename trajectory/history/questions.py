@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -14,19 +15,21 @@ from trajectory.history.queries import Kind
 from trajectory.ranking import Ranked
 from trajectory.rows import CampaignRow, EventRow, IterationRow, TrialRecord
 
+Answer = TypeVar("Answer")
+
 
 class Questions(ABC):
     """One campaign's; each is answered from one moment of the index."""
 
     @abstractmethod
-    def _question(self) -> AbstractContextManager[tuple[sa.Connection, Position]]:
-        """A connection to ask, and how far what it answers reaches."""
+    def _ask(self, query: Callable[[sa.Connection, Position], Answer]) -> Answer:
+        """What a query answers, given a connection and how far what it answers reaches. It may be
+        asked more than once."""
 
     @property
     def position(self) -> Position:
         """How far it reaches, as the database has it now."""
-        with self._question() as (_, position):
-            return position
+        return self._ask(lambda _, position: position)
 
     @property
     def tally(self) -> Tally:
@@ -47,31 +50,20 @@ class Questions(ABC):
 
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
         """The rows of one kind, the newest first."""
-        with self._question() as (connection, position):
-            return queries.newest(connection, position, kind, limit)
+        return self._ask(lambda c, position: queries.newest(c, position, kind, limit))
 
     def trial_ids(self) -> set[str]:
         """The ids of every trial that is in some row, as measured, failed or interrupted."""
-        with self._question() as (connection, position):
-            return queries.trial_ids(connection, position)
-
-    def iteration_numbers(self) -> set[int]:
-        """Those of the finished iterations. Where several were at once some may be missing below
-        the highest: they are in flight."""
-        with self._question() as (connection, position):
-            return queries.iteration_numbers(connection, position)
+        return self._ask(queries.trial_ids)
 
     def measurements(self, config_hash: str) -> list[TrialRecord]:
         """Short runs of a config that ended with a measurement."""
-        with self._question() as (connection, position):
-            return queries.measurements(connection, position, config_hash)
+        return self._ask(lambda c, position: queries.measurements(c, position, config_hash))
 
     def evidence(self) -> Evidence:
         """All that was measured: what the journal's rows add up to, without reading them."""
-        with self._question() as (connection, position):
-            return queries.evidence(connection, position)
+        return self._ask(queries.evidence)
 
     def top(self, k: int) -> list[Ranked]:
         """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
-        with self._question() as (connection, position):
-            return queries.top(connection, position, k)
+        return self._ask(lambda c, position: queries.top(c, position, k))

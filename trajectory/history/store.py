@@ -10,19 +10,18 @@ read-only and never keep the writer waiting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from autoresearch.closing import Closing
-from autoresearch.errors import HistoryError, MachineryError
-from trajectory.evidence import Evidence
+from autoresearch.errors import HistoryError, JournalError, MachineryError
 from trajectory.history import indexing, tables
 from trajectory.history.indexing import Position
-from trajectory.history.questions import Questions
+from trajectory.history.questions import Answer, Questions
 from trajectory.history.tables import DamagedIndexError
 from trajectory.journal import Record, batches, read_records
 from trajectory.lock import CampaignLock
@@ -30,6 +29,10 @@ from trajectory.rows import Row, dump_row
 
 _BATCH_ROWS = 500
 _BATCH_BYTES = 8 << 20
+
+
+class StaleIndexError(DamagedIndexError):
+    """The database has another state of the index than its writer left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class History(Questions, Closing):
         self._position = Position("")
         self._digest = hashlib.sha256()
         self._in_doubt = False
-        """A write has failed: the database may have it or not, and may be another when it is
-        back."""
+        """A write has failed, or settling: the database may have it or not, and may be another when
+        it is back."""
 
     @classmethod
     def open(
@@ -90,7 +93,7 @@ class History(Questions, Closing):
             try:
                 history._settle(anew=anew)
             except DamagedIndexError as damage:
-                history._start_afresh(damage)
+                history._mend(damage)
         except BaseException:
             history.close()
             raise
@@ -135,6 +138,9 @@ class History(Questions, Closing):
         :param journal_end: the journal's size with it. Given, rows that were missed are noticed
             and indexed too.
         :raises MachineryError: when the disk is full; the next opening then indexes the row.
+        :raises HistoryError: when the database is away; the next row that can be indexed brings
+            this one along.
+        :raises JournalError: when the row cannot follow, read with the whole journal before it.
         """
         raw = dump_row(row).encode() + b"\n"
         end = self._position.end + len(raw)
@@ -146,7 +152,11 @@ class History(Questions, Closing):
             else:
                 self._index([Record(self._position.lines + 1, end, raw, row)])
         except DamagedIndexError as damage:
-            self._start_afresh(damage)
+            self._mend(damage)
+        except JournalError:
+            if not self._position.lines:
+                raise
+            self._settle(anew=True)  # it may be the index with which the row does not go together
 
     def catch_up(self) -> int:
         """Index whatever the journal has beyond the index; how many rows that was."""
@@ -169,16 +179,6 @@ class History(Questions, Closing):
         """Close it; harmless when it is closed."""
         self._engine.dispose()
 
-    def evidence(self) -> Evidence:
-        """See :meth:`Questions.evidence`."""
-        try:
-            return super().evidence()
-        except DamagedIndexError as damage:
-            if self._readonly:
-                raise
-            self._start_afresh(damage)
-            return super().evidence()
-
     # --- how ---------------------------------------------------------------------------------
 
     @contextmanager
@@ -186,57 +186,78 @@ class History(Questions, Closing):
         with tables.translated(self._where), self._engine.begin() as connection:
             yield connection
 
-    @contextmanager
-    def _question(self) -> Iterator[tuple[sa.Connection, Position]]:
+    def _ask(self, query: Callable[[sa.Connection, Position], Answer]) -> Answer:
         """A writer whose database is away asks an index made in memory: the journal holds
         everything, and a night goes on."""
-        with ExitStack() as stack:
-            history = self
-            if not self._readonly and not self._is_whole():
-                history = stack.enter_context(self._in_memory(self._where, self._journal))
-            connection = stack.enter_context(history._transaction())
-            yield connection, history._read_position(connection)
-
-    def _is_whole(self) -> bool:
-        """Whether the database is there and lacks nothing, or could be brought to that."""
+        if self._readonly:
+            return self._asked(query)
         try:
-            if self._in_doubt:
-                self._settle()
-            else:
-                with self._transaction():
-                    pass  # it answers
+            try:
+                if self._in_doubt:
+                    self._settle()
+                return self._asked(query)
+            except DamagedIndexError as damage:
+                self._mend(damage)
+                return self._asked(query)
         except (HistoryError, MachineryError):
-            return False
-        return True
+            with self._in_memory(self._where, self._journal) as history:
+                return history._asked(query)
+
+    def _asked(self, query: Callable[[sa.Connection, Position], Answer]) -> Answer:
+        with self._transaction() as connection:
+            position = self._read_position(connection)
+            self._expect(position)
+            return query(connection, position)
+
+    def _expect(self, found: Position) -> None:
+        """A writer's index is as it was left, for nobody else writes it. A server that comes back
+        as an older backup, or empty, may do so between two writes, and none of them fails."""
+        mine = self._position
+        if not self._readonly and (found.end, found.sha256) != (mine.end, mine.sha256):
+            raise StaleIndexError(
+                f"the history at {tables.hidden(self._where)} is not as this process left it "
+                f"({found.end} bytes of {self._journal}, and {mine.end} were indexed); "
+                "run autoresearch reindex"
+            )
 
     def _read_position(self, connection: sa.Connection) -> Position:
         campaign_id = self._position.campaign_id or indexing.campaign_id_of(self._journal)
         return indexing.read_position(connection, campaign_id)
 
     def _settle(self, *, anew: bool = False) -> None:
-        """Make a writer's index that of the journal."""
+        """Make a writer's index that of the journal. It is in doubt until that is done."""
+        self._in_doubt = True
+        note = None
         with self._transaction() as connection:
             tables.create(connection)
-            position = self._read_position(connection)
-        self._in_doubt = False
+            position = Position("") if anew else self._read_position(connection)
+            if not anew and not indexing.is_whole(connection, position):
+                anew, note = True, "it lacked rows that it should have"
         digest = None if anew else _digest(self._journal, position.end)
         if digest is not None and digest.hexdigest() == position.sha256:
             self._position, self._digest = position, digest
             self.catch_up()
-            return
-        self.rebuild()
-        if not anew:
-            self.note = (
-                f"the history was built anew, because the lines of {self._journal} that it was "
-                "made from have changed since"
-            )
+        else:
+            self.rebuild()
+            if not anew:
+                note = f"the lines of {self._journal} that it was made from have changed since"
+        self._in_doubt = False
+        if note is not None:
+            self.note = f"the history was built anew, because {note}"
 
-    def _start_afresh(self, damage: DamagedIndexError) -> None:
+    def _mend(self, damage: DamagedIndexError) -> None:
+        """Make an index that can be used of one that cannot."""
+        if isinstance(damage, StaleIndexError):
+            self._settle()
+        elif (path := tables.sqlite_path(self._where)) is not None:
+            self._start_afresh(path)
+        else:
+            self._settle(anew=True)
+            self.note = "the history was damaged and was built anew from the journal"
+
+    def _start_afresh(self, path: Path) -> None:
         """Replace a SQLite file that is no usable index, and keep it once, in case it is a file
         of another kind that somebody named by mistake."""
-        path = tables.sqlite_path(self._where)
-        if path is None:
-            raise damage
         self._engine.dispose()
         try:
             path.replace(path.with_name(f"{path.name}.damaged"))
@@ -257,12 +278,13 @@ class History(Questions, Closing):
         digest = self._digest.copy()
         for record in records:
             digest.update(record.raw)
-        self._in_doubt = True
+        doubted, self._in_doubt = self._in_doubt, True
         with self._transaction() as connection:
+            self._expect(self._read_position(connection))
             advanced = indexing.write(connection, self._position, records)
             advanced = replace(advanced, sha256=digest.hexdigest())
             indexing.write_position(connection, advanced)
-        self._in_doubt = False
+        self._in_doubt = doubted
         self._position, self._digest = advanced, digest
 
 

@@ -118,10 +118,12 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
         opener = _reader(path) if readonly else _writer(path)
         return _sqlite(opener, QueuePool, immediate=not readonly)
     try:
-        engine = sa.create_engine(str(where), pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        engine = _server(str(where))
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        # What is said of a port may be a piece of the password.
+        why = "its port is no number" if isinstance(error, ValueError) else error
         raise HistoryError(
-            f"the history cannot be kept at {hidden(where)} ({error}); give a file's path or a "
+            f"the history cannot be kept at {hidden(where)} ({why}); give a file's path or a "
             "SQLAlchemy URL whose driver is installed, such as postgresql+psycopg://host/database"
         ) from error
     if readonly:
@@ -145,11 +147,13 @@ def sqlite_path(where: str | Path) -> Path | None:
 
 
 def hidden(where: str | Path) -> str:
-    """The address without its password."""
+    """The address without its password, which may be in its query, too."""
     try:
-        return sa.make_url(str(where)).render_as_string(hide_password=True)
+        return sa.make_url(str(where)).set(query={}).render_as_string(hide_password=True)
     except ArgumentError:
         return str(where)
+    except ValueError:  # a port that is none
+        return f"{str(where).partition('://')[0]}://…"
 
 
 @contextmanager
@@ -174,6 +178,15 @@ def translated(where: str | Path) -> Iterator[None]:
             f"{what}; check that the database can be reached and written, or use another one, "
             "for the journal holds everything"
         ) from error
+
+
+def _server(url: str) -> sa.Engine:
+    engine = sa.create_engine(url, pool_pre_ping=True)
+    if engine.dialect.driver != "psycopg":
+        return engine
+    from trajectory.history.servers import impatient  # noqa: PLC0415 (an extra of the package)
+
+    return impatient(engine)
 
 
 def _sqlite(

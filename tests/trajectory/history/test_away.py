@@ -14,10 +14,10 @@ from tests.support.accounts import dump, rebuilt
 from tests.support.postgres import Server
 from tests.support.rows import Simulator
 from trajectory.evidence import Evidence
-from trajectory.history import tables
-from trajectory.history.store import History
+from trajectory.history import servers, tables
+from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
-from trajectory.rows import IterationRow
+from trajectory.rows import IterationRow, Row
 
 
 @pytest.fixture(scope="module")
@@ -39,41 +39,157 @@ def empty(url: str, _journal: Path) -> None:
     engine.dispose()
 
 
+def emptied(url: str, journal: Path) -> None:
+    """Its tables were made again, as another campaign that goes on does."""
+    empty(url, journal)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        tables.create(connection)
+    engine.dispose()
+
+
+def older(url: str, journal: Path) -> None:
+    """A copy made some rows before."""
+    empty(url, journal)
+    copy = journal.with_name("older.jsonl")
+    copy.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:9]))
+    History.open(url, copy).close()
+
+
 def ahead(url: str, journal: Path) -> None:
     """What a write that was done and never acknowledged leaves, too."""
     History.open(url, journal).close()
 
 
+class Writer:
+    """Of a campaign whose rows go into the journal and the index."""
+
+    def __init__(self, journal: Path, record: Journal, history: History) -> None:
+        self.journal = journal
+        self.history = history
+        self._record = record
+        self._rows = Simulator(7).rows(30)
+
+    def add(self, many: int) -> None:
+        for _, row in zip(range(many), self._rows, strict=False):
+            self.history.add(row, self._record.append(row))
+
+    def written(self) -> list[Row]:
+        return list(read_rows(self.journal))
+
+    def iterations(self) -> list[Row]:
+        """The newest first."""
+        return [row for row in self.written() if isinstance(row, IterationRow)][::-1]
+
+
+@pytest.fixture
+def writer(server: Server, tmp_path: Path) -> Iterator[Writer]:
+    journal = tmp_path / "trajectory.jsonl"
+    with Journal(journal) as record, History.open(server.url, journal) as history:
+        yield Writer(journal, record, history)
+    empty(server.url, journal)
+
+
 @pytest.mark.parametrize("comes_back", [as_it_was, empty, ahead])
 def test_a_writer_goes_on_without_its_database_and_catches_up_when_it_is_back(
-    server: Server, tmp_path: Path, comes_back: Callable[[str, Path], None]
+    server: Server, writer: Writer, comes_back: Callable[[str, Path], None]
 ) -> None:
-    journal = tmp_path / "trajectory.jsonl"
-    rows = Simulator(7).rows(30)
-    with Journal(journal) as record, History.open(server.url, journal) as history:
+    writer.add(15)
+    server.kill()
+    for _ in range(3):
+        with pytest.raises(HistoryError, match="check that the database can be reached"):
+            writer.add(1)
+    assert writer.history.iterations() == writer.iterations()
+    assert writer.history.evidence().tally == Evidence(writer.written()).tally
 
-        def add(many: int) -> None:
-            for _, row in zip(range(many), rows, strict=False):
-                history.add(row, record.append(row))
+    server.start()
+    comes_back(server.url, writer.journal)
+    writer.add(1)
+    assert dump(server.url) == rebuilt(writer.journal)
+    writer.add(3)
+    assert dump(server.url) == rebuilt(writer.journal)
 
-        add(15)
-        server.kill()
-        for _ in range(3):
-            with pytest.raises(HistoryError, match="check that the database can be reached"):
-                add(1)
-        written = list(read_rows(journal))
-        done = [row.iter for row in written if isinstance(row, IterationRow)]
-        assert [row.iter for row in history.iterations()] == done[::-1]
-        assert history.iteration_numbers() == set(done)
-        known = Evidence()
-        for row in written:
-            known.add(row)
-        assert history.evidence().tally == known.tally
 
-        server.start()
-        comes_back(server.url, journal)
-        add(1)
-        assert dump(server.url) == rebuilt(journal)
-        add(3)
-        assert dump(server.url) == rebuilt(journal)
-    empty(server.url, journal)
+LESS = [empty, emptied, older]
+
+
+@pytest.mark.parametrize("comes_back", LESS)
+def test_a_server_back_with_less_between_two_rows_is_given_all_by_the_next(
+    server: Server, writer: Writer, comes_back: Callable[[str, Path], None]
+) -> None:
+    """No write fails: it is back before the next one."""
+    writer.add(15)
+    server.kill()
+    server.start()
+    comes_back(server.url, writer.journal)
+    for _ in range(2):
+        writer.add(1)
+        assert dump(server.url) == rebuilt(writer.journal)
+
+
+@pytest.mark.parametrize("comes_back", LESS)
+def test_a_question_to_a_server_back_with_less_is_answered_in_full(
+    server: Server, writer: Writer, comes_back: Callable[[str, Path], None]
+) -> None:
+    writer.add(15)
+    comes_back(server.url, writer.journal)
+    assert writer.history.iterations() == writer.iterations()
+    assert dump(server.url) == rebuilt(writer.journal), "and it has all again"
+    comes_back(server.url, writer.journal)
+    assert writer.history.evidence().tally == Evidence(writer.written()).tally
+
+
+NONSENSE = [tables.campaigns.c.tally, tables.configs.c.evidence]
+
+
+@pytest.mark.parametrize("column", NONSENSE, ids=lambda column: str(column.name))
+def test_tables_that_hold_nonsense_are_filled_anew(
+    server: Server, writer: Writer, column: sa.Column[str]
+) -> None:
+    writer.add(15)
+    known = Evidence(writer.written()).tally
+    mends: list[Callable[[], object]] = [
+        writer.history.evidence,
+        lambda: reindex(server.url, writer.journal),
+    ]
+    engine = sa.create_engine(server.url)
+    for mend in mends:
+        with engine.begin() as connection:
+            connection.execute(column.table.update().values({column: "?"}))
+        mend()
+        assert dump(server.url) == rebuilt(writer.journal)
+    engine.dispose()
+    assert writer.history.evidence().tally == known
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_stands_still_counts_as_away(
+    server: Server, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "SILENCE_S", 1.0)
+    monkeypatch.setitem(servers._OPTIONS, "connect_timeout", 2)
+    writer.add(15)
+    with server.standing_still():
+        with pytest.raises(HistoryError, match=r"timeout|not answered"):
+            writer.add(1)
+        assert writer.history.iterations() == writer.iterations()
+        for readonly in (True, False):
+            with pytest.raises(HistoryError, match="timeout expired") as caught:
+                History.open(server.url, writer.journal, readonly=readonly)
+            assert "\n" not in str(caught.value)
+    writer.add(1)
+    assert dump(server.url) == rebuilt(writer.journal)
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_stops_in_the_middle_of_an_answer_is_not_waited_for(
+    server: Server, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "SILENCE_S", 1.0)
+    with (
+        pytest.raises(HistoryError, match="the server has not answered for 1 s"),
+        writer.history._transaction() as connection,
+        server.standing_still(),
+    ):
+        connection.execute(sa.select(1))
+    writer.add(1)

@@ -16,9 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch.errors import HistoryError, MachineryError
+from autoresearch.errors import HistoryError, JournalError, MachineryError
+from tests.support.configs import config
 from tests.support.places import ROOT
-from tests.support.rows import Simulator, write_journal
+from tests.support.rows import (
+    Simulator,
+    baseline_row,
+    campaign_row,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
 from trajectory.evidence import Evidence
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
@@ -50,11 +59,15 @@ def dump(where: Path) -> list[str]:
     return lines
 
 
+def assert_equal_to(history: History, rows: list[Row]) -> None:
+    kept, expected = history.evidence(), Evidence(rows)
+    assert list(kept.configs.items()) == list(expected.configs.items())
+    assert kept.tally == expected.tally
+
+
 def assert_sound(journal: Path, where: Path, rows: list[Row]) -> None:
     with History.open(where, journal) as history:
-        restored, expected = history.evidence(), Evidence(rows)
-        assert list(restored.configs.items()) == list(expected.configs.items())
-        assert restored.tally == expected.tally
+        assert_equal_to(history, rows)
     grown = dump(where)
     reindex(where, journal)
     assert dump(where) == grown
@@ -346,3 +359,63 @@ def test_a_history_that_cannot_be_made_is_one_sentence(tmp_path: Path, journal: 
     with pytest.raises((HistoryError, MachineryError)) as caught:
         History.open(tmp_path / "folder", journal)
     assert "\n" not in str(caught.value)
+
+
+def change(where: Path, statements: str) -> None:
+    """By another hand than the writer's."""
+    with sqlite3.connect(where) as connection:
+        connection.executescript(statements)
+    connection.close()
+
+
+def test_an_index_that_lacks_rows_is_not_taken_for_whole(journal: Path, where: Path) -> None:
+    """As a version before left it where its server had come back empty: how far it should reach is
+    right, and what is there is not."""
+    rows = indexed(journal, where, 20)
+    for lost in ("FROM rows_v3 WHERE line IN (4, 5)", "FROM configs_v3 WHERE position < 3"):
+        change(where, f"DELETE {lost}")
+        with History.open(where, journal) as history:
+            assert history.note is not None
+            assert "it lacked rows" in history.note
+        assert_sound(journal, where, rows)
+
+
+REFUSING = "CREATE TRIGGER refusing BEFORE DELETE ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END;"
+
+
+def test_what_could_not_be_settled_stays_in_doubt(journal: Path, where: Path) -> None:
+    rows = list(Simulator(2).rows(20))
+    with Journal(journal) as record, History.open(where, journal) as history:
+        for row in rows[:-1]:
+            history.add(row, record.append(row))
+        change(where, REFUSING.format(table="campaigns_v3"))
+        with pytest.raises(HistoryError):
+            history.add(rows[-1], record.append(rows[-1]))
+        change(where, "DELETE FROM rows_v3 WHERE line IN (7, 8)")
+        iterations = [row for row in rows if isinstance(row, IterationRow)][::-1]
+        assert history.iterations() == iterations, "of one made in memory"
+        change(where, "DROP TRIGGER refusing")
+        assert history.iterations() == iterations, "once it could be built anew"
+    assert_sound(journal, where, rows)
+
+
+def test_a_row_that_does_not_go_with_the_index_is_held_against_the_journal(
+    journal: Path, where: Path
+) -> None:
+    """An index that does not know a config any more is no reason to call the journal damaged."""
+    candidate, unknown = config(lr=2e-3), config(lr=3e-3)
+    again = trial(3, config(), 1, ok(4.2), "reference")
+    rows = [
+        campaign_row(),
+        baseline_row(1, 4.27, 0),
+        iteration_row(1, candidate, (trial(2, candidate, 0, ok(4.2)), again)),
+    ]
+    with Journal(journal) as record, History.open(where, journal) as history:
+        for row in rows[:2]:
+            history.add(row, record.append(row))
+        change(where, "UPDATE configs_v3 SET config_hash = 'forgotten'")
+        history.add(rows[2], record.append(rows[2]))
+        assert_equal_to(history, rows)
+        wrong = iteration_row(2, candidate, (trial(4, unknown, 0, ok(4.2), "reference"),))
+        with pytest.raises(JournalError, match="t000004"):
+            history.add(wrong, record.append(wrong))
