@@ -28,6 +28,7 @@ from typing import Any
 
 from agent.menu.files import parse_menu
 from agent.menu.scripts.draft import draft_of
+from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import options_by, read_script, source_of
 from autoresearch.errors import AutoresearchError
@@ -139,7 +140,7 @@ def compared(script: Path, truth: list[dict[str, Any]]) -> tuple[Counter[str], l
     if any(not option.left for option in found):
         draft = draft_of(read_script(script, "args"), None)
         if draft.knobs:
-            parse_menu(draft.text, str(script))  # a draft that does not load ends the measurement
+            parse_menu(text_of(draft), str(script))  # a draft that does not load ends the measurement
         seen.update(
             drafts=bool(draft.knobs), scored=draft.score is not None, knobs=len(draft.knobs)
         )

@@ -10,6 +10,7 @@ import pytest
 
 from agent.menu.files import parse_menu
 from agent.menu.scripts.draft import Draft, draft_of
+from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.reading import read_script
 
 CHECKOUTS = Path(os.environ.get("PUBLIC_TRAINERS", "/nonexistent"))
@@ -24,7 +25,7 @@ def draft(name: str, set_by: str) -> Draft:
 
 def test_karpathys_autoresearch_has_its_constants_drafted() -> None:
     found = draft("autoresearch/train.py", "edit")
-    menu = parse_menu(found.text, "drafted")
+    menu = parse_menu(text_of(found), "drafted")
     assert list(menu.knobs) == [
         *("ASPECT_RATIO", "HEAD_DIM", "WINDOW_PATTERN", "TOTAL_BATCH_SIZE", "EMBEDDING_LR"),
         *("UNEMBEDDING_LR", "MATRIX_LR", "SCALAR_LR", "WEIGHT_DECAY", "ADAM_BETAS_0"),
