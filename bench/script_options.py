@@ -140,7 +140,8 @@ def compared(script: Path, truth: list[dict[str, Any]]) -> tuple[Counter[str], l
     if any(not option.left for option in found):
         draft = draft_of(read_script(script, "args"), None)
         if draft.knobs:
-            parse_menu(text_of(draft), str(script))  # a draft that does not load ends the measurement
+            # A draft that does not load ends the measurement.
+            parse_menu(text_of(draft), str(script))
         seen.update(
             drafts=bool(draft.knobs), scored=draft.score is not None, knobs=len(draft.knobs)
         )
