@@ -7,9 +7,9 @@ ours rather than :mod:`multiprocessing`'s because that one keeps the whole envir
 started with, API keys included, readable in /proc/self/environ of every child.
 
 It runs one trial at a time, has the next one's process wait meanwhile
-(:mod:`trainer.isolation.waiting`), and is also the trial's undertaker. As a subreaper it inherits
-every process that a trial orphans, whatever session it fled to, so when the trial ends it kills
-what is left and reports only once nothing is.
+(:mod:`trainer.isolation.waiting`), and is also the trial's undertaker
+(:mod:`trainer.isolation.undertaker`): when the trial ends it kills what is left and reports only
+once nothing is.
 
 A trial that says it is over is killed at its word. Where it has no child, nothing of it runs after
 that: so the next may begin, while the kernel still takes the former's memory apart and its report
@@ -28,7 +28,6 @@ import contextlib
 import gc
 import importlib
 import os
-import resource
 import select
 import selectors
 import signal
@@ -45,7 +44,6 @@ from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import (
     Channel,
     Driver,
-    Ended,
     Over,
     Ready,
     ServerSettings,
@@ -58,13 +56,12 @@ from trainer.isolation.process_tree import (
     become_subreaper,
     children,
     die_with_parent,
+    give_way,
     resident_bytes,
 )
+from trainer.isolation.undertaker import Undertaker
 from trainer.isolation.waiting import Waiting
 
-_SWEEP_S = 3.0
-"""How long SIGKILL may take to end what a trial left behind; microseconds unless the kernel is
-waiting for a device."""
 _HEAD_START_S = 0.05
 """A trial's, before this process forks again."""
 _LOOKS_FOR_CHILDREN = 2
@@ -84,10 +81,9 @@ class ForkServer:
         self._trial: Waiting | None = None
         """The one that runs. Its process id is its session's and group's too."""
         self._waiting: Waiting | None = None
-        self._over: dict[int, Waiting] = {}
+        self._over: set[int] = set()
         """Said so and killed, with nothing left that runs, and not yet collected."""
-        self._dead: dict[int, tuple[int, resource.struct_rusage]] = {}
-        """Collected and not yet reported: how each ended, and what it took."""
+        self._undertaker = Undertaker()
         self._kill_at: float | None = None
         self._closing = False
         self._wakeup, self._signalled = socket.socketpair()
@@ -107,7 +103,7 @@ class ForkServer:
             pass  # the supervisor is gone
         finally:
             self._signal_trial(signal.SIGKILL)
-            self._sweep(spare=False)
+            self._undertaker.sweep()
 
     def _wait(self) -> None:
         """Until the supervisor speaks or dies, a process ends or the grace of a stop is over."""
@@ -144,6 +140,7 @@ class ForkServer:
             trial.begin(start)
         except BrokenPipeError:  # it was killed while it waited
             trial.close()
+            self._undertaker.forget(trial.pid)
             trial = self._fork(start)
             trial.begin(start)
         self._trial, self._waiting = trial, None
@@ -170,6 +167,7 @@ class ForkServer:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.close()
+            self._undertaker.forget(waiting.pid)
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(waiting.pid, signal.SIGKILL)
                 os.waitpid(waiting.pid, 0)
@@ -183,7 +181,9 @@ class ForkServer:
             sandbox=self._sandbox,
             like=like,
         )
-        return Waiting(live, self._become_nobody)
+        forked = Waiting(live, self._become_nobody)
+        self._undertaker.expect(forked.pid)
+        return forked
 
     def _become_nobody(self) -> None:
         """In the child: let go of everything that belongs to the server."""
@@ -220,6 +220,8 @@ class ForkServer:
         """Kill it, after which it forks no more; where it has no child, the next may begin, unless
         it holds so much that both together may be too much, or take long to be taken apart."""
         is_light = resident_bytes(trial.pid) <= _LIGHT_BYTES
+        if is_light:
+            give_way(trial.pid)  # to the next, which may have this one processor too
         self._signal_trial(signal.SIGKILL)
         if not is_light:
             return
@@ -228,7 +230,7 @@ class ForkServer:
         for _ in range(_LOOKS_FOR_CHILDREN):
             if children(trial.pid) or set(children(os.getpid())) - ours:
                 return  # the next begins when all are buried
-        self._over[trial.pid] = trial
+        self._over.add(trial.pid)
         self._trial = self._kill_at = None
         self._channel.send(Over(pid=trial.pid))
 
@@ -244,75 +246,35 @@ class ForkServer:
 
     def _bury_the_dead(self) -> None:
         """Collect what has ended; where that is a trial, end all that it left, and report."""
-        self._collect()
-        for pid in tuple(self._over):
-            if pid in self._dead:
-                self._report(self._over.pop(pid), ())
+        dead = self._undertaker
+        dead.collect()
+        for pid in [pid for pid in self._over if dead.has(pid)]:
+            self._over.remove(pid)
+            self._channel.send(dead.ended(pid, at_its_word=True))
         trial = self._trial
-        if trial is not None and trial.pid in self._dead:
+        if trial is not None and dead.has(trial.pid):
             self._signal_trial(signal.SIGKILL)
-            survivors = self._sweep()
+            survivors = dead.sweep(but=self._spared())
             if trial.ear is not None:
                 for word in trial.ear.hear() or ():
                     if isinstance(word, Driver):
                         self._channel.send(word.model_copy(update={"pid": trial.pid}))
             self._hang_up(trial)
             self._trial = self._kill_at = None
-            self._report(trial, survivors)
-
-    def _report(self, trial: Waiting, survivors: tuple[int, ...]) -> None:
-        status, usage = self._dead.pop(trial.pid)
-        unit = 1 if sys.platform == "darwin" else 1024
-        exit_code = os.waitstatus_to_exitcode(status)
-        if trial.said_over and exit_code == -signal.SIGKILL:
-            exit_code = 0  # by this server, at its word
-        self._channel.send(
-            Ended(
-                pid=trial.pid,
-                exit_code=exit_code if exit_code >= 0 else None,
-                signal=-exit_code if exit_code < 0 else None,
-                peak_bytes=usage.ru_maxrss * unit,
-                survivors=survivors,
-            )
-        )
-
-    def _collect(self) -> None:
-        """Every process that has ended."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if self._waiting is not None and pid == self._waiting.pid:
-                self._waiting.close()
-                self._waiting = None
-                with contextlib.suppress(OSError):
-                    self._channel.send(WaitsNoMore(pid=pid))
-            elif pid in self._over or (self._trial is not None and pid == self._trial.pid):
-                self._dead[pid] = status, usage
+            at_its_word = trial.said_over
+            self._channel.send(dead.ended(trial.pid, at_its_word=at_its_word, survivors=survivors))
+        waiting = self._waiting
+        if waiting is not None and dead.has(waiting.pid):
+            waiting.close()
+            dead.forget(waiting.pid)
+            self._waiting = None
+            with contextlib.suppress(OSError):
+                self._channel.send(WaitsNoMore(pid=waiting.pid))
 
     def _spared(self) -> set[int]:
         """Processes of this server's that are no trial's, or of one that runs no more."""
         waiting = set() if self._waiting is None else {self._waiting.pid}
-        return waiting | self._over.keys()
-
-    def _sweep(self, *, spare: bool = True) -> tuple[int, ...]:
-        """Kill and collect every child but those spared, and what becomes a child by that; return
-        those that won't die. Nothing lives below this process that is not below a child of it."""
-        give_up_at = time.monotonic() + _SWEEP_S
-        while True:
-            self._collect()
-            left = set(children(os.getpid())) - (self._spared() if spare else set())
-            if not left:
-                return ()
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > give_up_at:
-                return tuple(sorted(left))
-            time.sleep(0.0005)
+        return waiting | self._over
 
     # --- signals -------------------------------------------------------------------------------
 

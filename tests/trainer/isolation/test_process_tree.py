@@ -1,0 +1,37 @@
+"""What is asked of processes by their number."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from trainer.isolation.process_tree import children, give_way
+
+
+def test_a_process_that_gives_way_has_less_of_a_claim_with_all_its_threads() -> None:
+    code = (
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "print(flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        threads = [int(thread.name) for thread in Path(f"/proc/{process.pid}/task").iterdir()]
+        give_way(process.pid)
+        claims = {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
+        process.kill()
+    assert len(threads) == 2
+    assert claims == {10}
+    assert os.getpriority(os.PRIO_PROCESS, 0) < 10
+
+
+def test_one_that_is_gone_gives_way_to_nobody_and_has_no_children() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    give_way(gone.pid)
+    assert children(gone.pid) == []
