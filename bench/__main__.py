@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agent.search.campaign import hardware, versions
+from agent.search.first_row import hardware, versions
 from bench import (
     attribution,
     confirm_honesty,

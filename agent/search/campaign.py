@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-import secrets
 from collections import deque
 from contextlib import ExitStack
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import psutil
-
 from agent.menu.files import ProxyMenu
+from agent.search.first_row import first_row, read_campaign_row
 from agent.search.seed_blocks import seeds_of
 from agent.settings.campaign import CampaignSettings, Ruler, differences
 from agent.settings.environment import read_environment
@@ -30,28 +25,12 @@ from autoresearch.layout import (
 )
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import set_aside
-from trainer.machine.name import cpu_name
 from trainer.spec import AnyConfig, Command, Limits, ScriptInfo, TrialSpec, makes_code
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
-from trajectory.journal import Journal, read_rows
+from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
 from trajectory.rows import CampaignRow, Row
-
-
-def read_campaign_row(directory: Path) -> CampaignRow | None:
-    """The first row of the campaign in this directory, or None where there is no campaign."""
-    journal = directory / JOURNAL_FILE
-    if not journal.exists():
-        return None
-    for row in read_rows(journal):
-        if isinstance(row, CampaignRow):
-            return row
-        raise CampaignError(
-            f"{journal} does not begin with a campaign row (its first is {row.kind!r}); "
-            "it is not a trajectory of ours"
-        )
-    return None
 
 
 class Campaign(Closing):
@@ -98,7 +77,14 @@ class Campaign(Closing):
                 self._refuse_another_share(row)
             self.note = self._keep_settings(is_new=row is None)
             if row is None:
-                row = self._first_row(sandbox)
+                row = first_row(
+                    settings,
+                    menu,
+                    None if corpus is None else corpus.info,
+                    script,
+                    train_tokens=self._train_tokens,
+                    sandbox=sandbox,
+                )
                 self.journal.append(row)
             self.row = row
             self.history = resources.enter_context(
@@ -296,26 +282,6 @@ class Campaign(Closing):
                 "bring that corpus back, or start another campaign"
             )
 
-    def _first_row(self, sandbox: str) -> CampaignRow:
-        row = {
-            "id": secrets.token_hex(8),
-            "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "menu_name": self.menu.name,
-            "menu_sha256": self.menu.sha256,
-            "menu_toml": self.menu.toml,
-            "train_tokens": self._train_tokens,
-            "corpus": None if self._corpus is None else self._corpus.info,
-            "script": self._script,
-            "measure": None if self._script is None else self.menu.measure,
-            "sandbox": sandbox,
-            "versions": versions(),
-            "hardware": hardware(),
-        }
-        settings = {name: getattr(self.settings, name) for name in self.settings.in_first_row()}
-        if self.command is not None:
-            settings["backend"] = "command"
-        return CampaignRow.model_validate(row | settings)
-
 
 def _lock(directory: Path, resources: ExitStack) -> None:
     """Make it, for one process to write, and free it of what an earlier one left half-written."""
@@ -342,25 +308,3 @@ def _held_back(corpus: Corpus) -> int:
             "--hold-back, or give it more text, in smaller documents"
         )
     return text.train_tokens
-
-
-def versions() -> dict[str, str]:
-    """The versions of what measures and decides, by name."""
-    found = {"python": platform.python_version()}
-    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def hardware() -> dict[str, str]:
-    """What the machine is, in words."""
-    return {
-        "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "cpu": cpu_name(),
-        "cpus": str(psutil.cpu_count() or 0),
-        "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
-    }

@@ -20,8 +20,9 @@ from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
 from agent.proposers.priors import NOTE, Prior, note_on, read_priors
-from agent.search.campaign import Campaign, read_campaign_row
+from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
+from agent.search.first_row import read_campaign_row
 from agent.search.goal import Goal
 from agent.search.loop import Loop
 from agent.search.scribe import Scribe, timestamp

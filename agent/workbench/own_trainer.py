@@ -11,7 +11,7 @@ from typing import Self
 
 from agent.menu.files import ProxyMenu
 from agent.menu.trainer_table import TrainerTable, ruler_text
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
 from autoresearch.layout import TRIALS_DIR, nth_trial_id

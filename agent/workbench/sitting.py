@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 
 from agent.menu.files import ProxyMenu, menu_of
-from agent.search.campaign import Campaign, read_campaign_row
+from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
+from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings

@@ -20,8 +20,8 @@ import typer
 from rich.console import Console
 
 from agent.menu.files import load_menu
-from agent.search.campaign import hardware
 from agent.search.campaign_settings import new_settings
+from agent.search.first_row import hardware
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.corpora import prepared_corpus
 from bench.table.plan import BLOCKS, SHORT_STEPS, Job, Plan

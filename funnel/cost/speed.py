@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Positive

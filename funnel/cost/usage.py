@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE

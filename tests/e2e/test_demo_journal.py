@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.search.campaign import hardware, versions
+from agent.search.first_row import hardware, versions
 from autoresearch.errors import CorpusError
 from tests.support.places import ROOT
 from trainer.backends.products import cpu_multiplies_bf16

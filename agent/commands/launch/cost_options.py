@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.settings.rates import Rates, read_rates
 from autoresearch.errors import HandoffError, SettingsError
 from funnel.cost.whole_bill import CloudRun, planned_run

@@ -10,7 +10,7 @@ import typer
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes_some
 from agent.menu.files import load_menu
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import load_menu
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.settings.environment import read_environment
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import ProxyMenu, menu_of
-from agent.search.campaign import read_campaign_row
+from agent.search.first_row import read_campaign_row
 from agent.settings.rates import read_rates
 from agent.workbench.places import (
     CampaignOption,

@@ -115,5 +115,8 @@ def test_every_setting_that_has_a_help_is_an_option_of_the_loop() -> None:
     described = {
         n: f.description for n, f in CampaignSettings.model_fields.items() if f.description
     }
-    assert CampaignSettings.model_fields.keys() - described.keys() == {"heldout_bytes", "device_kinds"}
+    assert CampaignSettings.model_fields.keys() - described.keys() == {
+        "heldout_bytes",
+        "device_kinds",
+    }
     assert {name: options[name].help for name in described} == described

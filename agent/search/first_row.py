@@ -1,0 +1,92 @@
+"""A campaign's first row: what it is and what measures it, said once and never changed."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from agent.menu.files import ProxyMenu
+from agent.settings.campaign import CampaignSettings
+from autoresearch.errors import CampaignError
+from autoresearch.layout import JOURNAL_FILE
+from trainer.machine.name import cpu_name
+from trainer.spec import CorpusInfo, ScriptInfo
+from trajectory.journal import read_rows
+from trajectory.rows import CampaignRow
+
+
+def read_campaign_row(directory: Path) -> CampaignRow | None:
+    """The first row of the campaign in this directory, or None where there is no campaign."""
+    journal = directory / JOURNAL_FILE
+    if not journal.exists():
+        return None
+    for row in read_rows(journal):
+        if isinstance(row, CampaignRow):
+            return row
+        raise CampaignError(
+            f"{journal} does not begin with a campaign row (its first is {row.kind!r}); "
+            "it is not a trajectory of ours"
+        )
+    return None
+
+
+def first_row(
+    settings: CampaignSettings,
+    menu: ProxyMenu,
+    corpus: CorpusInfo | None,
+    script: ScriptInfo | None,
+    *,
+    train_tokens: int | None,
+    sandbox: str,
+) -> CampaignRow:
+    """That of a campaign that begins now.
+
+    :param corpus: None where a command brings its own text, and then ``script`` is what trains.
+    :param train_tokens: that its trials train on; None: the whole train split.
+    :param sandbox: how trials are confined.
+    """
+    row = {
+        "id": secrets.token_hex(8),
+        "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "menu_name": menu.name,
+        "menu_sha256": menu.sha256,
+        "menu_toml": menu.toml,
+        "train_tokens": train_tokens,
+        "corpus": corpus,
+        "script": script,
+        "measure": None if script is None else menu.measure,
+        "sandbox": sandbox,
+        "versions": versions(),
+        "hardware": hardware(),
+    }
+    ruler = {name: getattr(settings, name) for name in settings.in_first_row()}
+    if script is not None:
+        ruler["backend"] = "command"
+    return CampaignRow.model_validate(row | ruler)
+
+
+def versions() -> dict[str, str]:
+    """The versions of what measures and decides, by name."""
+    found = {"python": platform.python_version()}
+    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def hardware() -> dict[str, str]:
+    """What the machine is, in words."""
+    return {
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": cpu_name(),
+        "cpus": str(psutil.cpu_count() or 0),
+        "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
+    }
