@@ -422,6 +422,12 @@ def leave_result(trial_dir: Path, text: str) -> None:
     (trial_dir / "result.json").write_text(text)
 
 
+def leave_everything(trial_dir: Path, lines: list[str], printed: str, text: str) -> None:
+    write_curve(trial_dir, lines)
+    print(printed)
+    leave_result(trial_dir, text)
+
+
 def leave_result_and_hang(trial_dir: Path, text: str) -> None:
     leave_result(trial_dir, text)
     time.sleep(60)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from pydantic import ValidationError
 
@@ -181,9 +181,8 @@ class _Trial:
         if self._cancelled():
             raise aborted(self._spec.trial_id)
         self._ask("start", self._files.path.name, there.model_dump_json())
-        progress = self._until_end()
-        self._fetch_log()
-        data = self._ask("hand_over")
+        progress, left = self._until_end()
+        data = self._fetch() if left is None else self._take(*left)
         if progress.aborted:
             raise aborted(self._spec.trial_id)
         if progress.error is not None:
@@ -194,20 +193,50 @@ class _Trial:
             raise error
         return self._keep_result(data)
 
-    def _until_end(self) -> Progress:
+    def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
+        """How it ended; and the rest of its curve, its log and its result where they came along."""
         is_told = False
         while True:
             if self._cancelled() and not is_told:
                 self._ask("cancel")
                 is_told = True
-            head, gained = apart(self._ask("watch", self._seen_bytes, _WATCH_S))
+            head, behind = apart(self._ask("watch", self._seen_bytes, _WATCH_S))
             progress = said(Progress, head, "the lane")
-            self._take_curve(gained)
+            if progress.lengths is not None:
+                return progress, _parts(behind, progress.lengths)
+            self._take_curve(behind)
             if progress.ended:
-                while gained and self._seen_bytes < MAX_CURVE_BYTES:
-                    _, gained = apart(self._ask("watch", self._seen_bytes, 0.0))
-                    self._take_curve(gained)
-                return progress
+                return progress, None
+
+    def _take(self, curve: bytes, log: bytes, result: bytes) -> bytes:
+        """Keep curve and log; return the result."""
+        self._take_curve(curve)
+        with self._log() as file:
+            file.write(log)
+        return result
+
+    def _fetch(self) -> bytes:
+        """The same where it was too much for one answer."""
+        while self._seen_bytes < MAX_CURVE_BYTES:
+            if not (gained := self._more("curve", self._seen_bytes)):
+                break
+            self._take_curve(gained)
+        with self._log() as file:
+            while file.tell() <= self._spec.limits.log_bytes:
+                file.write(piece := self._more("log", file.tell()))
+                if len(piece) < PIECE_BYTES:
+                    break
+        return self._ask("hand_over")
+
+    def _more(self, file: str, seen_bytes: int) -> bytes:
+        return self._ask("more", file, seen_bytes)
+
+    @contextlib.contextmanager
+    def _log(self) -> Iterator[IO[bytes]]:
+        """To be written, from its beginning; then brought to its limit."""
+        with (self._files.path / LOG_FILE).open("r+b") as log:
+            yield log
+        self._files.log.compact()
 
     def _take_curve(self, gained: bytes) -> None:
         """Written as the trial wrote it, and read as from a stranger: here too."""
@@ -218,17 +247,6 @@ class _Trial:
             curve.write(gained)
         while points := self._files.curve.read():
             self._job.arrived.extend(points)
-
-    def _fetch_log(self) -> None:
-        seen_bytes, limit_bytes = 0, self._spec.limits.log_bytes
-        with (self._files.path / LOG_FILE).open("r+b") as log:
-            more = True
-            while more and seen_bytes <= limit_bytes:
-                piece = self._ask("log", seen_bytes)
-                log.write(piece)
-                seen_bytes += len(piece)
-                more = len(piece) == PIECE_BYTES
-        self._files.log.compact()
 
     def _keep_result(self, data: bytes) -> Measured | TrialFailed:
         try:
@@ -248,3 +266,9 @@ class _Trial:
 
     def _ask(self, method: str, *arguments: object) -> bytes:
         return self._remote.ask(method, *arguments, within_s=SILENCE_S)
+
+
+def _parts(data: bytes, lengths: tuple[int, int, int]) -> tuple[bytes, bytes, bytes]:
+    """Curve, log and result, apart."""
+    curve, log, result = lengths
+    return data[:curve], data[curve : curve + log], data[curve + log :][:result]

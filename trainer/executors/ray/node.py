@@ -102,13 +102,22 @@ class NodeLane:
 
     def watch(self, seen_bytes: int, patience_s: float) -> bytes:
         """Wait for the trial's end, but no longer than so; a Progress, and what the curve has
-        gained since its first ``seen_bytes``."""
+        gained since its first ``seen_bytes``. Where all that an ended trial has left fits behind
+        it, it stands there, and is gone from here."""
         assert self._job is not None
         self._heard_at = time.monotonic()
         ended = self._job.wait(patience_s)
         gained = self._piece(CURVE_FILE, seen_bytes)
         self._heard_at = time.monotonic()
-        return with_bytes(self._progress(self._job) if ended else Progress(), gained)
+        if not ended:
+            return with_bytes(Progress(), gained)
+        progress = self._progress(self._job)
+        parts = gained, self._piece(LOG_FILE, 0), self._piece(RESULT_FILE, 0)
+        if sum(map(len, parts)) >= PIECE_BYTES:
+            return with_bytes(progress, gained)
+        self._forget()
+        lengths = tuple(map(len, parts))
+        return with_bytes(progress.model_copy(update={"lengths": lengths}), b"".join(parts))
 
     def cancel(self) -> bytes:
         """Have the trial ended; a Progress."""
@@ -116,16 +125,15 @@ class NodeLane:
             self._job.cancel()
         return Progress().model_dump_json().encode()
 
-    def log(self, seen_bytes: int) -> bytes:
-        """What the trial printed, from there on, at most a piece."""
+    def more(self, file: str, seen_bytes: int) -> bytes:
+        """Of an ended trial: its curve or what it printed, from there on, at most a piece."""
         self._heard_at = time.monotonic()
-        return self._piece(LOG_FILE, seen_bytes)
+        return self._piece({"curve": CURVE_FILE, "log": LOG_FILE}[file], seen_bytes)
 
     def hand_over(self) -> bytes:
         """What the trial left as its result, at most a piece; its directory is gone then."""
         result = self._piece(RESULT_FILE, 0)
-        self._job = None
-        shutil.rmtree(self._trial_dir, ignore_errors=True)
+        self._forget()
         return result
 
     def find(self, kind: str, sha256: str) -> bytes:
@@ -195,6 +203,10 @@ class NodeLane:
             is_lost = isinstance(error, LaneLost)
             return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
         return Progress(ended=True)
+
+    def _forget(self) -> None:
+        self._job = None
+        shutil.rmtree(self._trial_dir, ignore_errors=True)
 
     def _piece(self, name: str, offset: int) -> bytes:
         """What a file of the trial's holds from there on; it may be anything, or not there."""

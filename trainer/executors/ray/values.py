@@ -106,7 +106,8 @@ class Localised(Frozen):
 
 
 class Progress(Frozen):
-    """How far a trial has come. What its curve has gained stands behind it, as bytes."""
+    """How far a trial has come. What its curve has gained stands behind it, as bytes; and where it
+    is whole, its log and its result behind that."""
 
     ended: bool = False
     aborted: bool = False
@@ -115,6 +116,9 @@ class Progress(Frozen):
     """Its fork server there died and took it along; the error says how."""
     error: TrialError | None = None
     """It ended without a result, for a reason that says nothing about its config."""
+    lengths: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = None
+    """It has ended, and all that is left of it stands behind this: how much of that is the curve's,
+    the log's and the result's. None where it runs, or where that is too much for one answer."""
 
 
 def said(kind: type[Said], data: bytes, who: str) -> Said:

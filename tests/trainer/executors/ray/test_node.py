@@ -32,25 +32,47 @@ def order(directory: Path, token: str = "a" * 16, lease_s: float = 60) -> str:
     ).model_dump_json()
 
 
-def ended(lane: NodeLane) -> Progress:
+def ended(lane: NodeLane) -> tuple[Progress, bytes]:
+    """How it ended, and what stands behind that."""
     while True:
-        progress = Progress.model_validate_json(apart(lane.watch(0, 5.0))[0])
+        head, behind = apart(lane.watch(0, 5.0))
+        progress = Progress.model_validate_json(head)
         if progress.ended:
-            return progress
+            return progress, behind
 
 
 def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None:
     lane = NodeLane(order(tmp_path))
     opened = Opened.model_validate_json(lane.open())
     text = trial_ok(SPEC).model_dump_json()
-    hostile.arm(Path(opened.home) / "t1", hostile.leave_result, text=text)
+    trial_dir = hostile.arm(
+        Path(opened.home) / "t1", hostile.leave_everything, lines=["{}"], printed="hm", text=text
+    )
     lane.start("t1", SPEC.model_dump_json())
-    assert ended(lane) == Progress(ended=True)
-    assert lane.log(0) == b""
-    assert lane.hand_over() == text.encode()
-    assert not (Path(opened.home) / "t1").exists()
+    assert ended(lane) == (
+        Progress(ended=True, lengths=(3, 3, len(text))),
+        f"{{}}\nhm\n{text}".encode(),
+    )
+    assert not trial_dir.exists()
     lane.close()
     assert not Path(opened.home).exists()
+
+
+def test_files_too_large_for_one_answer_are_told_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = trial_ok(SPEC).model_dump_json()
+    monkeypatch.setattr("trainer.executors.ray.node.PIECE_BYTES", len(text) + 2)
+    lane = NodeLane(order(tmp_path))
+    home = Path(Opened.model_validate_json(lane.open()).home)
+    hostile.arm(home / "t1", hostile.leave_everything, lines=[], printed="hm", text=text)
+    lane.start("t1", SPEC.model_dump_json())
+    assert ended(lane) == (Progress(ended=True), b"")
+    assert lane.more("log", 1) == b"m\n"
+    assert lane.more("curve", 0) == b""
+    assert lane.hand_over() == text.encode()
+    assert not (home / "t1").exists()
+    lane.close()
 
 
 def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
@@ -60,17 +82,18 @@ def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
     home = Path(Opened.model_validate_json(lane.open()).home)
     hostile.arm(home / "t1", hostile.leave_symlinked_result, path=str(secret))
     lane.start("t1", SPEC.model_dump_json())
-    ended(lane)
-    assert b"precious" not in lane.hand_over()
+    _, behind = ended(lane)
+    assert b"precious" not in behind + lane.hand_over()
     lane.close()
 
 
 def test_a_trial_s_name_leads_nowhere_else(tmp_path: Path) -> None:
     lane = NodeLane(order(tmp_path / "node"))
     home = Path(Opened.model_validate_json(lane.open()).home)
+    hostile.arm(home / "out", hostile.leave_result, text="of the trial in the lane's home")
     lane.start("../../../out", SPEC.model_dump_json())
-    ended(lane)
-    assert (home / "out").is_dir()
+    _, behind = ended(lane)
+    assert b"of the trial in the lane's home" in behind
     assert not (tmp_path / "out").exists()
     lane.close()
 

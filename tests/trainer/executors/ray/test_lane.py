@@ -1,0 +1,69 @@
+"""The driver's side of a lane: what comes back of a trial, without Ray between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import hostile
+from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.ray.lane import OpenLane, RayLane
+from trainer.executors.ray.node import NodeLane
+from trainer.executors.ray.shipping import Shipping
+from trainer.executors.ray.values import LaneOrder, Opened
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import Place
+
+SPEC = trial_spec()
+POINT = '{{"step": {step}, "tokens": {step}, "loss": 5.5, "lr": 0.1, "grad_norm": 1.0, "s": 0.1}}'
+
+
+class Direct:
+    """A lane that is asked directly, and what it was asked."""
+
+    def __init__(self, data_dir: Path) -> None:
+        told = LaneOrder(
+            token="a" * 16,
+            entry=hostile.ENTRY,
+            allow_unsandboxed=not Layers.detect().confine,
+            fork_server=False,
+            data_dir=str(data_dir),
+            lease_s=60,
+        )
+        self._lane = NodeLane(told.model_dump_json())
+        self.opened = Opened.model_validate_json(self._lane.open())
+        self.asked: list[str] = []
+
+    def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
+        self.asked.append(method)
+        answer: bytes = getattr(self._lane, method)(*arguments)
+        return answer
+
+    def end(self) -> None:
+        self._lane.close()
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    text = trial_ok(SPEC).model_dump_json()
+    if is_large:  # the curve is several answers' worth, and so is the log
+        for module in ("node", "lane"):
+            monkeypatch.setattr(f"trainer.executors.ray.{module}.PIECE_BYTES", len(text) + 1)
+    lines = [POINT.format(step=step) for step in range(1, 31)]
+    printed = "x" * 3000
+    remote = Direct(tmp_path / "node")
+    home, trial_dir = Path(remote.opened.home), tmp_path / "trials" / "t1"
+    hostile.arm(home / "t1", hostile.leave_everything, lines=lines, printed=printed, text=text)
+    first = OpenLane(remote, "", home, Place(lane="here"))
+    with RayLane(first, lambda: first, Shipping()) as lane:
+        job = lane.submit(SPEC, trial_dir)
+        assert job.result(60).result == trial_ok(SPEC)
+        assert (trial_dir / "result.json").read_text() == text
+        assert (trial_dir / "curve.jsonl").read_text().splitlines() == lines
+        assert (trial_dir / "trainer.log").read_text() == printed + "\n"
+        assert not (home / "t1").exists()
+        asked = set(remote.asked)
+    assert asked == {"start", "watch"} | ({"more", "hand_over"} if is_large else set())
