@@ -68,7 +68,7 @@ def _efficiency(store: Store, size: Size) -> Iterator[Figure]:
 
 def _throughput(store: Store, size: Size) -> Iterator[Figure]:
     for neighbour, goal in ((False, GOAL_ALONE), (True, GOAL_BESIDE)):
-        speeds = []
+        found = []
         for lanes, threads in ((1, 2), (2, 1)):
             key = f"throughput {lanes} {threads} {neighbour} {size.iterations}"
             one = store.get(
@@ -82,16 +82,25 @@ def _throughput(store: Store, size: Size) -> Iterator[Figure]:
                     iterations=size.iterations,
                 ),
             )
-            speeds.append(one.an_hour)
+            found.append(one)
         where = "beside a busy process" if neighbour else "on a quiet machine"
-        ratio = speeds[1] / speeds[0]
+        whole, halves = found
+        ratio = halves.an_hour / whole.an_hour
         yield Figure(
             f"2 lanes × 1 thread against 1 × 2, {where}",
             ratio,
             "×",
             f">= {goal:g}",
             ratio >= goal,
-            f"{speeds[1]:.0f} against {speeds[0]:.0f} iterations an hour, of {size.iterations}",
+            f"{halves.an_hour:.0f} against {whole.an_hour:.0f} iterations an hour, of"
+            f" {size.iterations}",
+        )
+        yield Figure(
+            f"the same in trials, {where}",
+            halves.trials_an_hour / whole.trials_an_hour,
+            "×",
+            note=f"{halves.trials_an_hour:.0f} against {whole.trials_an_hour:.0f} an hour, of"
+            f" {halves.trials} and {whole.trials}",
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from autoresearch.values import Frozen
 
@@ -27,6 +28,10 @@ class Throughput(Frozen):
     iterations: int
     an_hour: float
     """Iterations, from the end of the baseline to the last row."""
+    trials: int
+    """Of them. How many an iteration takes is for its races to say, and so differs by what was
+    proposed; trials an hour do not."""
+    trials_an_hour: float
 
 
 def measure(lanes: int, threads: int, *, neighbour: bool, iterations: int) -> Throughput:
@@ -54,6 +59,7 @@ def measure(lanes: int, threads: int, *, neighbour: bool, iterations: int) -> Th
         rows = [
             json.loads(line) for line in (campaign / "trajectory.jsonl").read_text().splitlines()
         ]
+    trials = sum(len(row["trials"]) for row in rows if row["kind"] == "iteration")
     began = max(_seconds(row) for row in rows if row["kind"] == "baseline")
     ended = max(_seconds(row) for row in rows if row["kind"] == "iteration")
     return Throughput(
@@ -62,6 +68,8 @@ def measure(lanes: int, threads: int, *, neighbour: bool, iterations: int) -> Th
         beside_neighbour=neighbour,
         iterations=iterations,
         an_hour=3600 * iterations / (ended - began),
+        trials=trials,
+        trials_an_hour=3600 * trials / (ended - began),
     )
 
 
@@ -76,5 +84,5 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
-def _seconds(row: dict[str, str]) -> float:
+def _seconds(row: dict[str, Any]) -> float:
     return datetime.fromisoformat(row["at"]).timestamp()
