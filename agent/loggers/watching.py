@@ -58,6 +58,9 @@ class LoggingWatcher:
         self._watcher.trial_ended(record)
         self._log(TrialEnded(record))
 
+    def trial_given_up(self, trial_id: str) -> None:
+        self._watcher.trial_given_up(trial_id)
+
     def assessed(self, assessment: Assessment) -> None:
         self._watcher.assessed(assessment)
 

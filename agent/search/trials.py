@@ -36,6 +36,8 @@ class TrialWatcher(Protocol):
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
+    def trial_given_up(self, trial_id: str) -> None:
+        """It was cancelled, since nobody wants it, and is over."""
 
 
 class Trial:
@@ -279,6 +281,11 @@ class TrialRunner:
         )
         self._watcher.trial_ended(record)
         return record
+
+    def given_up(self, trial: Trial) -> None:
+        """A trial that was cancelled is over; whatever came of it counts for nothing."""
+        trial.is_void()  # who asks for a result has it checked
+        self._watcher.trial_given_up(trial.spec.trial_id)
 
     def _tell(self, trial: Trial) -> None:
         """Where it runs, once that is known, and what its curve has that is new."""

@@ -160,6 +160,9 @@ class PlainDisplay:
         if slow := self._progress.pace.ended(record):
             self.note(slow)
 
+    def trial_given_up(self, trial_id: str) -> None:
+        self._board.given_up(trial_id)
+
     def assessed(self, assessment: Assessment) -> None: ...
 
     def iteration_ended(self, row: IterationRow) -> None:
@@ -234,6 +237,9 @@ class LiveDisplay:
         self._draw("deciding")
         if slow := self._progress.pace.ended(record):
             self.note(slow)
+
+    def trial_given_up(self, trial_id: str) -> None:
+        self._board.given_up(trial_id)
 
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.explanation)

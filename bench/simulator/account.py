@@ -64,6 +64,8 @@ class Account:
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         """Nobody draws it."""
 
+    def trial_given_up(self, trial_id: str) -> None: ...
+
     def trial_ended(self, record: TrialRecord) -> None:
         self.runs += record.wall_s > 0  # what was remembered took no time and is no run
         self.train_s += record.wall_s

@@ -65,6 +65,8 @@ class LongRunDisplay:
     def trial_ended(self, record: TrialRecord) -> None:
         self._since.pop(record.trial_id, None)
 
+    def trial_given_up(self, trial_id: str) -> None: ...
+
     def run_ended(self, row: StressRow | LadderRow) -> None:
         verdict = row.verdict
         score, found = "no score", row.trial.objective

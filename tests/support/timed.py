@@ -53,6 +53,9 @@ class Onlooker:
     def trial_placed(self, trial_id: str, place: Place) -> None: ...
     def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
 
+    def trial_given_up(self, trial_id: str) -> None:
+        self.running.discard(trial_id)
+
     def trial_ended(self, record: TrialRecord) -> None:
         self.running.discard(record.trial_id)
         if self.stops_after is not None:

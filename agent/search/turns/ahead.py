@@ -98,7 +98,7 @@ class Ahead:
         """
         if trial in self._leaving:
             self._leaving.discard(trial)
-            trial.is_void()  # who asks for a result has it checked
+            self.runner.given_up(trial)
             return
         turn = self.running.pop(trial)
         spec = self._forgotten(trial)

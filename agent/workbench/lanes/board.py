@@ -72,6 +72,10 @@ class LaneBoard:
         """It is over."""
         self._off(record.trial_id, record.wall_s)
 
+    def given_up(self, trial_id: str) -> None:
+        """It is over, without a record."""
+        self._off(trial_id)
+
     def _off(self, trial_id: str, wall_s: float = inf) -> None:
         self.trials.pop(trial_id, None)
         since_s = self._since_s.pop(trial_id, None)

@@ -49,6 +49,11 @@ class LaneTeller:
         self._board.ended(record)
         self._tell()
 
+    def trial_given_up(self, trial_id: str) -> None:
+        self._watcher.trial_given_up(trial_id)
+        self._board.given_up(trial_id)
+        self._tell()
+
     def _tell(self) -> None:
         said = tuple(
             LaneSaid(lane=lane, trial_id=shown.spec.trial_id, role=shown.role)

@@ -164,6 +164,9 @@ class Recorder:
     def trial_ended(self, record: TrialRecord) -> None:
         self.told.append("trial_ended")
 
+    def trial_given_up(self, trial_id: str) -> None:
+        self.told.append("trial_given_up")
+
     def assessed(self, assessment: Assessment) -> None:
         self.told.append("assessed")
 

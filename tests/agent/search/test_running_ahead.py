@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,14 +14,15 @@ from agent.search.goal import Goal
 from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.flight import Flight
 from agent.search.turns.turn import Turn
+from agent.workbench.lanes.board import LaneBoard
 from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.world import Run
 from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
 from tests.support import nights
 from tests.support.nights import work, written
 from tests.support.worlds import RateWorld
-from trainer.spec import Config
-from trajectory.rows import IterationRow
+from trainer.spec import Config, TrialSpec
+from trajectory.rows import IterationRow, Role, TrialRecord
 
 OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
 
@@ -156,3 +157,41 @@ def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
         work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
     work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
     nothing_is_amiss(tmp_path, last)
+
+
+class OnBoard(nights.Onlooker):
+    """Shows trials as a screen does."""
+
+    board: ClassVar[LaneBoard]
+    given_up: ClassVar[list[str]]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        type(self).board, type(self).given_up = LaneBoard(), []
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        super().trial_started(spec, role)
+        self.board.started(spec, role)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        super().trial_ended(record)
+        self.board.ended(record)
+
+    def trial_given_up(self, trial_id: str) -> None:
+        super().trial_given_up(trial_id)
+        self.board.given_up(trial_id)
+        self.given_up.append(trial_id)
+
+
+def test_what_was_given_up_is_not_shown_as_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nights, "WORLD", CloseWorld())
+    monkeypatch.setattr(nights, "Onlooker", OnBoard)
+    work(tmp_path, Goal(iterations=30), lanes=4)
+    rows = written(tmp_path)
+    spared = {one for row in rows if row.get("event") == "not_needed" for one in row["trial_ids"]}
+    assert OnBoard.given_up
+    assert set(OnBoard.given_up) <= spared
+    # Of what is shown still, all was on its way out as the night ended.
+    assert OnBoard.board.trials.keys() <= spared - set(OnBoard.given_up)

@@ -37,6 +37,8 @@ def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
         ("10", True),
     ]
     assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
+    board.given_up("t000003")
+    assert board.waiting == 0
 
 
 @pytest.mark.parametrize(("cores", "lanes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4])])
