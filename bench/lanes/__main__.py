@@ -17,9 +17,9 @@ def main(
     iterations: Annotated[
         int, typer.Option(help="Of each real campaign; 0: none.")
     ] = SIZE.iterations,
-    nights: Annotated[int, typer.Option(help="Simulated nights for each number of lanes.")] = (
-        SIZE.nights
-    ),
+    nights: Annotated[
+        int, typer.Option(help="Simulated nights for each number of lanes; 0: none.")
+    ] = SIZE.nights,
     night_iterations: Annotated[int, typer.Option(help="Of a night.")] = SIZE.night_iterations,
     kept: Annotated[Path, typer.Option(help="Where measurements are kept.")] = KEPT,
 ) -> None:

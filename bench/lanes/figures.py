@@ -30,6 +30,7 @@ class Size:
     iterations: int = 40
     """Of a real campaign; 0: none is run."""
     nights: int = 20
+    """For each number of lanes; 0: none."""
     night_iterations: int = 100
 
 
@@ -39,7 +40,7 @@ def run(size: Size | None = None, kept: Path = KEPT) -> list[Figure]:
     return [
         *_efficiency(store, size),
         *(_throughput(store, size) if size.iterations else ()),
-        *_search(store, size),
+        *(_search(store, size) if size.nights else ()),
     ]
 
 
