@@ -220,8 +220,6 @@ class ForkServer:
         """Kill it, after which it forks no more; where it has no child, the next may begin, unless
         it holds so much that both together may be too much, or take long to be taken apart."""
         is_light = resident_bytes(trial.pid) <= _LIGHT_BYTES
-        if is_light:
-            give_way(trial.pid)  # to the next, which may have this one processor too
         self._signal_trial(signal.SIGKILL)
         if not is_light:
             return
@@ -233,6 +231,7 @@ class ForkServer:
         self._over.add(trial.pid)
         self._trial = self._kill_at = None
         self._channel.send(Over(pid=trial.pid))
+        give_way(trial.pid)  # to the next, which may have this one processor too
 
     # --- the trial's end -----------------------------------------------------------------------
 
@@ -261,8 +260,13 @@ class ForkServer:
                         self._channel.send(word.model_copy(update={"pid": trial.pid}))
             self._hang_up(trial)
             self._trial = self._kill_at = None
-            at_its_word = trial.said_over
-            self._channel.send(dead.ended(trial.pid, at_its_word=at_its_word, survivors=survivors))
+            said = dead.ended(
+                trial.pid,
+                at_its_word=trial.said_over,
+                began=trial.has_begun,
+                survivors=survivors,
+            )
+            self._channel.send(said)
         waiting = self._waiting
         if waiting is not None and dead.has(waiting.pid):
             waiting.close()

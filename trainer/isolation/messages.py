@@ -103,6 +103,8 @@ class Ended(Frozen):
     """The signal that killed it; then there is no exit code."""
     peak_bytes: int = 0
     """Peak resident memory of the trial's own process."""
+    began: bool = True
+    """Else it was killed before it had its order, and nothing of the trial has run."""
     survivors: tuple[int, ...] = ()
     """Processes that even SIGKILL did not end in time; empty unless the kernel is in trouble."""
 

@@ -31,6 +31,8 @@ _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _LOOK_S = 0.1
+_STARTS = 3
+"""Of a trial whose process is killed by somebody before it has its order."""
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
 _OVERDUE_S = 4.0
@@ -153,12 +155,16 @@ class _Watch:
         """Start the trial and return when nothing of it runs any more.
 
         :raises TrialAborted: where it was cancelled before it started.
-        :raises MachineryError: where the fork server died.
+        :raises MachineryError: where the fork server died, or no process comes to be the trial.
         """
         self._oom_kills_before = oom_kills()
         try:
-            self._trial = self._server.start_trial(self._start(), self._cancelled)
-            self._attend(time.monotonic() + self._spec.limits.wall_s)
+            for _ in range(_STARTS):
+                self._trial = self._server.start_trial(self._start(), self._cancelled)
+                self._attend(time.monotonic() + self._spec.limits.wall_s)
+                if self._stopped is not None or self._ended is None or self._ended.began:
+                    return
+                self._ended = None  # of a process that was killed before it was the trial
         except ServerDied:
             self._end_what_was_seen()
             raise MachineryError(
@@ -171,6 +177,10 @@ class _Watch:
         except BaseException:  # of this code or the system's: leave nothing behind
             self._server.close()
             raise
+        raise MachineryError(
+            f"the process of trial {self._spec.trial_id} was killed before it began, {_STARTS}"
+            " times; see what kills processes on this machine"
+        )
 
     def ending(self) -> Ending:
         """All that is known of its end, when nothing of it is left.

@@ -28,7 +28,7 @@ from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Start
 from trainer.isolation.process_tree import die_with_parent
 from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, write_error
-from trainer.isolation.waiting import await_order
+from trainer.isolation.waiting import OrderSlot
 from trainer.machine import cuda_driver
 from trainer.spec import TrialSpec
 
@@ -41,7 +41,7 @@ class TrialFunction(Protocol):
 
 
 def live(
-    order_fd: int,
+    order: OrderSlot,
     line: DriverLine,
     *,
     server: int,
@@ -51,14 +51,14 @@ def live(
 ) -> int:
     """Wait to be a trial, and be it from there on; return the exit code.
 
-    :param order_fd: where its order comes from.
+    :param order: where its order comes from.
     :param line: where to tell of the GPU's driver, and that it is over.
     :param like: what the order is likely to be like.
     """
     os.setsid()
     die_with_parent(server)
     begun = sandbox.begin(Path(like.trial_dir).parent, like.device)
-    start = await_order(order_fd)
+    start = order.take()
     if start is None:
         return 0
     born = time.monotonic()

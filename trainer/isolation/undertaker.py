@@ -58,9 +58,17 @@ class Undertaker:
         """Whether it has been collected, and not been asked about."""
         return pid in self._dead
 
-    def ended(self, pid: int, *, at_its_word: bool, survivors: tuple[int, ...] = ()) -> Ended:
+    def ended(
+        self,
+        pid: int,
+        *,
+        at_its_word: bool,
+        began: bool = True,
+        survivors: tuple[int, ...] = (),
+    ) -> Ended:
         """How one ended that has been collected.
 
+        :param began: it had its order.
         :param at_its_word: it had said that it was over, and was killed for that.
         :param survivors: what :meth:`sweep` could not end behind it.
         """
@@ -74,6 +82,7 @@ class Undertaker:
             exit_code=exit_code if exit_code >= 0 else None,
             signal=-exit_code if exit_code < 0 else None,
             peak_bytes=usage.ru_maxrss * unit,
+            began=began,
             survivors=survivors,
         )
 

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.isolation.process_tree import children, give_way
+import psutil
+
+from trainer.isolation.process_tree import children, give_way, resident_bytes
 
 
 def test_a_process_that_gives_way_has_less_of_a_claim_with_all_its_threads() -> None:
@@ -35,3 +37,16 @@ def test_one_that_is_gone_gives_way_to_nobody_and_has_no_children() -> None:
     gone.wait()
     give_way(gone.pid)
     assert children(gone.pid) == []
+    assert resident_bytes(gone.pid) == 0
+
+
+def test_what_a_process_holds_is_what_others_say_it_holds() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "held = b'x' * (64 << 20); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert resident_bytes(process.pid) == psutil.Process(process.pid).memory_info().rss
+        assert resident_bytes(process.pid) > 64 << 20

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autoresearch.errors import MachineryError
 from tests.support import hostile
-from tests.support.processes import of_trials
 from tests.support.trials import trial_ok, trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor, until
 from tests.trainer.isolation.test_supervisor import alive, pids
@@ -63,8 +63,10 @@ def test_it_counts_as_no_process_of_the_trial(executor: LocalExecutor, tmp_path:
 def test_one_that_is_killed_while_it_waits_is_missed_by_nobody(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
-    job = executor.submit(trial_spec(), hostile.arm(tmp_path / "meanwhile", hostile.nap, s=2))
-    until(lambda: len(executor._server.no_trials) == 1 and bool(of_trials(executor)))
+    executor.run(trial_spec(), hostile.arm(tmp_path / "first", hostile.nap, s=0))
+    begins = waiting(executor)
+    job = executor.submit(trial_spec(), hostile.arm(tmp_path / "meanwhile", hostile.nap, s=5))
+    until(lambda: begins not in executor._server.no_trials)
     os.kill(waiting(executor), signal.SIGKILL)
     until(lambda: not executor._server.no_trials)
     assert job.result(20).result.message == "ended without a result"  # type: ignore[union-attr]
@@ -74,6 +76,30 @@ def test_one_that_is_killed_while_it_waits_is_missed_by_nobody(
     text = trial_ok(spec).model_dump_json()
     after = hostile.arm(tmp_path / "after", hostile.leave_result, text=text)
     assert executor.run(spec, after).result == trial_ok(spec)
+
+
+@pytest.mark.parametrize("kills", [1, 2, 3])
+def test_one_that_is_killed_before_it_has_its_order_was_no_trial(
+    executor: LocalExecutor, tmp_path: Path, kills: int
+) -> None:
+    executor.run(trial_spec(), hostile.arm(tmp_path / "before", hostile.nap, s=0))
+    spec = trial_spec()
+    text = trial_ok(spec).model_dump_json()
+    seen = [waiting(executor)]
+    os.kill(seen[0], signal.SIGSTOP)  # it takes no order
+    job = executor.submit(spec, hostile.arm(tmp_path / "after", hostile.leave_result, text=text))
+    for kill in range(1, kills + 1):
+        until(lambda: not executor._server.no_trials <= set(seen))
+        [following] = executor._server.no_trials - set(seen)
+        if kill < kills:
+            os.kill(following, signal.SIGSTOP)
+        os.kill(seen[-1], signal.SIGKILL)
+        seen.append(following)
+    if kills < 3:
+        assert job.result(20).result == trial_ok(spec)
+    else:
+        with pytest.raises(MachineryError, match="was killed before it began, 3 times"):
+            job.result(20)
 
 
 def test_it_dies_with_its_server(tmp_path: Path) -> None:
