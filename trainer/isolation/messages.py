@@ -104,7 +104,7 @@ class Ended(Frozen):
     peak_bytes: int = 0
     """Peak resident memory of the trial's own process."""
     began: bool = True
-    """Else it was killed before it had its order, and nothing of the trial has run."""
+    """Else it ended before it had its order, and nothing of the trial has run."""
     survivors: tuple[int, ...] = ()
     """Processes that even SIGKILL did not end in time; empty unless the kernel is in trouble."""
 

@@ -32,7 +32,8 @@ _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _LOOK_S = 0.1
 _STARTS = 3
-"""Of a trial whose process is killed by somebody before it has its order."""
+"""Of a trial whose process ends before it has its order: by somebody's kill, or as it could not
+prepare its sandbox."""
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
 _OVERDUE_S = 4.0
@@ -164,7 +165,7 @@ class _Watch:
                 self._attend(time.monotonic() + self._spec.limits.wall_s)
                 if self._stopped is not None or self._ended is None or self._ended.began:
                     return
-                self._ended = None  # of a process that was killed before it was the trial
+                self._ended = None  # of a process that was never the trial
         except ServerDied:
             self._end_what_was_seen()
             raise MachineryError(
@@ -178,8 +179,8 @@ class _Watch:
             self._server.close()
             raise
         raise MachineryError(
-            f"the process of trial {self._spec.trial_id} was killed before it began, {_STARTS}"
-            " times; see what kills processes on this machine"
+            f"the process of trial {self._spec.trial_id} ended before it was given the trial,"
+            f" {_STARTS} times; see `autoresearch doctor`, and what kills processes here"
         )
 
     def ending(self) -> Ending:

@@ -98,7 +98,7 @@ def test_one_that_is_killed_before_it_has_its_order_was_no_trial(
     if kills < 3:
         assert job.result(20).result == trial_ok(spec)
     else:
-        with pytest.raises(MachineryError, match="was killed before it began, 3 times"):
+        with pytest.raises(MachineryError, match="ended before it was given the trial, 3 times"):
             job.result(20)
 
 
