@@ -29,6 +29,8 @@ REPLICATED, LONG = 13, 5
 SHORT_STEPS, LONG_STEPS = 60, 1000
 SEEDS = (0, 1)
 MORE_SEEDS = (2, 3)
+BASELINE_SEEDS = range(2, 24)
+"""Further ones of the baseline's: every night begins there, and what it is held against matters."""
 ELITES = 24
 MAX_CHANGES = 3
 _SOBOL_SEED = 20261122
@@ -87,11 +89,18 @@ class Plan:
     def second_part(self, known: Mapping[tuple[str, int, int], TableTrial]) -> Iterator[Job]:
         """More seeds and long runs for some of the block's configs, evenly spread over their
         ranks, the best of them included; once the block's jobs are known."""
+        baseline = self._menu.baseline
+        for role, config in self._new:
+            if config.config_hash == baseline.config_hash:
+                for seed in BASELINE_SEEDS:
+                    yield Job(role, config, seed, SHORT_STEPS)
         ranked = [config for _, config in _ranked(self._new, known)]
         roles = {config.config_hash: role for role, config in self._new}
         for config in _evenly(ranked, LONG):
             yield Job(roles[config.config_hash], config, SEEDS[0], LONG_STEPS)
         for config in _evenly(ranked, REPLICATED):
+            if config.config_hash == baseline.config_hash:
+                continue  # has them
             for seed in MORE_SEEDS:
                 yield Job(roles[config.config_hash], config, seed, SHORT_STEPS)
 
