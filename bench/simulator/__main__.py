@@ -12,6 +12,7 @@ goes on, and one that is given another search spends only that one's nights.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from autoresearch.errors import AutoresearchError
 from bench.simulator.comparison import NightStore, Plan, spend
 from bench.simulator.idle import be_idle, one_thread
 from bench.simulator.night import Night
@@ -169,4 +171,8 @@ def _told(who: str) -> Callable[[Night], None]:
 
 
 if __name__ == "__main__":
-    app()
+    try:
+        app()
+    except AutoresearchError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(1)

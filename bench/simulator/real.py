@@ -10,7 +10,8 @@ import numpy as np
 
 from bench.simulator.climb import climb
 from bench.simulator.encoding import Encoder, Matrix
-from bench.simulator.noise import NoiseModel, noise_of
+from bench.simulator.noise import NoiseModel
+from bench.simulator.replicates import noise_of
 from bench.simulator.runs import RunTable
 from bench.simulator.surrogate import (
     FailureModel,

@@ -45,6 +45,7 @@ from bench.searches.variants import (
     one_length,
     thompson,
 )
+from bench.searches.wide import Wide, ranked_share
 from bench.simulator.night import THE_PRODUCTS, Night, Parts, night
 from bench.simulator.world import World, leaves_curves
 from trajectory.proposals import ProposerRecord
@@ -149,6 +150,11 @@ def _process(**done: Any) -> Search:
     return Search(lambda rails: SurrogateProposer(rails, **done), by_name_only=True)
 
 
+def _wide(**done: Any) -> Search:
+    """The same of a search near and far."""
+    return Search(lambda rails: Wide(rails, **done), whole_menu=True, by_name_only=True)
+
+
 SEARCHES: dict[str, Search] = {
     "random": Search(GlobalRandom, whole_menu=True),
     "uniform": Search(RandomProposer),
@@ -186,6 +192,13 @@ SEARCHES: dict[str, Search] = {
     "trust region, Thompson": Search(
         lambda rails: TrustRegion(rails, worth=thompson), whole_menu=True, by_name_only=True
     ),
+    "wide": Search(Wide, whole_menu=True),
+    "wide, a fifth chance": _wide(chance=0.2),
+    "wide, chance alone": _wide(chance=1.0),
+    "wide, about the reference": _wide(best=False),
+    "wide, a quarter far": _wide(far=0.25),
+    "wide, ranked": _wide(share=ranked_share),
+    "wide, one length": _wide(fit=one_length),
     "process": Search(SurrogateProposer),
     "process, 3 knobs by chance": _process(knobs=3),
     "process, 5 knobs by chance": _process(knobs=5),

@@ -1,9 +1,8 @@
 """What stands for training: regressions of the score, and of whether there is one, on the knobs.
 
 Families, so that no search is judged by the quirks of one: extremely randomised trees (Geurts et
-al. 2006) about a quadratic trend; a small ensemble of networks where there are thousands of
-configs, and support vectors (Gaussian kernel) where there are hundreds, both without steps; and,
-for a grid of few knobs, a Gaussian process.
+al. 2006) about a quadratic trend; a small ensemble of networks; a Gaussian process. Which of them a
+world is made with is a matter of what they say of runs that they were not shown.
 Scores are learned as ``log(score - floor)``, which spreads the good ones, among which a search
 ends, and keeps every prediction above the floor.
 """
@@ -13,23 +12,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from scipy.stats import spearmanr
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neural_network import MLPRegressor
-from sklearn.svm import SVR
 
 from bench.simulator.encoding import Matrix
 
 Vector: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-Family: TypeAlias = Literal["forest", "mlp", "svr", "gp"]
+Family: TypeAlias = Literal["forest", "mlp", "gp"]
 
 TREES = 200
 NETWORKS = 4
@@ -45,9 +42,21 @@ class Model(Protocol):
 class Forest:
     """Extremely randomised trees, asked one by one: quick for a single row, too."""
 
-    def __init__(self, rows: Matrix, targets: Matrix | Vector, trees: int = TREES) -> None:
-        fitted = ExtraTreesRegressor(trees, random_state=0)
-        self._trees = [tree.tree_ for tree in fitted.fit(rows, targets).estimators_]
+    def __init__(
+        self,
+        rows: Matrix,
+        targets: Matrix | Vector,
+        trees: int = TREES,
+        *,
+        leaf: int = 1,
+        weights: Vector | None = None,
+    ) -> None:
+        """
+        :param leaf: rows of a leaf, at least.
+        :param weights: of the rows; None: all alike.
+        """
+        fitted = ExtraTreesRegressor(trees, min_samples_leaf=leaf, random_state=0)
+        self._trees = [tree.tree_ for tree in fitted.fit(rows, targets, weights).estimators_]
 
     def predict(self, rows: Matrix) -> Vector:
         """Of one target a number a row; of several, a row of them."""
@@ -109,35 +118,24 @@ class Networks:
         return self._mean + self._sd * mean
 
 
-class Vectors:
-    """Support vectors with a Gaussian kernel, whose width and slack are those that rank best what
-    they were not shown."""
-
-    GRID: ClassVar = {"C": [3.0, 10.0, 30.0, 100.0], "gamma": [0.03, 0.1, 0.2, 0.4]}
-
-    def __init__(self, rows: Matrix, targets: Vector) -> None:
-        self._mean, self._sd = float(targets.mean()), float(targets.std()) or 1.0
-        tried = GridSearchCV(
-            SVR(epsilon=0.05), self.GRID, cv=KFold(FOLDS, shuffle=True, random_state=0)
-        )
-        tried.fit(2 * rows - 1, (targets - self._mean) / self._sd)
-        self._fitted = tried.best_estimator_
-
-    def predict(self, rows: Matrix) -> Vector:
-        """A number a row."""
-        answer: Vector = self._mean + self._sd * self._fitted.predict(2 * rows - 1)
-        return answer
-
-
 class Process:
-    """A Gaussian process with a length scale for each column, and noise."""
+    """A Gaussian process: what every column says with a length scale of its own, what all of them
+    say together, and noise. The scales are found on some of the configs."""
+
+    FITTED = 350
 
     def __init__(self, rows: Matrix, targets: Vector) -> None:
-        kernel = RBF(np.ones(rows.shape[1]), (0.05, 20.0)) + WhiteKernel(1e-2, (1e-6, 1.0))
-        self._process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+        columns = rows.shape[1]
+        apart = ConstantKernel(1.0) * Matern(np.ones(columns), (0.05, 30.0), nu=2.5)
+        together = ConstantKernel(1.0) * Matern(3.0, (0.3, 60.0), nu=2.5)
+        kernel = apart + together + WhiteKernel(0.05, (1e-6, 1.0))
+        some = np.random.default_rng(0).permutation(len(rows))[: self.FITTED]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is an answer
-            self._process.fit(rows, targets)
+            fitted = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+            fitted.fit(rows[some], targets[some])
+        self._process = GaussianProcessRegressor(fitted.kernel_, normalize_y=True, optimizer=None)
+        self._process.fit(rows, targets)
 
     def predict(self, rows: Matrix) -> Vector:
         """A number a row."""
@@ -156,7 +154,6 @@ def _forward(rows: Matrix, layers: list[tuple[Matrix, Vector]]) -> Vector:
 FAMILIES: dict[Family, Callable[[Matrix, Vector], Model]] = {
     "forest": TrendAndForest,
     "mlp": Networks,
-    "svr": Vectors,
     "gp": Process,
 }
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from bench.simulator.comparison import regrets
 from bench.simulator.night import Night
 from bench.simulator.real import RealWorld
+from bench.simulator.unseen import of_the_demo
 from bench.simulator.world import World
 
 MILESTONES = (25, 50, 100, 200)
@@ -31,6 +32,8 @@ def described(world: World) -> str:
             f"{seen.rank_best:.3f}",
             f"  noise: {world.noise}",
         ]
+        unseen = of_the_demo(world)
+        lines += [f"  {unseen}"] if unseen else []
     return "\n".join(lines)
 
 

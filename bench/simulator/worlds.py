@@ -79,8 +79,8 @@ def _step_law(sources: Sources) -> list[World]:
 
 WORLDS: dict[str, Callable[[Sources], list[World]]] = {
     "made-up": _made_up,
-    "cpu-tiny:forest": _cpu_tiny("forest"),
-    "cpu-tiny:svr": _cpu_tiny("svr"),
+    "cpu-tiny:mlp": _cpu_tiny("mlp"),
+    "cpu-tiny:gp": _cpu_tiny("gp"),
     "five-minutes:forest": _five_minutes("forest"),
     "five-minutes:mlp": _five_minutes("mlp"),
     "step-law": _step_law,
@@ -132,6 +132,7 @@ def _code() -> bytes:
         "five_minutes",
         "noise",
         "real",
+        "replicates",
         "runs",
         "step_law",
         "surrogate",
