@@ -34,8 +34,10 @@ LOST_AFTER_FAILURE_S = 4 * BEAT_S
 """The same where something has failed here, which a lost host explains."""
 _SILENT_BEFORE_S = 2.5 * BEAT_S
 """Longer than two signs of life may be apart where all is well."""
-_SETTLE_S = 7 * BEAT_S
-"""After a failure here: how long to look for a host that was lost, or failed first."""
+_SETTLE_S = 2 * LOST_AFTER_FAILURE_S + 3 * BEAT_S
+"""After a failure here: how long to look for a host that was lost, or failed first. The first host
+may find another lost and give up within ``LOST_AFTER_FAILURE_S`` and a beat; that nothing comes
+from its store any more is then known here as long after."""
 _LOOK_S = 0.1
 _NCCL_NETWORK = re.compile(r"Using network (\w+)")
 _PASSED = ("NCCL_", "GLOO_")
