@@ -71,11 +71,12 @@ class Rails:
         menu: ProxyMenu,
         *,
         budget: Budget,
-        max_changes: int = 3,
+        max_changes: int | None = None,
         memory: MemoryModel | None = None,
         form: Form = "changes",
     ) -> None:
         """
+        :param max_changes: knobs that a proposal may turn; None: every one.
         :param form: that replies have; the loop asks for changes.
         :raises MenuError: where the menu's own defaults break a constraint under this budget, so
             that no proposal could ever pass.
@@ -85,7 +86,7 @@ class Rails:
             raise MenuError(f"menu {menu.name} cannot be run for {budget}: {broken}")
         self.menu = menu
         self.budget = budget
-        self.max_changes = max_changes
+        self.max_changes = len(menu.knobs) if max_changes is None else max_changes
         self.memory = memory
         self.form: Form = form
 

@@ -34,6 +34,9 @@ class Memory:
     """Root of the campaign's random choices. A proposer draws from (seed, iter) alone, so that a
     resumed campaign goes on as if it had never stopped."""
     max_changes: int
+    """Knobs that a proposal may turn."""
+    few_changes: int
+    """Knobs that a small edit turns at most, and that a language model is asked for."""
     priors: tuple[Prior, ...] = ()
     """Earlier campaigns that proposers may learn from."""
     until: int | None = None

@@ -69,7 +69,7 @@ def _choose(
 ) -> Choice:
     sampler = SamplerProposer(rails)
     if settings.proposer == "sampler":
-        return Choice(sampler, "the sampler (Optuna's TPE)")
+        return Choice(sampler, "the sampler (near and far edits, a Gaussian process over the menu)")
     if settings.proposer == "random":
         return Choice(RandomProposer(rails), "uniformly random")
     prompter = Prompter(

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
+from typing import Self, TypeAlias
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, ProposerError
+from agent.proposers.base import Memory, Offer, ProposerError
+from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
+from trajectory.proposals import ProposerRecord
+
+Edit: TypeAlias = dict[str, Scalar]
+"""Some knobs of the reference, turned."""
+UNIFORM_DRAWS = 500
+"""After a search's own draws, which crowd together, were all refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +42,84 @@ def rng_for(who: str, memory: Memory) -> Random:
     return Random(f"{who}:{memory.seed}:{memory.iter}")
 
 
-def some_knobs(rng: Random, memory: Memory) -> list[str]:
-    """Between one knob and ``max_changes`` of them, every number as likely as another."""
-    names = list(memory.menu.knobs)
-    most = min(memory.max_changes, len(names))
-    return rng.sample(names, rng.randint(1, most))
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Edits of the reference by chance: some knobs, each set uniformly over its scale."""
+
+    domains: Mapping[str, Domain]
+    now: Mapping[str, Scalar]
+    """The reference's knobs."""
+    few: int
+    """Knobs that a small edit turns at most."""
+    most: int
+    """Knobs that a proposal may turn."""
+
+    @classmethod
+    def of(cls, memory: Memory) -> Self:
+        count = len(memory.menu.knobs)
+        most = min(memory.max_changes, count)
+        now = memory.menu.knob_values(memory.reference)
+        return cls(memory.menu.domains, now, min(memory.few_changes, most), most)
+
+    def small(self, rng: Random) -> Edit:
+        """Between one knob and a few of them, every number as likely as another."""
+        return self.turned(rng, 1, self.few)
+
+    def large(self, rng: Random) -> Edit:
+        """More of them than a few, where a proposal may turn so many."""
+        return self.turned(rng, min(self.few + 1, self.most), self.most)
+
+    def whole(self, rng: Random) -> Edit:
+        """As many as a proposal may turn: where it may turn every one, a draw from the whole menu
+        that has nothing of the reference."""
+        return self.turned(rng, self.most, self.most)
+
+    def turned(self, rng: Random, least: int, most: int) -> Edit:
+        """So many knobs; those of them that came out as they are do not count as turned."""
+        edit: Edit = {}
+        for name in rng.sample(list(self.domains), rng.randint(least, most)):
+            domain = self.domains[name]
+            value = domain.normal(domain.rounded(domain.draw(rng)))
+            if value != self.now[name]:
+                edit[name] = value
+        return edit
 
 
-def against_reference(memory: Memory, values: dict[str, Scalar]) -> dict[str, Scalar]:
+def against_reference(memory: Memory, values: Mapping[str, Scalar]) -> Edit:
     """Those of the values that are a change."""
     now = memory.menu.knob_values(memory.reference)
     return {name: value for name, value in values.items() if value != now[name]}
 
 
 def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
-    """Without end: some knobs of the reference, each set uniformly over its scale."""
+    """Without end: small edits."""
+    edits = Edits.of(memory)
     while True:
-        domains = {name: memory.menu.knobs[name].domain for name in some_knobs(rng, memory)}
-        values = {name: domain.rounded(domain.draw(rng)) for name, domain in domains.items()}
-        yield Draw(against_reference(memory, values), reason)
+        yield Draw(edits.small(rng), reason)
+
+
+def offered(
+    kind: str,
+    rails: Rails,
+    memory: Memory,
+    draws: Callable[[Random], Iterable[Draw]],
+    at_most: int,
+) -> Offer:
+    """The first of ``at_most`` of a search's draws that the rails allow; else a small edit by
+    chance.
+
+    :param kind: who searches: its record's, and the name of its chance.
+    :raises ProposerError: where the menu seems exhausted.
+    """
+    began = time.monotonic()
+    rng = rng_for(kind, memory)
+    draw = first_allowed(rails, memory, draws(rng), at_most)
+    if draw is None:
+        uniform = uniform_draws(rng, memory, "drawn uniformly: no other draw was allowed and new")
+        draw = first_allowed(rails, memory, uniform, UNIFORM_DRAWS)
+    if draw is None:
+        raise exhausted(memory, at_most + UNIFORM_DRAWS)
+    return Offer(draw.raw, ProposerRecord(kind=kind, latency_s=time.monotonic() - began))
 
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:

@@ -23,6 +23,7 @@ import math
 from dataclasses import replace
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
+from trajectory.proposals import Changes
 from trajectory.track_record import MODEL, TrackRecord
 
 SHARE = 0.05
@@ -36,6 +37,7 @@ class HybridProposer:
 
     Whose turn it is follows from the iteration and from the rows before it alone. A proposal's
     record with ``overrode`` set says that the model saw those changes; it may have repeated them.
+    It sees none that turn more knobs than it is asked for.
 
     :param llm: None: the sampler alone.
     :param share: of the iterations after warm-up, lent whatever became of them. The first of them
@@ -65,7 +67,7 @@ class HybridProposer:
         if self._llm is None or not self.llm_turn(memory, suggested.record.kind):
             return suggested
         try:
-            offer = self._llm.propose(memory, json.loads(suggested.raw)["changes"])
+            offer = self._llm.propose(memory, _shown(suggested, memory))
         except ProposerError as error:
             return standing_in(suggested, error)
         return _with_latency(offer, suggested.record.latency_s)
@@ -81,6 +83,12 @@ class HybridProposer:
         evidence = memory.evidence
         earned = has_earned(evidence.track_record(MODEL), evidence.track_record(kind))
         return earned or is_lent(after_warmup, self._share)
+
+
+def _shown(suggested: Offer, memory: Memory) -> Changes | None:
+    """The sampler's changes, where the model could repeat them."""
+    changes: Changes = json.loads(suggested.raw)["changes"]
+    return changes if len(changes) <= memory.few_changes else None
 
 
 def is_lent(number: int, share: float) -> bool:

@@ -153,6 +153,8 @@ def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSetting
     if row.first_drop is None:
         del said["first_drop"]
     menu = menu_of(row)
+    if row.max_changes >= len(menu.knobs):  # as it says where nobody chose
+        del said["max_changes"]
     if row.corpus is None:
         del said["backend"]
         return new_settings(menu, row.menu_name, said)

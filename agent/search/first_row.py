@@ -65,6 +65,7 @@ def first_row(
         "hardware": hardware(),
     }
     ruler = {name: getattr(settings, name) for name in settings.in_first_row()}
+    ruler["max_changes"] = settings.max_changes or len(menu.knobs)
     if script is not None:
         ruler["backend"] = "command"
     return CampaignRow.model_validate(row | ruler)

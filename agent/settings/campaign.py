@@ -25,6 +25,8 @@ from trajectory.rules import Rules
 
 ReferenceMode = Literal["incumbent", "baseline"]
 MOST_LANES = 256
+FEW_CHANGES = 3
+"""Of an edit near the reference, where nobody said how many (docs/search.md)."""
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
 
 
@@ -134,8 +136,8 @@ class _Search(Frozen):
     proposer: Annotated[ProposerKind, AsOption(before="reference")] = Field(
         "hybrid", description="Who proposes."
     )
-    max_changes: Annotated[PositiveInt, AsOption(before="llm_share")] = Field(
-        3, description="Most knobs a proposal turns."
+    max_changes: Annotated[PositiveInt | None, AsOption(before="llm_share", bounds=(1, None))] = (
+        Field(None, description="Most knobs a proposal turns. Default: all, but 3 of a model's.")
     )
 
 
@@ -210,6 +212,11 @@ class CampaignSettings(Policy, Ruler, Sources):
                 "make it shorter"
             )
         return self
+
+    @property
+    def few_changes(self) -> int:
+        """Knobs that a small edit turns at most, and that a language model is asked for."""
+        return self.max_changes or FEW_CHANGES
 
     @property
     def kinds_wanted(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class StandIn(ABC):
                     kind=MODEL,
                     attempts=tuple(attempts),
                     latency_s=self._latency_s * len(attempts),
-                    overrode=shown,
+                    overrode=shown or None,
                 )
                 return Offer(raw, record)
         raise ProposerError("none of its replies was a usable proposal", tuple(attempts))

@@ -21,14 +21,13 @@ from cmaes import CatCMAwM
 from agent.menu.files import ProxyMenu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, against_reference
+from agent.proposers.draws import Draw, against_reference, offered
+from agent.proposers.surrogate.scales import share
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import WholeRange
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from bench.searches.offering import offered
-from bench.searches.surrogate.scales import share
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence
 

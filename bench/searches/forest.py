@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
-from bench.searches.surrogate.space import Floats
+from agent.proposers.surrogate.space import Floats
 
 TREES = 40
 FLOOR = 1e-3
@@ -33,11 +33,11 @@ class Forest:
         return cls(trees.fit(points_NP, target_N, weight_N / weight_N.mean()))
 
     def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Forest:
-        """See :class:`bench.searches.surrogate.promise.Surrogate`."""
+        """See :class:`agent.proposers.surrogate.promise.Surrogate`."""
         return self.fit(points_NP, target_N, variance_N, np.empty(0, dtype=np.intp))
 
     def predict(self, points_MP: Floats) -> tuple[Floats, Floats]:
-        """See :class:`bench.searches.surrogate.promise.Surrogate`."""
+        """See :class:`agent.proposers.surrogate.promise.Surrogate`."""
         points = points_MP.astype(np.float32)
         by_tree_TM = np.array([tree.predict(points) for tree in self.trees.estimators_])
         return by_tree_TM.mean(axis=0), np.maximum(by_tree_TM.std(axis=0), FLOOR)

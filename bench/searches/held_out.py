@@ -14,11 +14,11 @@ from statistics import fmean
 import numpy as np
 from scipy.stats import spearmanr
 
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.promise import Fit
+from agent.proposers.surrogate.space import Floats, Space
 from bench.figure import Figure
 from bench.searches.forest import Forest
-from bench.searches.surrogate.gaussian_process import GaussianProcess
-from bench.searches.surrogate.promise import Fit
-from bench.searches.surrogate.space import Floats, Space
 from bench.simulator.runs import RunTable
 
 TOLD = (20, 80)

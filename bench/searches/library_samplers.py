@@ -19,9 +19,8 @@ from scipy.stats.qmc import Sobol
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, against_reference, some_knobs
-from agent.proposers.sampler import STARTUP, Told, told_study
-from bench.searches.offering import offered
+from agent.proposers.draws import Draw, against_reference, offered
+from bench.searches.tpe import STARTUP, told_study, whom_to_tell
 
 MakeSampler: TypeAlias = Callable[[int], BaseSampler]
 """Of a seed."""
@@ -51,7 +50,7 @@ class OptunaProposer:
         return offered("optuna", self.rails, memory, lambda rng: self._draws(rng, memory), DRAWS)
 
     def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
-        told = Told.of(memory.evidence)
+        told = whom_to_tell(memory)
         if len(told.measured) < STARTUP:
             return
         study, domains = told_study(memory, told), memory.menu.domains
@@ -80,6 +79,6 @@ class SobolProposer:
             sequence.fast_forward(memory.iter - 1)
         for point in sequence.random(POINTS):
             at = dict(zip(domains, point.tolist(), strict=True))
-            names = some_knobs(rng, memory)
+            names = rng.sample(list(domains), rng.randint(1, memory.few_changes))
             values = {name: domains[name].rounded(domains[name].at(at[name])) for name in names}
             yield Draw(against_reference(memory, values), "a point of a Sobol sequence")

@@ -16,18 +16,18 @@ from typing import Any
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, against_reference
-from agent.proposers.sampler import STARTUP, Told
+from agent.proposers.draws import Draw, against_reference, offered
+from agent.proposers.surrogate.told import Told
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import Range, WholeRange
-from bench.searches.offering import offered
+from bench.searches.tpe import STARTUP, whom_to_tell
 
 ASKS = 8
 
 
 class SmacProposer:
-    """What SMAC would try next, told the same configs as the sampler."""
+    """What SMAC would try next, told the same configs as TPE."""
 
     def __init__(self, rails: Rails) -> None:
         self._rails = rails
@@ -37,7 +37,7 @@ class SmacProposer:
         return offered("smac", self._rails, memory, lambda rng: self._draws(rng, memory), ASKS)
 
     def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
-        told = Told.of(memory.evidence)
+        told = whom_to_tell(memory)
         if len(told.measured) < STARTUP:
             return
         with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():

@@ -15,15 +15,13 @@ import numpy as np
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw
-from agent.proposers.sampler import Told
-from bench.searches.offering import offered
-from bench.searches.surrogate.gaussian_process import GaussianProcess
-from bench.searches.surrogate.neighbours import Edit
-from bench.searches.surrogate.promise import Fit, Promise
-from bench.searches.surrogate.scales import is_ordered, near
-from bench.searches.surrogate.told import BEST, LATEST
-from bench.searches.variants import STARTUP, Acquisition, expected_improvement
+from agent.proposers.draws import Draw, Edit, Edits, offered
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.promise import Fit, Promise, expected_improvement
+from agent.proposers.surrogate.scales import is_ordered
+from agent.proposers.surrogate.told import Told
+from bench.searches.steps import near
+from bench.searches.variants import STARTUP, Worth
 from trajectory.evidence import ConfigEvidence
 
 FIRST, LONGEST, SHORTEST = 0.4, 0.8, 0.02
@@ -56,37 +54,32 @@ class TrustRegion:
 
     rails: Rails
     fit: Fit = GaussianProcess.fit
-    worth: Acquisition = lambda _, mean_M, sd_M, bar: expected_improvement(mean_M, sd_M, bar)
+    worth: Worth = lambda _: expected_improvement
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
         return offered("surrogate", self.rails, memory, lambda rng: self._draws(rng, memory), 200)
 
     def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
-        told = Told.of(memory.evidence, best=BEST, latest=LATEST)
+        told = Told.of(memory.evidence)
         if len(told.measured) < STARTUP:
             return
-        promise = Promise.of(memory, told, self.fit)
+        promise, around = Promise.of(memory, told, self.fit), Edits.of(memory)
         entries = sorted(memory.evidence.configs.values(), key=lambda entry: entry.iter)
         far = reach(entry for entry in entries if entry.iter)
-        edits = [edit for _ in range(EDITS) if (edit := _within(rng, promise, far))]
+        edits = [edit for _ in range(EDITS) if (edit := _within(rng, around, far))]
         if not edits:
             return
-        points_MP = promise.space.edited(promise.neighbourhood.now, edits)
-        worth_M = self.worth(rng, *promise.scores.predict(points_MP), promise.bar)
-        if promise.failing is not None:
-            worth_M = worth_M * (1 - np.clip(promise.failing.predict(points_MP)[0], 0, 1))
+        worth_M = promise.worth(edits, promise.reference_bar, self.worth(rng))
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(edits[place], f"most promising within {far:.2f}")
 
 
-def _within(rng: Random, promise: Promise, far: float) -> Edit:
+def _within(rng: Random, around: Edits, far: float) -> Edit:
     """Some knobs moved; one without an order is turned as seldom as the reach is short."""
-    around = promise.neighbourhood
-    chance = min(1.0, TURNED / len(around.names))
+    chance = min(1.0, TURNED / len(around.domains))
     edit: Edit = {}
-    for name in around.names:
-        domain = around.domains[name]
+    for name, domain in around.domains.items():
         if rng.random() >= chance or (not is_ordered(domain) and rng.random() >= far):
             continue
         value = domain.normal(domain.rounded(near(domain, around.now[name], far, rng)))

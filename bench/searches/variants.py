@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,18 +13,16 @@ from numpy.typing import NDArray
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, exhausted, first_allowed, rng_for, uniform_draws
-from agent.proposers.sampler import Told
+from agent.proposers.draws import Draw, Edit, offered
+from agent.proposers.sampler import LEAST, LEAST_SHARE, MOST_SHARE, far_and_near
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.promise import Acquisition, Fit, Promise, expected_improvement
+from agent.proposers.surrogate.space import Floats
+from agent.proposers.surrogate.told import Told
 from agent.proposers.uniform import RandomProposer
-from bench.searches.surrogate.gaussian_process import GaussianProcess
-from bench.searches.surrogate.neighbours import Edit
-from bench.searches.surrogate.promise import Fit, Promise
-from bench.searches.surrogate.space import Floats
-from bench.searches.surrogate.told import BEST, LATEST
-from trajectory.proposals import ProposerRecord
+from bench.searches.neighbours import Neighbourhood
 
-Acquisition: TypeAlias = Callable[[Random, Floats, Floats, float], Floats]
-"""Of means, standard deviations and the bar: what each is worth."""
+Worth: TypeAlias = Callable[[Random], Acquisition]
 STARTUP = 8
 """Measured configs before a surrogate is asked; until then the draws are uniform."""
 EDITS = 400
@@ -43,30 +40,23 @@ class SurrogateProposer:
     towards_elites: bool = True
     varied: bool = True
     """Whether the best of the edits are varied further."""
-    worth: Acquisition = lambda _, mean_M, sd_M, bar: expected_improvement(mean_M, sd_M, bar)
+    worth: Worth = lambda _: expected_improvement
     startup: int = STARTUP
     knobs: int | None = None
     """So many knobs are drawn by chance at each iteration, and only those are turned."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        began = time.monotonic()
-        rng = rng_for("surrogate", memory)
-        told = Told.of(memory.evidence, best=BEST, latest=LATEST)
-        draw = None
-        if len(told.measured) >= self.startup:
-            draws = (Draw(edit, "most promising") for edit in self._edits(rng, memory, told))
-            draw = first_allowed(self.rails, memory, draws, 200)
-        if draw is None:
-            draw = first_allowed(self.rails, memory, uniform_draws(rng, memory, "chance"), 400)
-        if draw is None:
-            raise exhausted(memory, 600)
-        record = ProposerRecord(kind="surrogate", latency_s=time.monotonic() - began)
-        return Offer(draw.raw, record)
+        return offered("surrogate", self.rails, memory, lambda rng: self._draws(rng, memory), 200)
+
+    def _draws(self, rng: Random, memory: Memory) -> list[Draw]:
+        told = Told.of(memory.evidence)
+        if len(told.measured) < self.startup:
+            return []
+        return [Draw(edit, "most promising") for edit in self._edits(rng, memory, told)]
 
     def _edits(self, rng: Random, memory: Memory, told: Told) -> list[Edit]:
-        promise = Promise.of(memory, told, self.fit)
-        around = promise.neighbourhood
+        promise, around = Promise.of(memory, told, self.fit), Neighbourhood.of(memory)
         if self.knobs is not None:
             around = around.among(rng.sample(around.names, min(self.knobs, len(around.names))))
         if self.by_steps:
@@ -83,10 +73,7 @@ class SurrogateProposer:
         some = [edit for edit in edits if edit]
         if not some:
             return []
-        points_MP = promise.space.edited(promise.neighbourhood.now, some)
-        worth_M = self.worth(rng, *promise.scores.predict(points_MP), promise.bar)
-        if promise.failing is not None:
-            worth_M = worth_M * (1 - np.clip(promise.failing.predict(points_MP)[0], 0, 1))
+        worth_M = promise.worth(some, promise.reference_bar, self.worth(rng))
         return [some[place] for place in np.argsort(-worth_M, kind="stable")]
 
 
@@ -104,33 +91,35 @@ class Interleaved:
         return kind(self.rails).propose(memory)
 
 
-def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
-    """By how much a normal variable falls below the bar, in the mean (Mockus, Tiesis and Zilinskas
-    1978)."""
-    z_M = (bar - mean_M) / sd_M
-    below_M = 0.5 * np.array([math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
-    density_M = np.exp(-0.5 * z_M**2) / math.sqrt(2 * math.pi)
-    improvement_M: Floats = (bar - mean_M) * below_M + sd_M * density_M
-    return improvement_M
-
-
-def thompson(rng: Random, mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+def thompson(rng: Random) -> Acquisition:
     """One draw for each edit, as if they had nothing in common."""
-    drawn_M = np.array([rng.gauss(0, 1) for _ in mean_M])
-    worth_M: Floats = np.maximum(bar - mean_M - sd_M * drawn_M, 0)
-    return worth_M
+
+    def worth(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+        drawn_M = np.array([rng.gauss(0, 1) for _ in mean_M])
+        worth_M: Floats = np.maximum(bar - mean_M - sd_M * drawn_M, 0)
+        return worth_M
+
+    return worth
 
 
-def chance_to_improve(_rng: Random, mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+def chance_to_improve(_rng: Random) -> Acquisition:
     """The probability to be better at all (Kushner 1964)."""
-    z_M = (bar - mean_M) / sd_M
-    return np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
+
+    def worth(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+        z_M = (bar - mean_M) / sd_M
+        return np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
+
+    return worth
 
 
-def mean_alone(_rng: Random, mean_M: Floats, _sd_M: Floats, bar: float) -> Floats:
+def mean_alone(_rng: Random) -> Acquisition:
     """What is believed, however uncertain: no exploration."""
-    worth_M: Floats = np.exp(bar - mean_M)
-    return worth_M
+
+    def worth(mean_M: Floats, _sd_M: Floats, bar: float) -> Floats:
+        worth_M: Floats = np.exp(bar - mean_M)
+        return worth_M
+
+    return worth
 
 
 def fixed_noise(
@@ -148,3 +137,14 @@ def one_length(
 ) -> GaussianProcess:
     """A process to which all knobs matter alike."""
     return GaussianProcess.fit(points_NP, target_N, variance_N, np.zeros_like(knobs))
+
+
+def ranked_share(memory: Memory) -> float:
+    """Of far draws among chance's, by how many of them are better than the middle near one, as half
+    of the near ones are."""
+    far, near = far_and_near(memory)
+    if min(len(far), len(near)) < LEAST:
+        return 0.5
+    middle = float(np.median(near))
+    better = (sum(score < middle for score in far) + 0.5) / (len(far) + 1)
+    return min(max(better / (better + 0.5), LEAST_SHARE), MOST_SHARE)

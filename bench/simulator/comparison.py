@@ -81,7 +81,7 @@ class Plan:
         rules = search.rules or self.rules or Rules()
         of = [
             [world.name, repr(world.best), _made_by(world)],
-            {name: repr(value) for name, value in search.chosen(world.menu).items()},
+            {name: repr(value) for name, value in search.settings.items()},
             [type(rules).__qualname__, rules.model_dump(mode="json")],
             [self.iterations, self.runs],
         ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
-from agent.menu.files import ProxyMenu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
-from agent.proposers.draws import Draw, against_reference, exhausted, first_allowed, rng_for
+from agent.proposers.draws import Draw, Edits, offered
 from agent.proposers.informed import InformedProposer
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
@@ -35,6 +34,7 @@ from bench.searches.races import (
     top_two,
 )
 from bench.searches.smac_search import SmacProposer
+from bench.searches.tpe import TpeProposer
 from bench.searches.trust_region import TrustRegion
 from bench.searches.variants import (
     Interleaved,
@@ -43,12 +43,11 @@ from bench.searches.variants import (
     fixed_noise,
     mean_alone,
     one_length,
+    ranked_share,
     thompson,
 )
-from bench.searches.wide import Wide, ranked_share
 from bench.simulator.night import THE_PRODUCTS, Night, Parts, night
 from bench.simulator.world import World, leaves_curves
-from trajectory.proposals import ProposerRecord
 from trajectory.rules import Rules
 
 
@@ -59,8 +58,6 @@ class Search:
     make: Callable[[Rails], Proposer]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The campaign's that are not to be the product's defaults."""
-    whole_menu: bool = False
-    """Whether a proposal may turn every knob."""
     parts: Parts = THE_PRODUCTS
     """Of the loop, where it is not the proposer that is done otherwise."""
     told: Told | None = None
@@ -73,11 +70,6 @@ class Search:
     """Whether it is left out where none is named: it differs from another in one detail."""
     within_limits: bool = True
     """Whether an ask takes at most 60 ms at 100 configs and 200 ms at 10,000."""
-
-    def chosen(self, menu: ProxyMenu) -> dict[str, Any]:
-        """The settings of a campaign with this menu."""
-        every = {"max_changes": len(menu.knobs)} if self.whole_menu else {}
-        return every | dict(self.settings)
 
     def differs_in(self, world: World) -> bool:
         """Whether a night of it there is another than one of the search it is a variant of."""
@@ -105,39 +97,26 @@ class Search:
             seed=seed,
             iterations=iterations,
             rules=self.rules or rules,
-            settings=self.chosen(world.menu),
+            settings=dict(self.settings),
             runs=runs,
             parts=self.parts,
         )
 
 
+@dataclass(frozen=True, slots=True)
 class GlobalRandom:
     """Every knob uniformly over its scale, whatever the reference: the floor of all searches."""
 
-    DRAWS = 2000
-
-    def __init__(self, rails: Rails) -> None:
-        self._rails = rails
+    rails: Rails
 
     def propose(self, memory: Memory) -> Offer:
-        """See :class:`~agent.proposers.base.Proposer`.
+        """See :class:`~agent.proposers.base.Proposer`."""
+        return offered("everywhere", self.rails, memory, lambda rng: self._draws(rng, memory), 2000)
 
-        :raises ProposerError: where the menu seems exhausted.
-        """
-        began = time.monotonic()
-        draw = first_allowed(self._rails, memory, self._draws(memory), self.DRAWS)
-        if draw is None:
-            raise exhausted(memory, self.DRAWS)
-        return Offer(draw.raw, ProposerRecord(kind="random", latency_s=time.monotonic() - began))
-
-    def _draws(self, memory: Memory) -> Iterator[Draw]:
-        rng = rng_for("everywhere", memory)
+    def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
+        edits = Edits.of(memory)
         while True:
-            values = {
-                name: domain.rounded(domain.draw(rng))
-                for name, domain in memory.menu.domains.items()
-            }
-            yield Draw(against_reference(memory, values), "drawn uniformly over the menu")
+            yield Draw(edits.whole(rng), "drawn uniformly over the menu")
 
 
 RE_RACES = Parts(rails=RailsAgain, loop=PatientLoop, executor=RememberingExecutor)
@@ -150,13 +129,13 @@ def _process(**done: Any) -> Search:
     return Search(lambda rails: SurrogateProposer(rails, **done), by_name_only=True)
 
 
-def _wide(**done: Any) -> Search:
-    """The same of a search near and far."""
-    return Search(lambda rails: Wide(rails, **done), whole_menu=True, by_name_only=True)
+def _sampler(**done: Any) -> Search:
+    """The product's sampler with one thing done otherwise."""
+    return Search(lambda rails: SamplerProposer(rails, **done), by_name_only=True)
 
 
 SEARCHES: dict[str, Search] = {
-    "random": Search(GlobalRandom, whole_menu=True),
+    "random": Search(GlobalRandom),
     "uniform": Search(RandomProposer),
     "uniform, Sobol": Search(SobolProposer),
     "uniform, no pruning": Search(RandomProposer, {"prune": False}, needs_curves=True),
@@ -182,23 +161,22 @@ SEARCHES: dict[str, Search] = {
     ),
     "sampler, a prior": Search(SamplerProposer, told=earlier),
     "sampler, a misleading prior": Search(SamplerProposer, told=misleading, by_name_only=True),
-    "sampler, 5 knobs": Search(SamplerProposer, {"max_changes": 5}, by_name_only=True),
-    "sampler, whole menu": Search(SamplerProposer, whole_menu=True, by_name_only=True),
+    "sampler, 3 knobs": Search(SamplerProposer, {"max_changes": 3}, by_name_only=True),
+    "sampler, a fifth chance": _sampler(chance=0.2),
+    "sampler, chance alone": _sampler(chance=1.0),
+    "sampler, far by rank": _sampler(far=ranked_share),
+    "sampler, one length": _sampler(fit=one_length),
+    "TPE": Search(TpeProposer, {"max_changes": 3}),
+    "TPE, 5 knobs": Search(TpeProposer, {"max_changes": 5}, by_name_only=True),
+    "TPE, whole menu": Search(TpeProposer, by_name_only=True),
     "TPE, each knob alone": Search(
-        lambda rails: OptunaProposer(rails, univariate_tpe), whole_menu=True, by_name_only=True
+        lambda rails: OptunaProposer(rails, univariate_tpe), by_name_only=True
     ),
-    "CatCMA": Search(EvolutionProposer, whole_menu=True),
-    "trust region": Search(TrustRegion, whole_menu=True),
+    "CatCMA": Search(EvolutionProposer),
+    "trust region": Search(TrustRegion),
     "trust region, Thompson": Search(
-        lambda rails: TrustRegion(rails, worth=thompson), whole_menu=True, by_name_only=True
+        lambda rails: TrustRegion(rails, worth=thompson), by_name_only=True
     ),
-    "wide": Search(Wide, whole_menu=True),
-    "wide, a fifth chance": _wide(chance=0.2),
-    "wide, chance alone": _wide(chance=1.0),
-    "wide, about the reference": _wide(best=False),
-    "wide, a quarter far": _wide(far=0.25),
-    "wide, ranked": _wide(share=ranked_share),
-    "wide, one length": _wide(fit=one_length),
     "process": Search(SurrogateProposer),
     "process, 3 knobs by chance": _process(knobs=3),
     "process, 5 knobs by chance": _process(knobs=5),
@@ -224,9 +202,8 @@ SEARCHES: dict[str, Search] = {
     "forest": Search(lambda rails: SurrogateProposer(rails, Forest.fit), within_limits=False),
     "Optuna's process": Search(
         lambda rails: OptunaProposer(rails, gaussian_process),
-        whole_menu=True,
         within_limits=False,
     ),
-    "SMAC": Search(SmacProposer, whole_menu=True, within_limits=False),
+    "SMAC": Search(SmacProposer, within_limits=False),
 }
 """By name. *In flight* are variants of the sampler."""

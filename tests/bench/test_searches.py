@@ -6,22 +6,20 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.sampler import SamplerProposer
-from autoresearch.errors import SpecError
 from bench.searches import variants
 from bench.searches.evolution import EvolutionProposer
 from bench.searches.forest import Forest
 from bench.searches.in_flight import InFlight
 from bench.searches.library_samplers import OptunaProposer, SobolProposer, univariate_tpe
+from bench.searches.tpe import TpeProposer
 from bench.searches.trust_region import TrustRegion, reach
 from bench.searches.variants import Interleaved, SurrogateProposer
-from bench.searches.wide import LEAST_SHARE, Wide, far_share, ranked_share
 from bench.simulator.searches import SEARCHES
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
 from trainer.spec import Budget
@@ -34,8 +32,7 @@ MAKERS: dict[str, Callable[[Rails], Proposer]] = {
     "Sobol": SobolProposer,
     "TPE, each knob alone": lambda rails: OptunaProposer(rails, univariate_tpe),
     "trust region": TrustRegion,
-    "wide": Wide,
-    "wide, by the model": lambda rails: Wide(rails, chance=0.0),
+    "TPE": TpeProposer,
     "process": SurrogateProposer,
     "forest": lambda rails: SurrogateProposer(rails, Forest.fit),
     "in flight": lambda rails: InFlight(SamplerProposer(rails), 4),
@@ -53,13 +50,11 @@ MAKERS: dict[str, Callable[[Rails], Proposer]] = {
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_what_it_offers_is_allowed_and_follows_from_the_memory(name: str) -> None:
     """To whoever is asked first and to whoever was asked all night."""
-    whole = name in {"CatCMA", "TPE, each knob alone", "trust region"} or name.startswith("wide")
-    rails = WHOLE if whole else RAILS
-    memory = replace(memory_of(30), max_changes=rails.max_changes)
-    offer = MAKERS[name](rails).propose(memory)
-    checked = rails.check(offer.raw, memory.reference, memory.evidence.configs)
+    memory = replace(memory_of(30), max_changes=ALL_KNOBS)
+    offer = MAKERS[name](WHOLE).propose(memory)
+    checked = WHOLE.check(offer.raw, memory.reference, memory.evidence.configs)
     assert checked.verdict.allowed
-    assert MAKERS[name](rails).propose(memory).raw == offer.raw
+    assert MAKERS[name](WHOLE).propose(memory).raw == offer.raw
 
 
 @pytest.mark.slow
@@ -111,24 +106,6 @@ def test_reach_grows_with_keeps_and_shrinks_without(actions: str, far: float) ->
         ConfigEvidence(MENU.baseline, str(n), n, action=said[one]) for n, one in enumerate(actions)
     ]
     assert reach(entries) == pytest.approx(far)
-
-
-@pytest.mark.parametrize("share", [far_share, ranked_share])
-def test_far_draws_are_as_many_as_they_are_worth(share: Callable[[Memory], float]) -> None:
-    """As many as near ones before anything is known; hardly any where all of them are bad; most
-    where all of them are better."""
-    assert share(fresh_memory()) == 0.5
-    for off, expected in ((2.0, (LEAST_SHARE, 0.15)), (-0.3, (0.6, 0.9))):
-        memory, rng = replace(fresh_memory(), max_changes=ALL_KNOBS), Random(0)
-        while memory.iter <= 40:
-            names = rng.sample(list(MENU.knobs), 2 if memory.iter % 2 else 9)
-            changes = {name: MENU.domains[name].draw(rng) for name in names}
-            level = 4.0 + (off if len(changes) > 3 else 0.0)
-            try:
-                memory = remember(memory, changes, level + rng.gauss(0, 0.05))
-            except SpecError:
-                continue
-        assert expected[0] <= share(memory) <= expected[1]
 
 
 class Spy:

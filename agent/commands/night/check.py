@@ -19,7 +19,10 @@ MAX_LINE_BYTES = 64 << 20
 
 def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
-    max_changes: Annotated[int, typer.Option(min=1, help="Most knobs a proposal may change.")] = 3,
+    max_changes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most knobs a proposal may change.", show_default="all"),
+    ] = None,
     form: Annotated[
         Literal["changes", "single-knob"],
         typer.Option(help="How replies say it: changes, or the published knob and new_value."),

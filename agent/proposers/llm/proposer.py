@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
@@ -50,7 +51,6 @@ class LlmProposer:
         self._rails = rails
         self._prompter = prompter
         self._conversations = conversations
-        self._schema = proposal_schema(rails.menu, rails.max_changes)
 
     def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -101,8 +101,9 @@ class LlmProposer:
         """Ask until the rails pass a reply; ``messages`` grows by what is said meanwhile."""
         began = time.monotonic()
         attempts: list[Attempt] = []
+        schema = proposal_schema(self._rails.menu, memory.few_changes)
         while len(attempts) <= REPAIRS:
-            reply = self._ask(messages, prompt, attempts)
+            reply = self._ask(messages, schema, prompt, attempts)
             attempt = self._judged(reply, memory)
             attempts.append(attempt)
             if attempt.verdict is not None and attempt.verdict.allowed:
@@ -125,10 +126,16 @@ class LlmProposer:
             attempts,
         )
 
-    def _ask(self, messages: list[Message], prompt: Prompt, attempts: list[Attempt]) -> Reply:
+    def _ask(
+        self,
+        messages: list[Message],
+        schema: dict[str, Any],
+        prompt: Prompt,
+        attempts: list[Attempt],
+    ) -> Reply:
         began = time.monotonic()
         try:
-            return self._endpoint.ask(messages, self._schema)
+            return self._endpoint.ask(messages, schema)
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
             ended = self._error(str(error), prompt, [*attempts, failed])

@@ -1,30 +1,32 @@
-"""TPE over the menu, and chance over the menu."""
+"""The sampler, and chance over the menu."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from statistics import fmean
 
-import optuna
 import pytest
 
 from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
-from agent.proposers.sampler import BEST, LATEST, STARTUP, SamplerProposer, Told, told_study
+from agent.proposers.sampler import LEAST_SHARE, STARTUP, SamplerProposer, far_share
 from agent.proposers.uniform import RandomProposer
+from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
+from bench.searches.variants import ranked_share
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
-from tests.support.rows import failed as failed_trial
 from trainer.spec import Budget
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+
+WHOLE = Rails(MENU, budget=Budget())
 
 
 def changes(proposer: Proposer, memory: Memory) -> dict[str, Scalar]:
@@ -70,28 +72,62 @@ def test_seed_and_iteration_both_matter() -> None:
 
 
 def test_chance_rules_until_enough_is_measured() -> None:
-    sampler = SamplerProposer(RAILS)
-    assert "1 of 10 configs" in reason(sampler, fresh_memory())
+    sampler = SamplerProposer(RAILS, chance=0.0)
+    assert "1 measured configs, of 8 to start a model with" in reason(sampler, fresh_memory())
     memory = memory_of(STARTUP - 1, failing=0)
-    assert reason(sampler, memory).startswith(f"TPE over {STARTUP} measured")
-    assert "drawn uniformly: 1 of 10" in reason(sampler, memory_of(30, failing=1))
+    assert re.match(rf"most promising of \d+ by {STARTUP} measured", reason(sampler, memory))
+    assert "drawn uniformly" in reason(sampler, memory_of(30, failing=1))
 
 
-def test_no_more_knobs_than_allowed_are_turned_and_all_of_them_some_time() -> None:
-    sampler, memory = SamplerProposer(RAILS), memory_of(40)
+def test_about_half_of_the_turns_are_chances() -> None:
+    sampler, memory = SamplerProposer(RAILS), memory_of(30)
+    said = Counter(reason(sampler, replace(memory, iter=n)).split()[0] for n in range(31, 131))
+    assert set(said) == {"most", "drawn"}
+    assert 35 <= said["most"] <= 65
+
+
+@pytest.mark.parametrize("most", [2, 3, 7])
+def test_no_more_knobs_than_allowed_are_turned_and_all_of_them_some_time(most: int) -> None:
+    rails = Rails(MENU, budget=Budget(), max_changes=most)
+    memory = replace(memory_of(40), max_changes=most, few_changes=min(most, 3))
     turned: Counter[str] = Counter()
-    for iteration in range(41, 121):
-        found = changes(sampler, replace(memory, iter=iteration))
-        assert 1 <= len(found) <= 3
+    sizes: Counter[int] = Counter()
+    for iteration in range(41, 161):
+        found = changes(SamplerProposer(rails), replace(memory, iter=iteration))
+        sizes[len(found)] += 1
         turned.update(found.keys())
     assert set(turned) == set(MENU.knobs)
+    assert max(sizes) == most
+    assert 1 in sizes
 
 
-def test_with_every_knob_free_it_is_tpe_over_the_whole_menu() -> None:
-    rails = Rails(MENU, budget=Budget(), max_changes=99)
-    memory = replace(memory_of(40), max_changes=99)
-    found = changes(SamplerProposer(rails), memory)
-    assert len(found) > 3
+def test_near_and_far_are_tried_where_every_knob_may_be_turned() -> None:
+    memory = replace(memory_of(40), max_changes=len(MENU.knobs))
+    turns = [replace(memory, iter=n) for n in range(41, 141)]
+    for chance in (0.0, 1.0):
+        sampler = SamplerProposer(WHOLE, chance=chance)
+        sizes = [len(changes(sampler, turn)) for turn in turns]
+        assert sum(size > 3 for size in sizes) > 20
+        assert max(sizes) > len(MENU.knobs) // 2
+    assert sum(size <= 3 for size in sizes) > 20
+
+
+@pytest.mark.parametrize("share", [far_share, ranked_share])
+def test_far_draws_are_as_many_as_they_are_worth(share: Callable[[Memory], float]) -> None:
+    """As many as near ones before anything is known; hardly any where all of them are bad; most
+    where all of them are better."""
+    assert share(fresh_memory()) == 0.5
+    for off, expected in ((2.0, (LEAST_SHARE, 0.15)), (-0.3, (0.6, 0.9))):
+        memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
+        while memory.iter <= 40:
+            names = rng.sample(list(MENU.knobs), 2 if memory.iter % 2 else 9)
+            drawn = {name: MENU.domains[name].draw(rng) for name in names}
+            level = 4.0 + (off if len(drawn) > 3 else 0.0)
+            try:
+                memory = remember(memory, drawn, level + rng.gauss(0, 0.05))
+            except SpecError:
+                continue
+        assert expected[0] <= share(memory) <= expected[1]
 
 
 def test_it_learns_where_the_good_values_are() -> None:
@@ -106,7 +142,7 @@ def test_it_learns_where_the_good_values_are() -> None:
         rates = [float(one["lr"]) for one in found if "lr" in one]
         return fmean(abs(math.log10(rate / 6e-3)) for rate in rates)
 
-    assert off(SamplerProposer(RAILS)) < 0.5 * off(RandomProposer(RAILS))
+    assert off(SamplerProposer(RAILS, chance=0.0)) < 0.5 * off(RandomProposer(RAILS))
 
 
 @pytest.mark.parametrize("kind", [SamplerProposer, RandomProposer])
@@ -118,25 +154,6 @@ def test_what_is_being_raced_meanwhile_is_not_offered_again(
         config = MENU.apply(memory.reference, changes(proposer, memory))
         assert config not in memory.pending
         memory = replace(memory, pending=(*memory.pending, config))
-
-
-def test_the_study_is_told_what_is_being_raced_as_running() -> None:
-    memory = memory_of(20)
-    pending = MENU.apply(memory.reference, {"lr": 5.3e-3})
-    trials = told_study(replace(memory, pending=(pending,)), Told.of(memory.evidence)).get_trials()
-    (running,) = [trial for trial in trials if trial.state.name == "RUNNING"]
-    assert running.params["lr"] == pytest.approx(5.3e-3)
-    assert running.value is None
-
-
-def test_what_is_told_is_not_copied() -> None:
-    """Optuna's study in memory copies trials to the last choice of a distribution: half an ask."""
-    memory = memory_of(20)
-    study = told_study(memory, Told.of(memory.evidence))
-    first, *others = study.get_trials(deepcopy=False)
-    (name, distribution), *_ = first.distributions.items()
-    assert all(trial.distributions[name] is distribution for trial in others)
-    assert [trial.number for trial in (first, *others)] == list(range(len(others) + 1))
 
 
 def test_nothing_tried_is_offered_again() -> None:
@@ -177,62 +194,3 @@ def test_every_config_of_a_small_menu_is_found_and_then_it_says_so(
         memory = remember(memory, changes(proposer, memory), 3.9)
     with pytest.raises(ProposerError, match=r"menu seems exhausted; widen its knobs or raise"):
         proposer.propose(memory)
-
-
-# --- what it is told ----------------------------------------------------------------------------
-
-
-def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> ConfigEvidence:
-    config = MENU.baseline.model_copy(update={"lr_warmup": number % 31})
-    found = ConfigEvidence(config, f"{number:064x}", number, scores=scores)
-    if failed:
-        found.failures.append(failed_trial())
-    return found
-
-
-def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
-    return Evidence.restore(Tally(iterations=len(entries)), entries)
-
-
-def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
-    count = 5000
-    told = Told.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
-    numbers = [one.iter for one in told.measured]
-    assert numbers == [*range(BEST), *range(count - LATEST, count)]
-
-
-def test_failures_are_told_without_a_number_and_never_outnumber_results() -> None:
-    entries = [entry(n, {0: 3.9}) for n in range(12)]
-    entries += [entry(n, {}, failed=True) for n in range(12, 150)]
-    # Measured on one seed and failed on another: not a result to be led by.
-    entries.append(entry(150, {0: 1.0}, failed=True))
-    told = Told.of(evidence_of(entries))
-    assert [one.iter for one in told.measured] == list(range(12))
-    assert [one.iter for one in told.failed] == list(range(139, 151))
-
-
-def test_a_config_that_raced_counts_once_by_its_mean_and_a_failure_by_none() -> None:
-    memory = memory_of(20, failing=0.3)
-    told = Told.of(memory.evidence)
-    trials = told_study(memory, told).get_trials()
-    assert len(trials) == len(memory.evidence.configs) == len(told.measured) + len(told.failed)
-    assert len(told.failed) > 0
-    baseline = memory.evidence.configs[MENU.baseline.config_hash]
-    assert baseline.n == 5
-    assert [trial.value for trial in trials].count(baseline.mean) == 1
-    states = Counter((trial.state.name, trial.value is None) for trial in trials)
-    assert states == {
-        ("COMPLETE", False): len(told.measured),
-        ("PRUNED", True): len(told.failed),
-    }
-
-
-def test_optunas_verbosity_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    before = optuna.logging.get_verbosity()
-    optuna.logging.enable_propagation()
-    try:
-        SamplerProposer(RAILS).propose(memory_of(30))
-    finally:
-        optuna.logging.disable_propagation()
-    assert optuna.logging.get_verbosity() == before
-    assert [record for record in caplog.records if record.levelno >= logging.INFO] == []

@@ -65,7 +65,7 @@ def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
         message.content for message in prompt.messages
     ]
     assert offer.record.prompt_sha256 == prompt.sha256
-    assert schema_of(body) == proposal_schema(RAILS.menu, RAILS.max_changes)
+    assert schema_of(body) == proposal_schema(RAILS.menu, memory.few_changes)
 
 
 @pytest.mark.parametrize(

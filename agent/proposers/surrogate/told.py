@@ -1,32 +1,69 @@
 """What a surrogate is told of a campaign, and why:
 
-- One number per config, the mean of its runs, with the variance of so many runs.
+- One number per config, the mean of its runs, with the variance of so many runs. Per run, a config
+  that raced over four seeds would weigh four times as much as its neighbour, and the baseline most.
 - What a seed did to the reference it does in part to its neighbours, and that part is taken off:
   as much as the campaign's own races show that configs share, at first nothing.
 - Only what is better than the reference needs telling apart finely. A ruinous learning rate is
   ten times as far from it as any gain, so what is much worse is drawn together, by a logarithm.
 - A config that failed has no number: a penalty would need an invented size, and poisons the search
   (arXiv 2603.24647). That it failed is learned apart.
-- Of all configs the sampler's own choice, :data:`BEST` and :data:`LATEST` of them: as quick after a
-  hundred thousand rows as after a thousand.
+- The :data:`BEST` best configs and the :data:`LATEST` latest: as quick after a hundred thousand
+  rows as after a thousand.
+- Some configs of earlier campaigns, where there are any
+  (:mod:`agent.proposers.surrogate.prior_points`).
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
 
 from agent.proposers.base import Memory
-from bench.searches.surrogate.space import Floats, Space, Values
-from trajectory.evidence import ConfigEvidence, Tally
+from agent.proposers.surrogate.space import Floats, Space, Values
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.ranking import Noise
 
 BEST = 100
 LATEST = 100
+PRIOR_RUNS = 0.25
+"""What a config of an earlier campaign is worth in runs of one here: another text or budget need
+not agree with this one to within a run's noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom a surrogate learns from, each in the order first seen."""
+
+    measured: tuple[ConfigEvidence, ...]
+    """The best and the latest configs with scores and without failures."""
+    failed: tuple[ConfigEvidence, ...]
+    """The latest that failed on any seed; never more than were measured, whom they would drown."""
+
+    @classmethod
+    def of(cls, evidence: Evidence, *, best: int = BEST, latest: int = LATEST) -> Self:
+        """
+        :param best: how many of the best, and ``latest`` of the latest.
+        """
+        configs = evidence.configs.values()
+        newest = list(islice(reversed(configs), latest))
+        sound = (entry for entry in configs if entry.scores and not entry.failures)
+        leading = heapq.nsmallest(best, sound, key=attrgetter("mean"))
+        recent = [entry for entry in newest if entry.scores and not entry.failures]
+        measured = {entry.config_hash: entry for entry in (*leading, *recent)}
+        failed = [entry for entry in newest if entry.failures][: len(measured)]
+        return cls(_in_order(measured.values()), _in_order(failed))
+
+
+def _in_order(entries: Iterable[ConfigEvidence]) -> tuple[ConfigEvidence, ...]:
+    return tuple(sorted(entries, key=lambda entry: (entry.iter, entry.config_hash)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +86,12 @@ class Scores:
         memory: Memory,
         space: Space,
         told: Sequence[ConfigEvidence],
+        priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
+        """
+        :param told: configs with scores.
+        :param priors: knobs and scores of configs that were measured elsewhere, told last.
+        """
         sigma = memory.evidence.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
         share = shared(memory.evidence.tally)
@@ -58,9 +100,10 @@ class Scores:
         }
         seen = [(memory.menu.knob_values(entry.config), entry) for entry in told]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
-        score_N = np.array([_without(effects, entry) for _, entry in inside])
-        runs_N = np.array([entry.n for _, entry in inside], dtype=np.float64)
-        all_values = tuple(values for values, _ in inside)
+        scores = [_without(effects, entry) for _, entry in inside]
+        score_N = np.array([*scores, *(score for _, score in priors)])
+        runs_N = np.array([entry.n for _, entry in inside] + [PRIOR_RUNS] * len(priors))
+        all_values = tuple(values for values, _ in (*inside, *priors))
         above_N = score_N - reference.mean
         unit = max(float(np.median(np.abs(above_N))), 2 * sigma, 1e-9)
         target_N = above_N / unit

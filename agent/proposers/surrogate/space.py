@@ -10,9 +10,9 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.proposers.surrogate.scales import is_ordered, share
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from bench.searches.surrogate.scales import is_ordered, share
 
 Floats: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Mapping[str, Scalar]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from agent.proposers.surrogate.space import Space
 from autoresearch.values import Scalar
-from bench.searches.surrogate.space import Space
 from tests.support.memories import MENU
 
 SPACE = Space.of(MENU.domains)

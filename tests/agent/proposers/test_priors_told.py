@@ -11,9 +11,9 @@ import pytest
 from agent.proposers.base import Memory, Offer
 from agent.proposers.informed import InformedProposer
 from agent.proposers.llm.prompt import Prompter
-from agent.proposers.prior_trials import PRIOR_WORTH, prior_trials
 from agent.proposers.priors import Finding, Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
+from agent.proposers.surrogate.prior_points import MOST, PRIOR_WORTH, prior_points
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from tests.support.searches import ELSEWHERE, HERE, prior_of, search
 from trainer.spec import Budget
@@ -58,7 +58,7 @@ def test_scores_are_put_on_this_campaigns_scale() -> None:
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
     sigma = memory.evidence.sigma
     assert sigma is not None
-    told = {trial.value for trial in prior_trials(memory, 0)}
+    told = {score for _, score in prior_points(memory, 0)}
     assert told == {baseline.mean + config.gain * sigma for config in PRIOR.configs}
 
 
@@ -67,15 +67,21 @@ def test_a_prior_fades_as_this_campaign_measures() -> None:
     counts = []
     for measured in (0, PRIOR_WORTH, 9 * PRIOR_WORTH):
         turns = [replace(memory, iter=number) for number in range(1, 101)]
-        counts.append(fmean(len(prior_trials(turn, measured)) for turn in turns))
+        counts.append(fmean(len(prior_points(turn, measured)) for turn in turns))
     assert counts[0] == len(PRIOR.configs)
     assert counts[1] == pytest.approx(len(PRIOR.configs) / 2, rel=0.1)
     assert counts[2] == pytest.approx(len(PRIOR.configs) / 10, rel=0.2)
 
 
+def test_of_many_priors_some_are_told() -> None:
+    memory = replace(memory_of(0), priors=(PRIOR, prior_of(HERE, seed=1), prior_of(HERE, seed=2)))
+    assert len(prior_points(memory, 0)) == MOST
+
+
 def test_some_knobs_only_are_enough() -> None:
     some = Prior("x", "0" * 64, 20, tuple(_of_lr(i) for i in range(20)), (), 0, None)
-    offer = SamplerProposer(RAILS).propose(replace(fresh_memory(), priors=(some,)))
+    sampler = SamplerProposer(RAILS, chance=0.0)
+    offer = sampler.propose(replace(fresh_memory(), priors=(some,)))
     assert "of earlier campaigns" in json.loads(offer.raw)["reason"]
     assert RAILS.check(offer.raw, MENU.baseline, {}).verdict.allowed
 

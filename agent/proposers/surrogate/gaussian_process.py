@@ -25,7 +25,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.searches.surrogate.space import Floats
+from agent.proposers.surrogate.space import Floats
 
 STEPS = 25
 """Of the search for the most probable parameters."""

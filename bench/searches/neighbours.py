@@ -1,7 +1,7 @@
 """Edits of the reference to choose among: by chance, by small steps, and towards other good
 configs.
 
-A proposal may turn ``max_changes`` knobs of the reference. Turning a few knobs of what is good is
+An edit turns ``few_changes`` knobs of the reference at most. Turning a few knobs of what is good is
 what makes a search go, whatever model chooses among the edits (docs/search.md).
 """
 
@@ -13,12 +13,11 @@ from random import Random
 from typing import Self
 
 from agent.proposers.base import Memory
+from agent.proposers.draws import Edit
+from agent.proposers.surrogate.space import Values
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from bench.searches.surrogate.scales import near
-from bench.searches.surrogate.space import Values
-
-Edit = dict[str, Scalar]
+from bench.searches.steps import near
 
 REACHES = (0.03, 0.1, 0.25)
 """Standard deviations of small steps, as shares of a knob's domain."""
@@ -39,7 +38,7 @@ class Neighbourhood:
     def of(cls, memory: Memory) -> Self:
         domains = memory.menu.domains
         now = memory.menu.knob_values(memory.reference)
-        return cls(domains, now, tuple(domains), min(memory.max_changes, len(domains)))
+        return cls(domains, now, tuple(domains), min(memory.few_changes, len(domains)))
 
     def among(self, names: Sequence[str]) -> Self:
         """What a proposal may make of it by turning some of these knobs alone."""

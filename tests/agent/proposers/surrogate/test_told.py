@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.searches.surrogate.space import Space
-from bench.searches.surrogate.told import Scores, shared
+from agent.proposers.surrogate.space import Space
+from agent.proposers.surrogate.told import BEST, LATEST, Scores, Told, shared
 from tests.support.memories import MENU, fresh_memory, memory_of
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
@@ -92,3 +92,29 @@ def test_a_config_outside_the_menu_is_left_out() -> None:
     told = [*memory.evidence.configs.values(), outside]
     found = Scores.of(memory, SPACE, told)
     assert len(found.values) == len(found.targets) == len(told) - 1
+
+
+def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
+    count = 5000
+    told = Told.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
+    numbers = [one.iter for one in told.measured]
+    assert numbers == [*range(BEST), *range(count - LATEST, count)]
+
+
+def test_failures_never_outnumber_results() -> None:
+    entries = [entry(n, {0: 3.9}) for n in range(12)]
+    entries += [entry(n, {}, failed=True) for n in range(12, 150)]
+    # Measured on one seed and failed on another: not a result to be led by.
+    entries.append(entry(150, {0: 1.0}, failed=True))
+    told = Told.of(evidence_of(entries))
+    assert [one.iter for one in told.measured] == list(range(12))
+    assert [one.iter for one in told.failed] == list(range(139, 151))
+
+
+def test_what_was_measured_elsewhere_counts_for_less_than_a_run_here() -> None:
+    memory = fresh_memory()
+    own = memory.evidence.configs[MENU.baseline.config_hash]
+    found = Scores.of(memory, SPACE, [own, entry(1, {0: 3.5})], [(MENU.defaults, 3.4)])
+    assert found.values[-1] == MENU.defaults
+    assert found.targets[-1] < found.targets[1] < 0
+    assert found.variances[-1] == pytest.approx(4 * found.variances[1])

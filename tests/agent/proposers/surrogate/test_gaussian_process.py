@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from bench.searches.surrogate.gaussian_process import (
+from agent.proposers.surrogate.gaussian_process import (
     JITTER,
     GaussianProcess,
     _Data,
     _log_likelihood,
 )
-from bench.searches.surrogate.space import Floats
+from agent.proposers.surrogate.space import Floats
 
 KNOBS = np.array([0, 1, 2, 2])
 """Four coordinates of three knobs."""

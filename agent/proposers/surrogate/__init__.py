@@ -1,0 +1,1 @@
+"""A model of what configs score, for whoever chooses among configs."""

@@ -1,0 +1,128 @@
+"""What a surrogate expects of configs: how far they improve, and whether they train at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.proposers.base import Memory
+from agent.proposers.surrogate.space import Floats, Space, Values
+from agent.proposers.surrogate.told import Scores, Told
+from autoresearch.values import Scalar
+from trainer.spec import AnyConfig
+
+ELITES = 8
+"""Configs to learn single values from."""
+FAILURE_VARIANCE = 0.05
+"""Of a config's having failed or not, as a sign of the chance that its neighbours do."""
+CERTAIN = 1e-4
+
+
+class Surrogate(Protocol):
+    """A model that was fitted to scores at points."""
+
+    def predict(self, points_MP: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation at other points, the noise of a run not included."""
+        ...
+
+    def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
+        """One as smooth as this about something else, or about the same with more to go by."""
+        ...
+
+
+Fit: TypeAlias = Callable[[Floats, Floats, Floats, NDArray[np.intp]], Surrogate]
+"""Of points, targets, the targets' variances, and the knob that each coordinate belongs to."""
+Acquisition: TypeAlias = Callable[[Floats, Floats, float], Floats]
+"""Of means, standard deviations and the bar: what each is worth."""
+
+
+def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
+    """By how much a normal variable falls below the bar, in the mean (Mockus, Tiesis and Zilinskas
+    1978)."""
+    z_M = (bar - mean_M) / sd_M
+    below_M = 0.5 * np.array([math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
+    density_M = np.exp(-0.5 * z_M**2) / math.sqrt(2 * math.pi)
+    improvement_M: Floats = (bar - mean_M) * below_M + sd_M * density_M
+    return improvement_M
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A surrogate of one campaign as it stands, asked about edits of its reference."""
+
+    space: Space
+    now: Values
+    """The reference's knobs."""
+    scores: Surrogate
+    failing: Surrogate | None
+    """Of the chance to fail; None where nothing has."""
+    reference_bar: float
+    """The reference's score as the surrogate believes it."""
+    best_bar: float
+    """That of the best config that was measured here, kept or not."""
+    elites: tuple[Values, ...]
+    """The knobs of the best it was told of, but for the reference's."""
+
+    @classmethod
+    def of(
+        cls,
+        memory: Memory,
+        told: Told,
+        fit: Fit,
+        priors: Sequence[tuple[Values, float]] = (),
+    ) -> Self:
+        """
+        :param priors: knobs and scores of configs that were measured elsewhere.
+        """
+        space = Space.of(memory.menu.domains)
+        seen = Scores.of(memory, space, told.measured, priors)
+        model = fit(seen.points, seen.targets, seen.variances, space.knobs)
+        failed = _points(memory, space, [entry.config for entry in told.failed])
+        failing = None
+        if len(failed):
+            both = np.concatenate([seen.points, failed])
+            share = np.repeat([0.0, 1.0], [len(seen.points), len(failed)])
+            failing = model.about(both, share, np.full(len(both), FAILURE_VARIANCE))
+        believed_N = model.predict(seen.points)[0]
+        order = np.argsort(believed_N, kind="stable")[: ELITES + 1]
+        pending = _points(memory, space, memory.pending)
+        if len(pending):  # taken to score what is expected of them, so that others look elsewhere
+            model = model.about(
+                np.concatenate([seen.points, pending]),
+                np.concatenate([seen.targets, model.predict(pending)[0]]),
+                np.concatenate([seen.variances, np.full(len(pending), CERTAIN)]),
+            )
+        now = memory.menu.knob_values(memory.reference)
+        return cls(
+            space=space,
+            now=now,
+            scores=model,
+            failing=failing,
+            reference_bar=float(model.predict(space.points([now]))[0][0]),
+            best_bar=float(model.predict(seen.points[: len(seen.points) - len(priors)])[0].min()),
+            elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
+        )
+
+    def worth(
+        self,
+        edits: Sequence[Mapping[str, Scalar]],
+        bar: float,
+        acquisition: Acquisition = expected_improvement,
+    ) -> Floats:
+        """Of each edit, what it is expected to improve on the bar by, times the chance that it
+        trains at all."""
+        points_MP = self.space.edited(self.now, edits)
+        worth_M = acquisition(*self.scores.predict(points_MP), bar)
+        if self.failing is not None:
+            worth_M = worth_M * (1 - np.clip(self.failing.predict(points_MP)[0], 0, 1))
+        return worth_M
+
+
+def _points(memory: Memory, space: Space, configs: Sequence[AnyConfig]) -> Floats:
+    values = [memory.menu.knob_values(config) for config in configs]
+    return space.points([one for one in values if space.contains(one)])
