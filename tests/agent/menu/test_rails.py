@@ -1,5 +1,6 @@
 import json
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from trajectory.proposals import Proposal
 MENU = load_menu("cpu-tiny")
 SPARK = load_menu("spark-354m")
 BASELINE = MENU.baseline
-RAILS = Rails(MENU, budget=MENU.campaign.budget)
+RAILS = Rails(MENU, budget=MENU.campaign.budget, max_changes=3)
 GOOD = '{"changes": {"lr": 0.002}, "reason": "a larger step"}'
 
 
@@ -198,6 +199,16 @@ def test_max_changes_is_the_campaigns_to_choose() -> None:
 
     refused_by("menu", reply({"lr": 0.002, "beta1": 0.8}), "at most 1", rails=one)
     assert check(reply({"lr": 0.002, "beta1": 0.8, "beta2": 0.9})).verdict.allowed
+
+
+def test_where_nobody_chose_every_knob_may_be_turned_at_once() -> None:
+    rng, free = Random(0), Rails(MENU, budget=MENU.campaign.budget)
+    drawn = {name: domain.draw(rng) for name, domain in MENU.domains.items()}
+    changes = {name: value for name, value in drawn.items() if value != MENU.defaults[name]}
+    refused_by("menu", reply(changes), f"{len(changes)} knobs")
+    verdict = free.check(reply(changes), MENU.baseline).verdict
+    assert len(changes) > 10
+    assert verdict.rail != "menu"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,9 @@ def demo_memory() -> Memory:
     evidence = Evidence(rows)
     menu = parse_menu(row.menu_toml, "the demo's")
     reference = evidence.configs[evidence.incumbent_hash or ""].config
-    return Memory(menu, reference, evidence, 101, 0, 3, 3, until=200, corpus=row.corpus, rules=Rules())
+    return Memory(
+        menu, reference, evidence, 101, 0, 3, 3, until=200, corpus=row.corpus, rules=Rules()
+    )
 
 
 def ended(status: Any) -> TrialFailed:
