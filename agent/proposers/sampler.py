@@ -19,9 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
@@ -90,7 +92,12 @@ class SamplerProposer:
 
         :raises ProposerError: where the menu seems exhausted.
         """
-        return offered("sampler", self.rails, memory, lambda rng: self._draws(rng, memory), DRAWS)
+        # A hundred configs are too few to share: two threads took four times as long as one where
+        # trials had the cores.
+        with _threads().limit(limits=1, user_api="blas"):
+            return offered(
+                "sampler", self.rails, memory, lambda rng: self._draws(rng, memory), DRAWS
+            )
 
     def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
         told = Told.of(memory.evidence)
@@ -118,6 +125,12 @@ class SamplerProposer:
                 yield Draw(edits.whole(rng), f"drawn uniformly, from the whole menu: {why}")
             else:
                 yield Draw(edits.small(rng), f"drawn uniformly, near the reference: {why}")
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Of the libraries that are loaded, which takes a millisecond to find out."""
+    return ThreadpoolController()
 
 
 def _candidates(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:

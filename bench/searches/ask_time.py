@@ -10,7 +10,7 @@ from statistics import median
 
 from agent.proposers.base import Memory, Proposer
 from bench.figure import Figure
-from tests.support.memories import memory_of
+from tests.support.memories import MENU, memory_of
 
 ASKS = 15
 FEW, MANY = 100, 10_000
@@ -45,7 +45,7 @@ def figures(proposers: dict[str, Proposer]) -> list[Figure]:
     """Of each at both sizes of a campaign, and of loading what they are made of."""
     rows = []
     for configs, goal in GOAL_MS.items():
-        memory = memory_of(configs)
+        memory = replace(memory_of(configs), max_changes=len(MENU.knobs))
         for name, proposer in proposers.items():
             took = asked(proposer, memory)
             rows.append(

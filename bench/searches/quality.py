@@ -1,4 +1,4 @@
-"""The sampler against chance and a Gaussian process, in the made-up world; how long an ask takes.
+"""The sampler against chance and TPE, in the made-up world; how long an ask takes.
 
 Other worlds, searches and numbers of nights: ``python -m bench.simulator searches``.
 """
@@ -15,23 +15,23 @@ from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from bench.searches import ask_time
-from bench.searches.variants import SurrogateProposer
+from bench.searches.tpe import TpeProposer
 from bench.simulator.comparison import NightStore, Plan, regrets, spend
 from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.searches import SEARCHES
 from trainer.spec import Budget
 
 NIGHTS, ITERATIONS = 12, 100
-COMPARED = ("uniform", "sampler", "process")
+COMPARED = ("uniform", "TPE", "sampler")
 
 
 def run() -> list[Figure]:
     """Mean regret of each, and how far the sampler is ahead of chance."""
-    rails = Rails(load_menu("cpu-tiny"), budget=Budget(), max_changes=3)
+    rails = Rails(load_menu("cpu-tiny"), budget=Budget())
     proposers: dict[str, Proposer] = {
         "uniform": RandomProposer(rails),
-        "process": SurrogateProposer(rails),
-        "sampler": SamplerProposer(rails),
+        "TPE": TpeProposer(rails),
+        "sampler": SamplerProposer(rails, chance=0.0),
     }
     return [*_nights(), *ask_time.figures(proposers)]
 
