@@ -131,6 +131,15 @@ def test_the_model_sees_the_suggestion_and_may_override_it() -> None:
     assert offer.record.overrode == {"norm": "rmsnorm"}
 
 
+def test_what_turns_more_knobs_than_a_model_is_asked_for_is_not_suggested() -> None:
+    four = raw({"norm": "rmsnorm", "beta1": 0.8, "beta2": 0.9, "d_ff": 256})
+    for most, shown in ((3, False), (4, True)):
+        model = Model()
+        hybrid = HybridProposer(ScriptedProposer([four]), model, share=1, warmup=0)
+        hybrid.propose(replace(at(1), max_changes=16, few_changes=most))
+        assert [suggestion is not None for _, suggestion in model.asked] == [shown]
+
+
 def test_without_a_model_it_is_the_sampler() -> None:
     hybrid = HybridProposer(SamplerProposer(RAILS), None, share=1, warmup=0)
     memory = memory_of(30)
