@@ -19,6 +19,9 @@ from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.rules import Rules
 
+FEW_CHANGES = 3
+"""Turning so few knobs of what is good is what a search lives on near it (docs/search.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -35,8 +38,6 @@ class Memory:
     resumed campaign goes on as if it had never stopped."""
     max_changes: int
     """Knobs that a proposal may turn."""
-    few_changes: int
-    """Knobs that a small edit turns at most, and that a language model is asked for."""
     priors: tuple[Prior, ...] = ()
     """Earlier campaigns that proposers may learn from."""
     until: int | None = None
@@ -47,6 +48,11 @@ class Memory:
     """What a change is judged by, where it is known."""
     pending: tuple[AnyConfig, ...] = ()
     """What is being raced meanwhile, where several are at once: nothing is known of them yet."""
+
+    @property
+    def few_changes(self) -> int:
+        """Knobs that a small edit turns at most, and that a language model is asked for."""
+        return min(FEW_CHANGES, self.max_changes, len(self.menu.knobs))
 
     @property
     def tried(self) -> Container[str]:

@@ -18,7 +18,7 @@ from trajectory.proposals import ProposerRecord
 
 Edit: TypeAlias = dict[str, Scalar]
 """Some knobs of the reference, turned."""
-UNIFORM_DRAWS = 500
+UNIFORM_DRAWS = 2000
 """After a search's own draws, which crowd together, were all refused."""
 
 
@@ -59,7 +59,7 @@ class Edits:
         count = len(memory.menu.knobs)
         most = min(memory.max_changes, count)
         now = memory.menu.knob_values(memory.reference)
-        return cls(memory.menu.domains, now, min(memory.few_changes, most), most)
+        return cls(memory.menu.domains, now, memory.few_changes, most)
 
     def small(self, rng: Random) -> Edit:
         """Between one knob and a few of them, every number as likely as another."""
@@ -98,6 +98,14 @@ def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
         yield Draw(edits.small(rng), reason)
 
 
+def _any_draws(rng: Random, memory: Memory) -> Iterator[Draw]:
+    """Without end: edits of every size, for what is left of a menu."""
+    edits = Edits.of(memory)
+    while True:
+        edit = edits.small(rng) if rng.random() < 0.5 else edits.large(rng)
+        yield Draw(edit, "drawn uniformly: no other draw was allowed and new")
+
+
 def offered(
     kind: str,
     rails: Rails,
@@ -105,8 +113,7 @@ def offered(
     draws: Callable[[Random], Iterable[Draw]],
     at_most: int,
 ) -> Offer:
-    """The first of ``at_most`` of a search's draws that the rails allow; else a small edit by
-    chance.
+    """The first of ``at_most`` of a search's draws that the rails allow; else an edit by chance.
 
     :param kind: who searches: its record's, and the name of its chance.
     :raises ProposerError: where the menu seems exhausted.
@@ -115,8 +122,7 @@ def offered(
     rng = rng_for(kind, memory)
     draw = first_allowed(rails, memory, draws(rng), at_most)
     if draw is None:
-        uniform = uniform_draws(rng, memory, "drawn uniformly: no other draw was allowed and new")
-        draw = first_allowed(rails, memory, uniform, UNIFORM_DRAWS)
+        draw = first_allowed(rails, memory, _any_draws(rng, memory), UNIFORM_DRAWS)
     if draw is None:
         raise exhausted(memory, at_most + UNIFORM_DRAWS)
     return Offer(draw.raw, ProposerRecord(kind=kind, latency_s=time.monotonic() - began))
@@ -133,8 +139,10 @@ def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: 
 
 def exhausted(memory: Memory, draws: int) -> ProposerError:
     """What to raise when no draw was allowed."""
+    limit = memory.max_changes
+    more = f" or raise --max-changes above {limit}" if limit < len(memory.menu.knobs) else ""
     return ProposerError(
         f"none of {draws} draws was a config both allowed and untried "
         f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "
-        f"widen its knobs or raise --max-changes above {memory.max_changes}"
+        f"widen its knobs{more}"
     )

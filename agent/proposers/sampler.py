@@ -31,7 +31,7 @@ from agent.proposers.draws import Draw, Edit, Edits, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Fit, Promise, expected_improvement
-from agent.proposers.surrogate.told import Told
+from agent.proposers.surrogate.told import Told, is_sound
 
 STARTUP = 8
 """Configs to learn from before the model is asked; until then all turns are chance's."""
@@ -48,7 +48,7 @@ LEAST_SHARE, MOST_SHARE = 0.05, 0.9
 
 def far_share(memory: Memory) -> float:
     """Of far draws among chance's: that of what they are expected to improve on the reference by,
-    as the better half of what each kind scored tells."""
+    as the better half of what each kind scored tells, and how many of each ended with a score."""
     far, near = far_and_near(memory)
     if min(len(far), len(near)) < LEAST:
         return 0.5
@@ -59,18 +59,27 @@ def far_share(memory: Memory) -> float:
 
 
 def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
-    """What far candidates scored, and the latest near ones."""
-    tried = [one for one in memory.evidence.configs.values() if one.iter and one.scores]
-    far = [one.mean for one in tried if len(one.changes) > memory.few_changes]
-    near = [one.mean for one in tried if len(one.changes) <= memory.few_changes]
+    """What far candidates scored, and the latest near ones; infinity where one failed or was
+    stopped."""
+    far: list[float] = []
+    near: list[float] = []
+    for one in memory.evidence.configs.values():
+        if one.iter and (one.scores or one.failures):
+            score = one.mean if is_sound(one) else math.inf
+            (far if len(one.changes) > memory.few_changes else near).append(score)
     return far, near[-LATEST_NEAR:]
 
 
-def _expected(scores: Sequence[float], bar: float) -> float:
+def _expected(every: Sequence[float], bar: float) -> float:
+    """Improvement on the bar, of one that may fail."""
+    scores = [score for score in every if math.isfinite(score)]
+    if not scores:
+        return 0.0
     middle = float(np.median(scores))
     below = [middle - score for score in scores if score < middle]
     spread = math.sqrt(math.fsum(x * x for x in below) / max(len(below), 1)) or 1e-9
-    return float(expected_improvement(np.array([middle]), np.array([spread]), bar)[0])
+    gain = float(expected_improvement(np.array([middle]), np.array([spread]), bar)[0])
+    return gain * len(scores) / len(every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +116,10 @@ class SamplerProposer:
         if priors:
             known += f" and {len(priors)} of earlier campaigns"
         if measured + len(priors) < STARTUP:
-            yield from self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
-        elif rng.random() < self.chance:
-            yield from self._by_chance(rng, memory, "every other turn is chance's")
-        promise = Promise.of(memory, told, self.fit, priors)
-        edits = _candidates(rng, Edits.of(memory), promise)
-        worth_M = promise.worth(edits, min(promise.reference_bar, promise.best_bar))
-        for place in np.argsort(-worth_M, kind="stable"):
-            yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
+            return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
+        if rng.random() < self.chance:
+            return self._by_chance(rng, memory, "every other turn is chance's")
+        return _by_model(rng, memory, Promise.of(memory, told, self.fit, priors), known)
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
         """Without end."""
@@ -131,6 +136,14 @@ class SamplerProposer:
 def _threads() -> ThreadpoolController:
     """Of the libraries that are loaded, which takes a millisecond to find out."""
     return ThreadpoolController()
+
+
+def _by_model(rng: Random, memory: Memory, promise: Promise, known: str) -> Iterator[Draw]:
+    """The candidates, the most promising first."""
+    edits = _candidates(rng, Edits.of(memory), promise)
+    worth_M = promise.worth(edits, promise.best_bar)
+    for place in np.argsort(-worth_M, kind="stable"):
+        yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
 
 
 def _candidates(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:

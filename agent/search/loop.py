@@ -282,7 +282,6 @@ class Loop:
             iter=iteration,
             seed=campaign.settings.seed,
             max_changes=self.rails.max_changes,
-            few_changes=campaign.settings.few_changes,
             until=self._goal.iterations,
             corpus=campaign.row.corpus,
             rules=self.rules,

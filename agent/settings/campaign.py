@@ -25,8 +25,6 @@ from trajectory.rules import Rules
 
 ReferenceMode = Literal["incumbent", "baseline"]
 MOST_LANES = 256
-FEW_CHANGES = 3
-"""Of an edit near the reference, where nobody said how many (docs/search.md)."""
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
 
 
@@ -137,7 +135,7 @@ class _Search(Frozen):
         "hybrid", description="Who proposes."
     )
     max_changes: Annotated[PositiveInt | None, AsOption(before="llm_share", bounds=(1, None))] = (
-        Field(None, description="Most knobs a proposal turns. Default: all, but 3 of a model's.")
+        Field(None, description="Most knobs a proposal turns. Default: all.")
     )
 
 
@@ -212,11 +210,6 @@ class CampaignSettings(Policy, Ruler, Sources):
                 "make it shorter"
             )
         return self
-
-    @property
-    def few_changes(self) -> int:
-        """Knobs that a small edit turns at most, and that a language model is asked for."""
-        return self.max_changes or FEW_CHANGES
 
     @property
     def kinds_wanted(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from bench.lanes.efficiency import Efficiency
 from bench.lanes.search_cost import Parallel
 from bench.lanes.store import Store
 from bench.lanes.throughput import Throughput
+from bench.simulator.comparison import proposers_code
 
 GOAL_EFFICIENCY, GOAL_GAP_MS = 0.95, 10.0
 GOAL_ALONE, GOAL_BESIDE = 1.3, 2.0
@@ -110,7 +111,7 @@ def _search(store: Store, size: Size) -> Iterator[Figure]:
         nights = [
             store.get(
                 Parallel,
-                f"search {lanes} {seed} {size.night_iterations}",
+                f"search {proposers_code()[:16]} {lanes} {seed} {size.night_iterations}",
                 partial(search_cost.measure, lanes, seed, size.night_iterations),
             )
             for seed in range(size.nights)

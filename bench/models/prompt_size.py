@@ -55,7 +55,6 @@ def _memory(campaign: CampaignRow, evidence: Evidence) -> Memory:
         iter=evidence.iterations + 1,
         seed=campaign.seed,
         max_changes=campaign.max_changes,
-        few_changes=min(campaign.max_changes, 3),
         until=100,
         corpus=campaign.corpus,
         rules=Rules(),

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from inspect import getsourcefile
 from pathlib import Path
 from statistics import fmean, stdev
@@ -76,12 +77,13 @@ class Plan:
     """Trials that end a night, too."""
 
     def variant(self, world: World, search: Search) -> str:
-        """What else a kept night must have been: the world and what made it, the search's settings,
-        the rules, of which a kind may differ from another by its code alone, and its length."""
+        """What else a kept night must have been: the world and what made it, the code of those who
+        propose and the search's settings, the rules, of which a kind may differ from another by its
+        code alone, and its length."""
         rules = search.rules or self.rules or Rules()
         of = [
             [world.name, repr(world.best), _made_by(world)],
-            {name: repr(value) for name, value in search.settings.items()},
+            [proposers_code(), {name: repr(value) for name, value in search.settings.items()}],
             [type(rules).__qualname__, rules.model_dump(mode="json")],
             [self.iterations, self.runs],
         ]
@@ -96,6 +98,18 @@ def _made_by(world: World) -> str:
     here = Path(__file__).parent
     digest = hashlib.sha256(str(getattr(world, "noise", "")).encode())
     for path in (*(here / name for name in _WORLD_CODE), Path(getsourcefile(type(world)) or here)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def proposers_code() -> str:
+    """A digest of all that proposes, the product's and what it is compared with: a night of one
+    name may be another's tomorrow."""
+    root = Path(__file__).parents[2]
+    ours, theirs = root / "agent/proposers", root / "bench/searches"
+    digest = hashlib.sha256()
+    for path in sorted([*ours.glob("*.py"), *ours.glob("surrogate/*.py"), *theirs.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

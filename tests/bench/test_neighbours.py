@@ -18,7 +18,7 @@ ELITE = MENU.defaults | {"lr": 4e-3, "norm": "rmsnorm", "d_ff": 1024, "beta2": 0
 
 def test_every_edit_changes_something_within_the_menu_and_no_more_than_allowed() -> None:
     for most in (1, 3):
-        around = Neighbourhood.of(replace(MEMORY, few_changes=most))
+        around = Neighbourhood.of(replace(MEMORY, max_changes=most))
         edits = around.drawn(Random(1), [ELITE], 300)
         edits += [around.varied(Random(n), edit) for n, edit in enumerate(edits)]
         for edit in filter(None, edits):

@@ -31,7 +31,7 @@ def fresh_memory(menu: ProxyMenu = MENU) -> Memory:
     evidence = Evidence()
     for seed in range(5):
         evidence.add(baseline_row(seed, 3.9 + 0.02 * seed, seed, menu.baseline))
-    return Memory(menu, menu.baseline, evidence, iter=1, seed=7, max_changes=3, few_changes=3)
+    return Memory(menu, menu.baseline, evidence, iter=1, seed=7, max_changes=3)
 
 
 def remember(

@@ -24,11 +24,11 @@ MOST = 100
 def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
     """The knobs and scores of the priors' configs that this iteration is told, in their order.
 
-    None while this campaign's own scale is unknown.
+    None while this campaign's own scale is unknown, or where its runs do not differ at all.
     """
     baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
     sigma = memory.evidence.sigma
-    if not memory.priors or baseline is None or not baseline.n or sigma is None:
+    if not memory.priors or baseline is None or not baseline.n or not sigma:
         return []
     rng = rng_for("priors", memory)
     chance = PRIOR_WORTH / (PRIOR_WORTH + measured)

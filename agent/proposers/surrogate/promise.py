@@ -64,7 +64,7 @@ class Promise:
     reference_bar: float
     """The reference's score as the surrogate believes it."""
     best_bar: float
-    """That of the best config that was measured here, kept or not."""
+    """That of the best config that was measured here, kept or not; the reference's at most."""
     elites: tuple[Values, ...]
     """The knobs of the best it was told of, but for the reference's."""
 
@@ -98,13 +98,15 @@ class Promise:
                 np.concatenate([seen.variances, np.full(len(pending), CERTAIN)]),
             )
         now = memory.menu.knob_values(memory.reference)
+        reference_bar = float(model.predict(space.points([now]))[0][0])
+        here = seen.points[: len(seen.points) - len(priors)]
         return cls(
             space=space,
             now=now,
             scores=model,
             failing=failing,
-            reference_bar=float(model.predict(space.points([now]))[0][0]),
-            best_bar=float(model.predict(seen.points[: len(seen.points) - len(priors)])[0].min()),
+            reference_bar=reference_bar,
+            best_bar=min([reference_bar, *model.predict(here)[0].tolist()]),
             elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
         )
 

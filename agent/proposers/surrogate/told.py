@@ -43,9 +43,10 @@ class Told:
     """Whom a surrogate learns from, each in the order first seen."""
 
     measured: tuple[ConfigEvidence, ...]
-    """The best and the latest configs with scores and without failures."""
+    """The best and the latest configs with more scores than failures."""
     failed: tuple[ConfigEvidence, ...]
-    """The latest that failed on any seed; never more than were measured, whom they would drown."""
+    """The latest others that failed on any seed; never more than were measured, whom they would
+    drown."""
 
     @classmethod
     def of(cls, evidence: Evidence, *, best: int = BEST, latest: int = LATEST) -> Self:
@@ -54,12 +55,19 @@ class Told:
         """
         configs = evidence.configs.values()
         newest = list(islice(reversed(configs), latest))
-        sound = (entry for entry in configs if entry.scores and not entry.failures)
+        sound = (entry for entry in configs if is_sound(entry))
         leading = heapq.nsmallest(best, sound, key=attrgetter("mean"))
-        recent = [entry for entry in newest if entry.scores and not entry.failures]
+        recent = [entry for entry in newest if is_sound(entry)]
         measured = {entry.config_hash: entry for entry in (*leading, *recent)}
-        failed = [entry for entry in newest if entry.failures][: len(measured)]
+        failed = [entry for entry in newest if entry.failures and not is_sound(entry)]
+        failed = failed[: len(measured)]
         return cls(_in_order(measured.values()), _in_order(failed))
+
+
+def is_sound(entry: ConfigEvidence) -> bool:
+    """Whether its mean says what it is worth: not where it was measured on one seed and failed on
+    another; a reference of many runs is one still, though one of them failed."""
+    return entry.n > len(entry.failures)
 
 
 def _in_order(entries: Iterable[ConfigEvidence]) -> tuple[ConfigEvidence, ...]:
@@ -78,7 +86,7 @@ class Scores:
     variances: Floats
     """[N]: of the noise in each target."""
     unit: float
-    """Bits per byte in one unit of the targets, near the reference and below it."""
+    """Of the measured score in one of the targets, near the reference and below it."""
 
     @classmethod
     def of(
@@ -105,7 +113,8 @@ class Scores:
         runs_N = np.array([entry.n for _, entry in inside] + [PRIOR_RUNS] * len(priors))
         all_values = tuple(values for values, _ in (*inside, *priors))
         above_N = score_N - reference.mean
-        unit = max(float(np.median(np.abs(above_N))), 2 * sigma, 1e-9)
+        apart = np.abs(above_N[above_N != 0])
+        unit = max(float(np.median(apart)) if len(apart) else 0.0, 2 * sigma, 1e-9)
         target_N = above_N / unit
         far_N = np.maximum(target_N, 1)
         return cls(

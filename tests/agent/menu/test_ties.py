@@ -188,7 +188,7 @@ def test_a_model_is_told_what_follows_and_offered_only_knobs() -> None:
     offered = schema["properties"]["changes"]["items"]["anyOf"]
     assert [each["properties"]["knob"]["enum"] for each in offered] == [["d_model"], ["lr"]]
 
-    memory = Memory(MENU, MENU.baseline, Evidence(), iter=1, seed=0, max_changes=2, few_changes=2)
+    memory = Memory(MENU, MENU.baseline, Evidence(), iter=1, seed=0, max_changes=2)
     text = Prompter(Budget()).prompt(memory).messages[0].content
     assert "cannot be set: n_layer = (d_model + 64) // 128, n_head = d_model / 64" in text
 

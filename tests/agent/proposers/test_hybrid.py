@@ -132,12 +132,13 @@ def test_the_model_sees_the_suggestion_and_may_override_it() -> None:
 
 
 def test_what_turns_more_knobs_than_a_model_is_asked_for_is_not_suggested() -> None:
-    four = raw({"norm": "rmsnorm", "beta1": 0.8, "beta2": 0.9, "d_ff": 256})
-    for most, shown in ((3, False), (4, True)):
+    changes = {"norm": "rmsnorm", "beta1": 0.8, "beta2": 0.9, "d_ff": 256}
+    for count in (3, 4):
+        suggested = raw(dict(list(changes.items())[:count]))
         model = Model()
-        hybrid = HybridProposer(ScriptedProposer([four]), model, share=1, warmup=0)
-        hybrid.propose(replace(at(1), max_changes=16, few_changes=most))
-        assert [suggestion is not None for _, suggestion in model.asked] == [shown]
+        hybrid = HybridProposer(ScriptedProposer([suggested]), model, share=1, warmup=0)
+        hybrid.propose(replace(at(1), max_changes=len(MENU.knobs)))
+        assert [suggestion is not None for _, suggestion in model.asked] == [count == 3]
 
 
 def test_without_a_model_it_is_the_sampler() -> None:

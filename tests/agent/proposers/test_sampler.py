@@ -24,6 +24,8 @@ from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from bench.searches.variants import ranked_share
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
+from tests.support.rows import failed as failed_trial
+from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
 
 WHOLE = Rails(MENU, budget=Budget())
@@ -89,7 +91,7 @@ def test_about_half_of_the_turns_are_chances() -> None:
 @pytest.mark.parametrize("most", [2, 3, 7])
 def test_no_more_knobs_than_allowed_are_turned_and_all_of_them_some_time(most: int) -> None:
     rails = Rails(MENU, budget=Budget(), max_changes=most)
-    memory = replace(memory_of(40), max_changes=most, few_changes=min(most, 3))
+    memory = replace(memory_of(40), max_changes=most)
     turned: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     for iteration in range(41, 161):
@@ -166,31 +168,67 @@ def test_nothing_tried_is_offered_again() -> None:
     assert len(memory.evidence.configs) == 61
 
 
-TWO = """
-name = "two"
-knobs.norm = { type = "choice", choices = ["layernorm", "rmsnorm"], default = "layernorm" }
-knobs.activation = { type = "choice", choices = ["gelu", "swiglu"], default = "gelu" }
-"""
+TWO_WAYS = {
+    "norm": ["layernorm", "rmsnorm"],
+    "activation": ["gelu", "swiglu"],
+    "positions": ["learned", "rotary"],
+    "tie_embeddings": [True, False],
+    "n_layer": [4, 2],
+    "n_head": [4, 2],
+    "batch_size": [8, 4],
+}
 
 
-def small_menu() -> ProxyMenu:
-    fixed = {
-        name: value
-        for name, value in MENU.baseline.canonical().items()
-        if name not in {"norm", "activation"}
-    }
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fixed.items()]
-    return parse_menu(TWO + "[constants]\n" + "\n".join(lines), "two")
+def small_menu(knobs: int) -> ProxyMenu:
+    """So many knobs of two values each, any of which go together."""
+    turned = dict(list(TWO_WAYS.items())[:knobs])
+    lines = [
+        f"knobs.{name} = "
+        + f'{{ type = "{"int" if isinstance(values[0], int) and values[0] > 1 else "choice"}", '
+        + f"choices = {json.dumps(values)}, default = {json.dumps(values[0])} }}"
+        for name, values in turned.items()
+    ]
+    lines.append("[constants]")
+    for name, value in MENU.baseline.canonical().items():
+        if name not in turned:
+            lines.append(f"{name} = {json.dumps(value)}")
+    return parse_menu('name = "small"\n' + "\n".join(lines), "small")
 
 
 @pytest.mark.parametrize("kind", [SamplerProposer, RandomProposer])
-def test_every_config_of_a_small_menu_is_found_and_then_it_says_so(
-    kind: type[SamplerProposer | RandomProposer],
+@pytest.mark.parametrize("knobs", [2, 7])
+def test_the_configs_of_a_small_menu_are_found_and_then_it_says_so(
+    kind: type[SamplerProposer | RandomProposer], knobs: int
 ) -> None:
-    menu = small_menu()
+    """Also where the far ones score badly, and what is left is far."""
+    menu = small_menu(knobs)
     proposer = kind(Rails(menu, budget=Budget()))
-    memory = fresh_memory(menu)
-    for _ in range(3):
-        memory = remember(memory, changes(proposer, memory), 3.9)
-    with pytest.raises(ProposerError, match=r"menu seems exhausted; widen its knobs or raise"):
-        proposer.propose(memory)
+    memory = replace(fresh_memory(menu), max_changes=knobs)
+    with pytest.raises(ProposerError, match=r"menu seems exhausted; widen its knobs$"):
+        while True:
+            found = changes(proposer, memory)
+            memory = remember(memory, found, 3.9 + 0.1 * len(found))
+    assert len(memory.evidence.configs) >= 0.95 * 2**knobs
+
+
+def test_it_goes_on_where_the_reference_failed_on_a_seed_and_nothing_else_was_measured() -> None:
+    memory = replace(fresh_memory(), priors=(prior_of(HERE),), max_changes=len(MENU.knobs))
+    own = memory.evidence.configs[MENU.baseline.config_hash]
+    own.failures.extend([failed_trial()] * 6)
+    memory = remember(memory, {"lr": 0.02}, None)
+    for iteration in range(2, 12):
+        raw = SamplerProposer(WHOLE, chance=0.0).propose(replace(memory, iter=iteration)).raw
+        assert WHOLE.check(raw, memory.reference, memory.evidence.configs).verdict.allowed
+
+
+def test_what_fails_far_away_is_not_gone_on_with() -> None:
+    memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
+    while memory.iter <= 40:
+        names = rng.sample(list(MENU.knobs), 2 if memory.iter % 2 else 9)
+        drawn = {name: MENU.domains[name].draw(rng) for name in names}
+        try:
+            memory = remember(memory, drawn, rng.gauss(3.9, 0.05) if len(drawn) <= 3 else None)
+        except SpecError:
+            continue
+    for share in (far_share, ranked_share):
+        assert share(memory) <= 0.1

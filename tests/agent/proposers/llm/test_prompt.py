@@ -55,9 +55,7 @@ def demo_memory() -> Memory:
     evidence = Evidence(rows)
     menu = parse_menu(row.menu_toml, "the demo's")
     reference = evidence.configs[evidence.incumbent_hash or ""].config
-    return Memory(
-        menu, reference, evidence, 101, 0, 3, 3, until=200, corpus=row.corpus, rules=Rules()
-    )
+    return Memory(menu, reference, evidence, 101, 0, 3, until=200, corpus=row.corpus, rules=Rules())
 
 
 def ended(status: Any) -> TrialFailed:
@@ -132,7 +130,7 @@ def test_the_example_stands_where_the_answer_comes_and_in_every_repair() -> None
 def test_the_reference_the_baseline_and_the_noise() -> None:
     memory = remember(fresh_memory(), {"lr": 0.004, "norm": "rmsnorm"}, 3.7512)
     reference = MENU.apply(MENU.baseline, {"lr": 0.004, "norm": "rmsnorm"})
-    memory = Memory(MENU, reference, memory.evidence, memory.iter, 7, 3, 3)
+    memory = Memory(MENU, reference, memory.evidence, memory.iter, 7, 3)
     text = user_text(memory)
     assert "norm=rmsnorm" in text
     assert "lr=0.004" in text

@@ -32,7 +32,7 @@ def told(unit: str, more: str, reference: float, other: float) -> tuple[str, str
     for number, config, score in known:
         entry = ConfigEvidence(config, config.config_hash, number, scores={0: objective(score)})
         evidence.configs[entry.config_hash] = entry
-    memory = Memory(menu, menu.baseline, evidence, iter=2, seed=7, max_changes=1, few_changes=1)
+    memory = Memory(menu, menu.baseline, evidence, iter=2, seed=7, max_changes=1)
     prompt = Prompter(Budget(amount=1, unit="run")).prompt(memory)
     system, user = (message.content for message in prompt.messages)
     for word in ("bpb", "bits per byte", "token", "parameters", "minus accuracy", "held-out"):

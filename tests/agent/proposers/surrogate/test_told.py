@@ -111,6 +111,19 @@ def test_failures_never_outnumber_results() -> None:
     assert [one.iter for one in told.failed] == list(range(139, 151))
 
 
+def test_a_config_of_many_runs_is_told_though_one_of_them_failed() -> None:
+    mostly = entry(1, dict.fromkeys(range(5), 3.9), failed=True)
+    told = Told.of(evidence_of([mostly, entry(2, {0: 3.9}, failed=True)]))
+    assert [one.iter for one in told.measured] == [1]
+    assert [one.iter for one in told.failed] == [2]
+
+
+def test_most_scores_being_the_references_does_not_blow_up_the_others() -> None:
+    same = [entry(n, {0: 3.6}) for n in range(1, 8)]
+    found = scores_of([*same, entry(9, {0: 3.5})], {0: 3.6})
+    assert -2 < found.targets[-1] < 0
+
+
 def test_what_was_measured_elsewhere_counts_for_less_than_a_run_here() -> None:
     memory = fresh_memory()
     own = memory.evidence.configs[MENU.baseline.config_hash]
