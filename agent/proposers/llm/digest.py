@@ -70,6 +70,8 @@ class Digest:
         shown = {entry.config_hash for entry in (*best, *told)}
         latest = islice(reversed(others), HISTORY)
         rest = _first_of_each(chain.from_iterable(_in_turn(ranked[BEST:], latest)), shown)
+        # What turned many knobs tells little of any of them, and takes the room of three others.
+        nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
         return cls(
             best=tuple(lines.best(entry) for entry in best),
@@ -77,7 +79,7 @@ class Digest:
             effects=tuple(_effects(memory, recent, lines.noise)),
             untouched=tuple(_untouched(memory, recent)),
             priors=tuple(_priors(memory)),
-            history=tuple(lines.of_either(entry) for entry in rest),
+            history=tuple(lines.of_either(entry) for entry in nearer_first),
             configs=len(others),
             failed=len(failed),
         )
@@ -158,6 +160,11 @@ class _Lines:
         if entry.failures:
             return self.failed(entry)
         return f"{_name(entry)} no result: {self._shortest(entry)}"
+
+    def is_far(self, entry: ConfigEvidence) -> bool:
+        """Whether it differs in more than a few knobs from whatever it is described by."""
+        nearest = min(len(self._differing(entry, key)) for key in self.values)
+        return nearest > self.memory.few_changes
 
     def _result(self, entry: ConfigEvidence) -> str:
         against = contrast(entry, self.reference, self.noise)

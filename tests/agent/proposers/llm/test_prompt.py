@@ -24,7 +24,7 @@ from agent.proposers.llm.digest import QUOTED_CHARACTERS, quoted, short
 from agent.proposers.llm.prompt import REPAIR, SYSTEM, USER, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
-from autoresearch.errors import SettingsError
+from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory, memory_of, remember
 from tests.support.places import ROOT
@@ -160,6 +160,23 @@ def test_a_hundred_iterations_leave_no_config_unshown() -> None:
     assert len(shown) == len(memory.evidence.configs) - 1 == 100, "all but the reference"
     assert "not shown" not in text
     assert prompt.tokens <= 6000
+
+
+def test_what_turned_many_knobs_comes_after_the_rest() -> None:
+    rng, memory = Random(0), fresh_memory()
+    while memory.iter <= 40:
+        names = rng.sample(list(MENU.knobs), rng.choice((1, 8)))
+        changes = {name: MENU.domains[name].draw(rng) for name in names}
+        try:
+            memory = remember(memory, changes, 3.9 + memory.iter / 100)
+        except SpecError:
+            continue
+    text = Prompter(Budget()).prompt(memory).messages[1].content
+    history = text.partition("## Other configs tried")[2].splitlines()
+    sizes = [line.count("=") for line in history if line.startswith("- #")]
+    near = [size <= 3 for size in sizes]
+    assert near == sorted(near, reverse=True)
+    assert 5 < sum(near) < len(near) - 5
 
 
 def test_lines_are_differences_from_the_reference() -> None:
