@@ -96,7 +96,8 @@ def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: To
 def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
     with OpenAIServer([says(proposal(lr)) for lr in (0.002, 0.003, 0.004)]) as server:
         point_at(toy, server.url)
-        done = toy.loop(3, "--llm-warmup=1", "--llm-share=1")
+        # More than three knobs would not be suggested to it.
+        done = toy.loop(3, "--llm-warmup=1", "--llm-share=1", "--max-changes=3")
         asked = len(server.chats)
     assert done.returncode == 0, done.stderr
     kinds = [row["proposer"]["kind"] for row in toy.iterations()]
