@@ -11,7 +11,7 @@ from rich.table import Table
 from bench.simulator.comparison import regrets
 from bench.simulator.night import Night
 from bench.simulator.real import RealWorld
-from bench.simulator.unseen import of_the_demo
+from bench.simulator.unseen import NIGHTS, of_a_night
 from bench.simulator.world import World
 
 MILESTONES = (25, 50, 100, 200)
@@ -32,8 +32,9 @@ def described(world: World) -> str:
             f"{seen.rank_best:.3f}",
             f"  noise: {world.noise}",
         ]
-        unseen = of_the_demo(world)
-        lines += [f"  {unseen}"] if unseen else []
+        for who, night in NIGHTS.items():
+            unseen = of_a_night(world, night)
+            lines += [f"  a night {who}: {unseen}"] if unseen else []
     return "\n".join(lines)
 
 

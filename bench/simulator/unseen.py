@@ -1,7 +1,7 @@
 """What a world says of runs that it was not made of.
 
-The demo's night (docs/demo) is a hundred real iterations over cpu-tiny from another day: what it
-found is of its own making, and good ones in numbers that no table drawn at random has.
+Nights of a hundred real iterations over cpu-tiny, from other days: what they found is of their own
+making, and good ones in numbers that no table drawn at random has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow
 
-NIGHT = Path(__file__).parents[2] / "docs/demo/trajectory.jsonl"
+NIGHTS = {
+    "by TPE (docs/demo)": Path(__file__).parents[2] / "docs/demo/trajectory.jsonl",
+    "by the sampler": Path(__file__).parent / "nights/2026-11-23.jsonl",
+}
+"""By who searched: whoever looks elsewhere asks a world of what it was not made of."""
 SEEDS = (0, 1)
 """Those that a table's truth is the mean of."""
 BEST = 0.3
@@ -47,7 +51,7 @@ class Unseen:
         )
 
 
-def of_the_demo(world: World, night: Path = NIGHT) -> Unseen | None:
+def of_a_night(world: World, night: Path) -> Unseen | None:
     """None where the world is of another menu."""
     rows = list(read_rows(night))
     if not any(isinstance(row, CampaignRow) and row.menu_name == world.menu.name for row in rows):
