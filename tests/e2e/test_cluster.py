@@ -60,8 +60,11 @@ def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_p
     assert sorted(row["iter"] for row in toy.iterations()) == [1, 2, 3, 4]
     trials = [row["trial"] for row in rows if row["kind"] == "baseline"]
     trials += [trial for row in toy.iterations() for trial in row["trials"]]
-    assert {trial["place"]["node"] for trial in trials} == {"spark1", "spark2"}
-    assert len({trial["place"]["device"] for trial in trials}) == 1
+    # What was running as the driver was killed may end without anybody to say where.
+    places = [trial["place"] for trial in trials if "place" in trial]
+    assert len(trials) - len(places) <= 2
+    assert {place["node"] for place in places} == {"spark1", "spark2"}
+    assert len({place["device"] for place in places}) == 1
     for trial in trials:
         there = toy.campaign / "trials" / trial["trial_id"]
         names = {"spec.json", "curve.jsonl", "result.json", "trainer.log"}
