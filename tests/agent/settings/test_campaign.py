@@ -11,6 +11,7 @@ import pytest
 from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
+from agent.search.first_row import first_row
 from agent.settings.campaign import CampaignSettings, Policy, Ruler, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from tests.support.rows import campaign_row
@@ -145,6 +146,17 @@ def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path)
     row = campaign_row().model_copy(update={"menu_toml": menu} | said)
     again = resumed_settings(tmp_path, row, {})
     assert {name: getattr(again, name) for name in said} == said
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_a_lost_campaign_toml_takes_no_limit_on_changes_with_it(
+    most: int | None, tmp_path: Path
+) -> None:
+    menu = load_menu("cpu-tiny")
+    begun = new_settings(menu, "cpu-tiny", {} if most is None else {"max_changes": most})
+    row = first_row(begun, menu, campaign_row().corpus, None, train_tokens=None, sandbox="none")
+    assert row.max_changes == (most or len(menu.knobs))
+    assert resumed_settings(tmp_path, row, {}).max_changes == most
 
 
 def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
