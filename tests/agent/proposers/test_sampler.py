@@ -12,13 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
 from agent.proposers.sampler import LEAST_SHARE, STARTUP, SamplerProposer, far_share
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
@@ -79,6 +82,22 @@ def test_chance_rules_until_enough_is_measured() -> None:
     memory = memory_of(STARTUP - 1, failing=0)
     assert re.match(rf"most promising of \d+ by {STARTUP} measured", reason(sampler, memory))
     assert "drawn uniformly" in reason(sampler, memory_of(30, failing=1))
+
+
+def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were() -> None:
+    def threads() -> list[int]:
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    seen: list[list[int]] = []
+
+    def fit(*told: Any) -> GaussianProcess:
+        seen.append(threads())
+        return GaussianProcess.fit(*told)
+
+    with threadpool_limits(limits=2, user_api="blas"):
+        SamplerProposer(RAILS, fit=fit, chance=0.0).propose(memory_of(20))
+        assert set(threads()) == {2}
+    assert [set(found) for found in seen] == [{1}]
 
 
 def test_about_half_of_the_turns_are_chances() -> None:
