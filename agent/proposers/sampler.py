@@ -7,8 +7,8 @@ menu 6 % were better than the baseline by more than any of 89 edits of one to th
 candidates are of both kinds, and a Gaussian process over the whole menu says which is promising.
 
 Every other turn or so is chance's: without it a model goes on refining what it knows, and what
-chance finds is what it learns from. How many of those draws are far follows from what far and near
-ones have scored. What the parts are worth is in docs/search.md.
+chance finds is what it learns from. How many of those draws are far follows from how near to the
+reference of their time far and near ones came. What the parts are worth is in docs/search.md.
 
 All of it is had anew for each iteration and drawn from (seed, iter), so that a proposer that was
 born this minute offers what one that ran all night would.
@@ -17,10 +17,11 @@ born this minute offers what one that ran all night would.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from random import Random
+from statistics import fmean
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -30,56 +31,65 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, Edit, Edits, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.prior_points import prior_points
-from agent.proposers.surrogate.promise import Fit, Promise, expected_improvement
+from agent.proposers.surrogate.promise import Fit, Promise
 from agent.proposers.surrogate.told import Told, is_sound
 
 STARTUP = 8
 """Configs to learn from before the model is asked; until then all turns are chance's."""
 CHANCE = 0.5
+MARGIN = 1.0
 CANDIDATES = 300
 DRAWS = 200
 ORIGINS = 3
 """Of the best configs, of which near candidates are edits, as well as of the reference."""
-LATEST_NEAR = 20
+LATEST = 20
 LEAST = 4
 """Of each kind measured, before which both are as likely."""
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9
 
 
 def far_share(memory: Memory) -> float:
-    """Of far draws among chance's: that of what they are expected to improve on the reference by,
-    as the better half of what each kind scored tells, and how many of each ended with a score."""
+    """Of far draws among chance's: that of what another like them is hoped to improve on its
+    reference by, in the mean over the latest of each kind."""
     far, near = far_and_near(memory)
     if min(len(far), len(near)) < LEAST:
         return 0.5
-    bar = memory.evidence.configs[memory.reference.config_hash].mean
-    gains = [_expected(one, bar) for one in (far, near)]
+    sigma = memory.evidence.sigma or 0.0
+    gains = [fmean(_hope(above, sigma) for above in kind) for kind in (far, near)]
     share = gains[0] / max(sum(gains), 1e-300)
     return min(max(share, LEAST_SHARE), MOST_SHARE)
 
 
+def _hope(above: float, sigma: float) -> float:
+    """What one like this may gain: what it gained, a little of that where it missed by no more than
+    a run's noise, nothing where it was far off or failed."""
+    if not sigma or abs(above) > 30 * sigma:
+        return max(-above, 0.0)
+    return sigma * math.log1p(math.exp(-above / sigma))
+
+
 def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
-    """What far candidates scored, and the latest near ones; infinity where one failed or was
-    stopped."""
+    """How far above the reference of their time the latest far candidates scored, and the latest
+    near ones; infinity where one failed or was stopped.
+
+    Far are those that turned more than half of the knobs: what the model makes of the reference in
+    four or five of them is no draw from the whole menu, and says nothing of what one is worth.
+    """
     far: list[float] = []
     near: list[float] = []
+    half = len(memory.menu.knobs) / 2
+    moves = memory.reference.config_hash == memory.evidence.incumbent_hash
+    reference = math.inf
     for one in memory.evidence.configs.values():
         if one.iter and (one.scores or one.failures):
-            score = one.mean if is_sound(one) else math.inf
-            (far if len(one.changes) > memory.few_changes else near).append(score)
-    return far, near[-LATEST_NEAR:]
-
-
-def _expected(every: Sequence[float], bar: float) -> float:
-    """Improvement on the bar, of one that may fail."""
-    scores = [score for score in every if math.isfinite(score)]
-    if not scores:
-        return 0.0
-    middle = float(np.median(scores))
-    below = [middle - score for score in scores if score < middle]
-    spread = math.sqrt(math.fsum(x * x for x in below) / max(len(below), 1)) or 1e-9
-    gain = float(expected_improvement(np.array([middle]), np.array([spread]), bar)[0])
-    return gain * len(scores) / len(every)
+            above = one.mean - reference if is_sound(one) else math.inf
+            if len(one.changes) > half:
+                far.append(above)
+            elif len(one.changes) <= memory.few_changes:
+                near.append(above)
+        if one.scores and (not one.iter or (moves and one.action == "keep")):
+            reference = one.mean  # where all races are against the baseline it stays the baseline
+    return far[-LATEST:], near[-LATEST:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,8 @@ class SamplerProposer:
     """Share of the turns that are chance's."""
     far: Callable[[Memory], float] = far_share
     """Share of far draws among chance's."""
+    margin: float = MARGIN
+    """By how many of the gains that a race could just prove a candidate is to improve."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -119,7 +131,9 @@ class SamplerProposer:
             return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
             return self._by_chance(rng, memory, "every other turn is chance's")
-        return _by_model(rng, memory, Promise.of(memory, told, self.fit, priors), known)
+        promise = Promise.of(memory, told, self.fit, priors)
+        bar = promise.best_bar - self.margin * promise.provable
+        return _by_model(rng, memory, promise, bar, known)
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
         """Without end."""
@@ -138,10 +152,12 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _by_model(rng: Random, memory: Memory, promise: Promise, known: str) -> Iterator[Draw]:
+def _by_model(
+    rng: Random, memory: Memory, promise: Promise, bar: float, known: str
+) -> Iterator[Draw]:
     """The candidates, the most promising first."""
     edits = _candidates(rng, Edits.of(memory), promise)
-    worth_M = promise.worth(edits, promise.best_bar)
+    worth_M = promise.worth(edits, bar)
     for place in np.argsort(-worth_M, kind="stable"):
         yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
 

@@ -18,15 +18,17 @@ from statistics import fmean
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, SuggestibleProposer
 from agent.proposers.hybrid import MODEL_TURNS, SAMPLER_TURNS, SHARE, HybridProposer
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.sampler import SamplerProposer
 from bench.figure import Figure
 from bench.models.cost import Cost
 from bench.models.policies import POLICIES
 from bench.models.stand_ins import Copier, Liar, Oracle, Recorded, Repeater, StandIn, Waster
+from bench.simulator.comparison import proposers_code
 from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.night import MakeProposer, Night, night
 from bench.simulator.world import World
 from trajectory.evidence import Evidence
+from trajectory.rules import Rules
 from trajectory.track_record import MODEL
 
 ITERATIONS = 100
@@ -110,14 +112,13 @@ def one_night(
     make: Callable[[Rails], SuggestibleProposer] | None,
     policy: type[HybridProposer] = HybridProposer,
     *,
-    base: MakeProposer = RandomProposer,
+    base: MakeProposer = SamplerProposer,
     time_s: float | None = None,
     iterations: int = ITERATIONS,
 ) -> Told:
     """A night with this model, or with the sampler alone.
 
-    :param base: the sampler; by default uniform edits, which gain what better ones gain within
-        errors and take no time.
+    :param base: the sampler.
     :param time_s: that the sampler's night took.
     """
     watched: list[Watched] = []
@@ -248,7 +249,8 @@ class Nights:
         replies = hashlib.sha256(SAID.read_bytes()).hexdigest()[:16] if SAID.exists() else ""
         turns = [SHARE, MODEL_TURNS, SAMPLER_TURNS]
         world = [self._world.name, self._world.best]
-        return [*world, self._latency_s, self._iterations, *turns, replies]
+        made = [proposers_code(), repr(Rules())]
+        return [*world, self._latency_s, self._iterations, *turns, replies, *made]
 
 
 def run() -> list[Figure]:

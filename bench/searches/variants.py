@@ -18,7 +18,7 @@ from agent.proposers.sampler import LEAST, LEAST_SHARE, MOST_SHARE, far_and_near
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.promise import Acquisition, Fit, Promise, expected_improvement
 from agent.proposers.surrogate.space import Floats
-from agent.proposers.surrogate.told import Told
+from agent.proposers.surrogate.told import Told, is_sound
 from agent.proposers.uniform import RandomProposer
 from bench.searches.neighbours import Neighbourhood
 
@@ -148,3 +148,33 @@ def ranked_share(memory: Memory) -> float:
     middle = float(np.median(near))
     better = (sum(score < middle for score in far) + 0.5) / (len(far) + 1)
     return min(max(better / (better + 0.5), LEAST_SHARE), MOST_SHARE)
+
+
+def expected_share(memory: Memory) -> float:
+    """Of far draws among chance's, far being more than a few knobs: that of what they are expected
+    to improve on the reference by, as the better half of what each kind scored tells."""
+    far: list[float] = []
+    near: list[float] = []
+    for one in memory.evidence.configs.values():
+        if one.iter and (one.scores or one.failures):
+            score = one.mean if is_sound(one) else math.inf
+            (far if len(one.changes) > memory.few_changes else near).append(score)
+    near = near[-20:]
+    if min(len(far), len(near)) < LEAST:
+        return 0.5
+    bar = memory.evidence.configs[memory.reference.config_hash].mean
+    gains = [_expected(one, bar) for one in (far, near)]
+    share = gains[0] / max(sum(gains), 1e-300)
+    return min(max(share, LEAST_SHARE), MOST_SHARE)
+
+
+def _expected(every: Sequence[float], bar: float) -> float:
+    """Improvement on the bar, of one that may fail."""
+    scores = [score for score in every if math.isfinite(score)]
+    if not scores:
+        return 0.0
+    middle = float(np.median(scores))
+    below = [middle - score for score in scores if score < middle]
+    spread = math.sqrt(math.fsum(x * x for x in below) / max(len(below), 1)) or 1e-9
+    gain = float(expected_improvement(np.array([middle]), np.array([spread]), bar)[0])
+    return gain * len(scores) / len(every)

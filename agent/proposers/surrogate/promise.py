@@ -15,6 +15,7 @@ from agent.proposers.surrogate.space import Floats, Space, Values
 from agent.proposers.surrogate.told import Scores, Told
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig
+from trajectory.ranking import Noise
 
 ELITES = 8
 """Configs to learn single values from."""
@@ -65,6 +66,8 @@ class Promise:
     """The reference's score as the surrogate believes it."""
     best_bar: float
     """That of the best config that was measured here, kept or not; the reference's at most."""
+    provable: float
+    """The least gain that a whole race keeps; 0 while the noise or the rules are unknown."""
     elites: tuple[Values, ...]
     """The knobs of the best it was told of, but for the reference's."""
 
@@ -107,6 +110,7 @@ class Promise:
             failing=failing,
             reference_bar=reference_bar,
             best_bar=min([reference_bar, *model.predict(here)[0].tolist()]),
+            provable=_provable(memory) / seen.unit,
             elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
         )
 
@@ -123,6 +127,14 @@ class Promise:
         if self.failing is not None:
             worth_M = worth_M * (1 - np.clip(self.failing.predict(points_MP)[0], 0, 1))
         return worth_M
+
+
+def _provable(memory: Memory) -> float:
+    """In the measured score."""
+    noise, rules = Noise.of(memory.evidence.tally), memory.rules
+    if noise is None or rules is None:
+        return 0.0
+    return rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)
 
 
 def _points(memory: Memory, space: Space, configs: Sequence[AnyConfig]) -> Floats:

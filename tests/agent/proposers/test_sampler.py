@@ -20,8 +20,16 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
-from agent.proposers.sampler import LEAST_SHARE, STARTUP, SamplerProposer, far_share
+from agent.proposers.sampler import (
+    LEAST_SHARE,
+    STARTUP,
+    SamplerProposer,
+    far_and_near,
+    far_share,
+)
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.promise import Promise
+from agent.proposers.surrogate.told import Told
 from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
@@ -30,6 +38,7 @@ from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remembe
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
+from trajectory.rules import Rules
 
 WHOLE = Rails(MENU, budget=Budget())
 
@@ -149,6 +158,63 @@ def test_far_draws_are_as_many_as_they_are_worth(share: Callable[[Memory], float
             except SpecError:
                 continue
         assert expected[0] <= share(memory) <= expected[1]
+
+
+def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
+    """Five knobs of sixteen, level with the reference, beside far draws that are hopeless."""
+    memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
+    while memory.iter <= 60:
+        count = (2, 5, 12)[memory.iter % 3]
+        drawn = {name: MENU.domains[name].draw(rng) for name in rng.sample(list(MENU.knobs), count)}
+        level = 4.5 if len(drawn) > 8 else 4.0
+        try:
+            memory = remember(memory, drawn, level + rng.gauss(0, 0.05))
+        except SpecError:
+            continue
+    far, near = far_and_near(memory)
+    assert len(far) <= 20
+    assert len(near) <= 20
+    assert min(far) > 0.2
+    assert far_share(memory) <= 0.15
+
+
+@pytest.mark.parametrize(("moves", "above"), [(True, 0.2), (False, -0.2)])
+def test_what_came_later_is_held_against_what_was_the_reference_by_then(
+    moves: bool, above: float
+) -> None:
+    """The last that was kept, or the baseline all along where races are against that."""
+    memory = fresh_memory()
+    start = memory.evidence.configs[MENU.baseline.config_hash].mean
+    memory = remember(memory, {"lr": 5e-3}, start - 0.4)
+    kept = list(memory.evidence.configs.values())[-1]
+    kept.action = "keep"
+    memory = remember(memory, {"lr": 4e-3}, start - 0.2)
+    tally = memory.evidence.tally
+    memory.evidence.tally = tally.model_copy(update={"incumbent_hash": kept.config_hash})
+    if moves:
+        memory = replace(memory, reference=kept.config)
+    assert far_and_near(memory) == ([], pytest.approx([-0.4, above]))
+
+
+def test_the_model_looks_for_gains_that_a_race_could_prove() -> None:
+    """With a margin it takes what it knows less of: what is level with the best for sure is worth
+    no run."""
+    memory = replace(memory_of(60), max_changes=len(MENU.knobs), rules=Rules())
+    promise = Promise.of(memory, Told.of(memory.evidence), GaussianProcess.fit)
+    assert promise.provable > 0
+    assert (
+        Promise.of(
+            replace(memory, rules=None), Told.of(memory.evidence), GaussianProcess.fit
+        ).provable
+        == 0
+    )
+
+    def doubt(margin: float) -> float:
+        sampler = SamplerProposer(WHOLE, chance=0.0, margin=margin)
+        picks = [changes(sampler, replace(memory, iter=n)) for n in range(61, 81)]
+        return fmean(promise.scores.predict(promise.space.edited(promise.now, picks))[1].tolist())
+
+    assert doubt(0.0) < doubt(1.0) < doubt(4.0)
 
 
 def test_it_learns_where_the_good_values_are() -> None:
