@@ -51,8 +51,15 @@ class Memory:
 
     @property
     def few_changes(self) -> int:
-        """Knobs that a small edit turns at most, and that a language model is asked for."""
+        """Knobs that a small edit turns at most."""
         return min(FEW_CHANGES, self.max_changes, len(self.menu.knobs))
+
+    @property
+    def asked_changes(self) -> int:
+        """Knobs that a language model is asked for at most: as many as the campaign's limit says,
+        a few where there is none."""
+        limited = self.max_changes < len(self.menu.knobs)
+        return self.max_changes if limited else self.few_changes
 
     @property
     def tried(self) -> Container[str]:

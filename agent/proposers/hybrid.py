@@ -88,7 +88,7 @@ class HybridProposer:
 def _shown(suggested: Offer, memory: Memory) -> Changes | None:
     """The sampler's changes, where the model could repeat them."""
     changes: Changes = json.loads(suggested.raw)["changes"]
-    return changes if len(changes) <= memory.few_changes else None
+    return changes if len(changes) <= memory.asked_changes else None
 
 
 def is_lent(number: int, share: float) -> bool:

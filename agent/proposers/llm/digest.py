@@ -162,9 +162,9 @@ class _Lines:
         return f"{_name(entry)} no result: {self._shortest(entry)}"
 
     def is_far(self, entry: ConfigEvidence) -> bool:
-        """Whether it differs in more than a few knobs from whatever it is described by."""
+        """Whether it differs in more knobs than are asked for from whatever it is described by."""
         nearest = min(len(self._differing(entry, key)) for key in self.values)
-        return nearest > self.memory.few_changes
+        return nearest > self.memory.asked_changes
 
     def _result(self, entry: ConfigEvidence) -> str:
         against = contrast(entry, self.reference, self.noise)

@@ -166,7 +166,7 @@ class Prompter:
             REPAIR,
             {
                 "why": why,
-                "max_changes": memory.few_changes,
+                "max_changes": memory.asked_changes,
                 "example": example_text(memory, self._budget),
             },
         )
@@ -211,7 +211,7 @@ class Prompter:
                 "measure": menu.measure,
                 "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
-                "max_changes": memory.few_changes,
+                "max_changes": memory.asked_changes,
                 "max_reason": ASKED_REASON_CHARACTERS,
                 "example": example_text(memory, self._budget),
                 "program": program,

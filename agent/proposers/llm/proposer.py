@@ -101,7 +101,7 @@ class LlmProposer:
         """Ask until the rails pass a reply; ``messages`` grows by what is said meanwhile."""
         began = time.monotonic()
         attempts: list[Attempt] = []
-        schema = proposal_schema(self._rails.menu, memory.few_changes)
+        schema = proposal_schema(self._rails.menu, memory.asked_changes)
         while len(attempts) <= REPAIRS:
             reply = self._ask(messages, schema, prompt, attempts)
             attempt = self._judged(reply, memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,7 +66,22 @@ def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
         message.content for message in prompt.messages
     ]
     assert offer.record.prompt_sha256 == prompt.sha256
-    assert schema_of(body) == proposal_schema(RAILS.menu, memory.few_changes)
+    assert schema_of(body) == proposal_schema(RAILS.menu, memory.asked_changes)
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(None, 3), (2, 2), (5, 5)])
+def test_a_model_is_asked_for_three_knobs_or_for_the_limit_that_was_chosen(
+    limit: int | None, asked: int
+) -> None:
+    """No limit is one of all knobs; said as such it is no wish for so many from a model."""
+    count = len(RAILS.menu.knobs)
+    memory = replace(memory_of(20), max_changes=limit or count)
+    with OpenAIServer([says(GOOD)]) as server:
+        llm_at(server).propose(memory)
+    (body,) = server.chats
+    changes = schema_of(body)["properties"]["changes"]
+    assert changes["maxItems"] == asked
+    assert f"between 1 and {asked} knobs" in body["messages"][0]["content"]
 
 
 @pytest.mark.parametrize(
