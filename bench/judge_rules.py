@@ -43,7 +43,7 @@ class Rule:
 FUTILE = Rules(z_keep=1.6, z_drop=0.5, first_drop=-0.3)
 FRONTIER = (
     Rule("as shipped", Rules()),
-    Rule("z 1.6", Rules(z_keep=1.6)),
+    Rule("as shipped before: z_drop 1, first_drop 0.35", Rules(z_drop=1.0, first_drop=0.35)),
     Rule("z_drop 0.5, first_drop -0.3", Rules(z_drop=0.5, first_drop=-0.3)),
     Rule("z 1.6, z_drop 0.5, first_drop -0.3, confirmed", FUTILE, confirmed=True),
     Rule(

@@ -24,13 +24,14 @@ class Rules(Frozen):
         1.3, description="Standard errors a gain must exceed."
     )
     """Standard errors by which a gain must exceed nothing at the race's end."""
-    z_drop: NonNegative = Field(1.0, description="Standard errors of hope a race goes on with.")
+    z_drop: NonNegative = Field(0.5, description="Standard errors of hope a race goes on with.")
     """Standard errors of hope after the second pair and later ones: what could not reach the bar
     even if the truth were so much better ends there."""
-    first_drop: Finite = Field(0.35, description="Loss on the first pair, in sd, that ends a race.")
+    first_drop: Finite = Field(0.0, description="Loss on the first pair, in sd, that ends a race.")
     """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
-    much goes on. A second run costs as much as the next idea: at 0.35 a candidate as good as its
-    reference is dropped after one in 36 of 100 cases."""
+    much goes on. A second run costs as much as the next idea: at 0 a candidate as good as its
+    reference is dropped after one run in half of all cases, one that is better by ``sigma_d`` in
+    one of six."""
     max_runs: int = Field(4, ge=2, description="Most common seeds of a race.")
     """That a candidate and its reference are trained on."""
 

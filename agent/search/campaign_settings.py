@@ -20,6 +20,7 @@ from autoresearch.values import explain
 from autoresearch.words import counted
 from trainer.corpus import default_name
 from trajectory.rows import CampaignRow
+from trajectory.rules import Rules
 
 
 def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:
@@ -87,7 +88,7 @@ def resumed_settings(
     path = directory / SETTINGS_FILE
     is_kept = path.exists()
     read = CampaignSettings.from_toml(path) if is_kept else _settings_of(row, chosen)
-    kept = _with_its_first_bar(read)
+    kept = _with_its_own_rules(read, row)
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
     on_cores = kept.device == "cpu" and is_kept
     by_clock = kept.budget.unit == "seconds"
@@ -133,14 +134,23 @@ def keep_lanes(directory: Path, lanes: int) -> None:
         replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
 
 
-def _with_its_first_bar(kept: CampaignSettings) -> CampaignSettings:
-    """With the loss on the first pair that ends a race, where it was no setting of its own: there
-    the other rules said it, and a campaign goes on by the rules that it was begun with."""
-    if "first_drop" in kept.model_fields_set:
-        return kept
-    return kept.model_copy(
-        update={"first_drop": kept.z_drop - kept.z_keep / math.sqrt(kept.max_runs)}
-    )
+_Z_DROP_BEFORE = 1.0
+"""Of campaigns whose first row does not say it, unless campaign.toml does."""
+
+
+def _with_its_own_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
+    """A campaign goes on by the rules that it was begun with. What campaign.toml does not say of
+    them its first row does; in one of before that the other rules said what a first pair may lose.
+    """
+    said = {
+        name: getattr(kept if name in kept.model_fields_set else row, name)
+        for name in Rules.model_fields
+    }
+    if said["z_drop"] is None:
+        said["z_drop"] = _Z_DROP_BEFORE
+    if said["first_drop"] is None:
+        said["first_drop"] = said["z_drop"] - said["z_keep"] / math.sqrt(said["max_runs"])
+    return kept.model_copy(update=said)
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:
@@ -150,8 +160,9 @@ def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSetting
     :param chosen: may say where the corpus lies by now; it must be the same text.
     """
     said = {name: getattr(row, name) for name in CampaignSettings.in_first_row()}
-    if row.first_drop is None:
-        del said["first_drop"]
+    for rule in ("first_drop", "z_drop"):
+        if said[rule] is None:  # it is older than that
+            del said[rule]
     menu = menu_of(row)
     if row.max_changes >= len(menu.knobs):  # as it says where nobody chose
         del said["max_changes"]

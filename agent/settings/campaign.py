@@ -135,7 +135,10 @@ class _Search(Frozen):
         "hybrid", description="Who proposes."
     )
     max_changes: Annotated[PositiveInt | None, AsOption(before="llm_share", bounds=(1, None))] = (
-        Field(None, description="Most knobs a proposal turns. Default: all.")
+        Field(
+            None,
+            description="Most knobs a proposal turns. Default: all; a model is asked for three.",
+        )
     )
 
 

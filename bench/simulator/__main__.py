@@ -25,7 +25,7 @@ from autoresearch.errors import AutoresearchError
 from bench.simulator.comparison import NightStore, Plan, spend
 from bench.simulator.idle import be_idle, one_thread
 from bench.simulator.night import Night
-from bench.simulator.rules import RULES, SHIPPED, rules_markdown
+from bench.simulator.rules import BEFORE, RULES, rules_markdown, rules_named
 from bench.simulator.searches import SEARCHES
 from bench.simulator.tables import described, regret_table
 from bench.simulator.verdict import Verdict, asked, markdown, places, spend_missing
@@ -142,8 +142,8 @@ def rules(
     found = places(name or REAL_WORLDS, Sources(table, tuple(published or ())), _note)
     proposing = asked([search])[search]
     compared = {
-        who: replace(proposing, rules=RULES[who])
-        for who in dict.fromkeys([SHIPPED, *(rule or RULES)])
+        who: replace(proposing, rules=rules_named(who))
+        for who in dict.fromkeys([BEFORE, *(rule or RULES)])
     }
     plan, kept_as = Plan(nights, 10 * runs, None, runs), dict.fromkeys(compared, search)
     verdict = Verdict(found, compared, plan, NightStore(kept), kept_as)

@@ -1,6 +1,6 @@
 """The judge's rules that are compared on real runs, at equal runs.
 
-The goals are 1.25 times what the shipped rules truly gain, at most one in a hundred of the
+The goals are 1.25 times what the rules of before truly gain, at most one in a hundred of the
 candidates kept that are no better, and at most half a percent told too much.
 """
 
@@ -17,16 +17,18 @@ from bench.simulator.comparison import Mean
 from bench.simulator.night import Night
 from trajectory.rules import Rules
 
+BEFORE = "z_drop 1, first_drop 0.35"
+"""What was shipped until the rules were chosen on these worlds: what the goals are measured by."""
 RULES: dict[str, Rules | None] = {
+    BEFORE: Rules(z_drop=1.0, first_drop=0.35),
     "as shipped": None,
-    "two pairs": Rules(max_runs=2),
-    "three pairs": Rules(max_runs=3),
-    "six pairs": Rules(max_runs=6),
-    "z 1.6": Rules(z_keep=1.6),
-    "z 2.0": Rules(z_keep=2.0),
-    "z_drop 0.5": Rules(z_drop=0.5),
-    "first_drop -0.3": Rules(first_drop=-0.3),
-    "z_drop 0.5, first_drop 0": Rules(z_drop=0.5, first_drop=0.0),
+    "two pairs, z_drop 1, first_drop 0.35": Rules(max_runs=2, z_drop=1.0, first_drop=0.35),
+    "three pairs, z_drop 1, first_drop 0.35": Rules(max_runs=3, z_drop=1.0, first_drop=0.35),
+    "six pairs, z_drop 1, first_drop 0.35": Rules(max_runs=6, z_drop=1.0, first_drop=0.35),
+    "z 1.6, z_drop 1, first_drop 0.35": Rules(z_keep=1.6, z_drop=1.0, first_drop=0.35),
+    "z 2.0, z_drop 1, first_drop 0.35": Rules(z_keep=2.0, z_drop=1.0, first_drop=0.35),
+    "z_drop 0.5, first_drop 0.35": Rules(z_drop=0.5, first_drop=0.35),
+    "z_drop 1, first_drop -0.3": Rules(z_drop=1.0, first_drop=-0.3),
     "z_drop 0.5, first_drop -0.3": Rules(z_drop=0.5, first_drop=-0.3),
     "z 1.6, z_drop 0.5, first_drop -0.3": Rules(z_keep=1.6, z_drop=0.5, first_drop=-0.3),
     "z 2.0, z_drop 0.5, first_drop -0.3": Rules(z_keep=2.0, z_drop=0.5, first_drop=-0.3),
@@ -50,7 +52,6 @@ def rules_named(name: str) -> Rules | None:
     return RULES[name]
 
 
-SHIPPED = "as shipped"
 GAIN_GOAL, NULLS_GOAL, INFLATION_GOAL = 1.25, 0.01, 0.005
 
 
@@ -60,7 +61,7 @@ class Worth:
 
     gain: Mean
     more: Mean
-    """Than the shipped rules in the same nights."""
+    """Than the rules of before in the same nights."""
     ratio: float
     """Of both mean gains."""
     nulls_kept: float
@@ -75,9 +76,9 @@ class Worth:
     iterations: float
 
     @classmethod
-    def of(cls, nights: Sequence[Night], shipped: Sequence[Night]) -> Worth:
+    def of(cls, nights: Sequence[Night], before: Sequence[Night]) -> Worth:
         gains = [night.true_gain for night in nights]
-        others = [night.true_gain for night in shipped]
+        others = [night.true_gain for night in before]
         told = [(night.told_gain, night.true_gain) for night in nights]
         known = [(claim, true) for claim, true in told if claim is not None]
         nulls, near = sum(one.nulls for one in nights), sum(one.near_nulls for one in nights)
@@ -124,16 +125,16 @@ def frontier(worths: Mapping[str, Worth]) -> list[str]:
 
 def rules_markdown(place: str, nights: Mapping[str, Sequence[Night]], runs: int) -> str:
     """A row a rule; those on the frontier in bold, those that reach all goals marked so."""
-    count = len(nights[SHIPPED])
+    count = len(nights[BEFORE])
     if not count:
         return f"{place}: no round is whole yet"
-    worths = {name: Worth.of(mine, nights[SHIPPED]) for name, mine in nights.items()}
-    heads = ["true gain × 1000", "less shipped's", "× shipped's", "no better, kept"]
+    worths = {name: Worth.of(mine, nights[BEFORE]) for name, mine in nights.items()}
+    heads = ["true gain × 1000", "less before", "× before", "no better, kept"]
     heads += ["next to nothing, kept", "told too much", "keeps", "iterations"]
-    near = worths[SHIPPED].near
+    near = worths[BEFORE].near
     lines = [
         f"{place}, {runs} runs a night, {count} paired nights; {near:.0%} of candidates under the "
-        "shipped rules do next to nothing:",
+        f"rules of before ({BEFORE}) do next to nothing:",
         "",
         f"| rules | {' | '.join(heads)} |",
         f"|{' --- |' * (len(heads) + 1)}",
@@ -141,7 +142,7 @@ def rules_markdown(place: str, nights: Mapping[str, Sequence[Night]], runs: int)
     best = set(frontier(worths))
     for name, worth in worths.items():
         said = f"**{name}**" if name in best else name
-        cells = [str(worth.gain), "" if name == SHIPPED else str(worth.more)]
+        cells = [str(worth.gain), "" if name == BEFORE else str(worth.more)]
         cells += [f"{worth.ratio:.2f}", f"{worth.nulls_kept:.1%}", f"{worth.near_kept:.1%}"]
         cells += [f"{worth.inflation:+.1%}", f"{worth.keeps:.1f}", f"{worth.iterations:.0f}"]
         reached = ": reaches all goals" if worth.reaches else ""

@@ -19,6 +19,7 @@ from bench.simulator.executor import SimulatedExecutor
 from bench.simulator.night import no_corpus, put_together
 from tests.support.worlds import RateWorld
 from trajectory.rows import BaselineRow, IterationRow, TrialRecord
+from trajectory.rules import Rules
 
 CLOCKS = frozenset(
     "at created_at id wall_s latency_s elapsed_s energy_wh versions hardware corpus_dir".split()
@@ -57,12 +58,14 @@ def work(
     lanes: int = 1,
     seed: int = 3,
     baseline_seeds: int = 5,
+    rules: Rules | None = None,
     proposer: Callable[[Rails], Proposer] = RandomProposer,
     at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
 ) -> str:
     """Begin the campaign in ``directory``, or go on with it, until the goal; what ended it."""
     directory.mkdir(parents=True, exist_ok=True)
     chosen = {"seed": seed, "max_changes": 2, "baseline_seeds": baseline_seeds}
+    chosen |= dict(rules or {})
     settings = new_settings(WORLD.menu, WORLD.menu.name, chosen)
     with (
         Campaign(
@@ -77,10 +80,10 @@ def work(
 
 
 def rows_of(
-    directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3
+    directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3, rules: Rules | None = None
 ) -> list[dict[str, Any]]:
     """The rows of a campaign in ``directory`` after so many iterations, without their clocks."""
-    work(directory, Goal(iterations=iterations), lanes=lanes, seed=seed)
+    work(directory, Goal(iterations=iterations), lanes=lanes, seed=seed, rules=rules)
     return written(directory)
 
 

@@ -156,6 +156,15 @@ def test_only_a_result_that_scored_more_says_so() -> None:
     assert campaign_row().model_copy(update={"hold_back": True}).model_dump()["hold_back"] is True
 
 
+def test_a_first_row_says_the_rules_as_far_as_its_version_knew_them() -> None:
+    for said in ({}, {"first_drop": 0.35}, {"first_drop": 0.0, "z_drop": 0.5}):
+        older = {"first_drop": None, "z_drop": None} | said
+        row = campaign_row().model_copy(update=older)
+        dumped = json.loads(dump_row(row))
+        assert {name: dumped[name] for name in older if name in dumped} == said
+        assert parse_row(dump_row(row)) == row
+
+
 def test_a_calibration_s_rows_read_back_equal_and_a_campaign_says_only_what_it_uses() -> None:
     run = CalibrationRun(steps=60, horizon_steps=None, looks=(Look(average=EMA),), texts=True)
     row = CalibrationRow(

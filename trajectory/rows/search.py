@@ -137,6 +137,9 @@ class CampaignRow(Frozen):
     """Most seeds a candidate races over."""
     first_drop: Finite | None = None
     """The loss on the first pair that ends a race; None where the other rules said it, before 3."""
+    z_drop: NonNegative | None = None
+    """Standard errors of hope that a race goes on with; left out of a row that does not say it,
+    which is older."""
     max_changes: PositiveInt
     sandbox: str
     """How trials are confined, as the sandbox describes itself."""
@@ -146,8 +149,9 @@ class CampaignRow(Frozen):
     @model_serializer(mode="wrap")
     def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        if self.first_drop is None:
-            written.pop("first_drop", None)
+        for name in ("first_drop", "z_drop"):
+            if written.get(name) is None:
+                written.pop(name, None)
         for name in _LEFT_OUT:
             if not getattr(self, name):
                 written.pop(name, None)

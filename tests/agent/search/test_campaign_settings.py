@@ -13,36 +13,49 @@ from autoresearch.errors import CampaignError, MenuError, SettingsError
 from tests.support.own_menus import OWN_MENU
 from tests.support.rows import campaign_row
 from trainer.spec import Budget
+from trajectory.rules import Rules
+
+# What a version wrote of its rules: in the first row, and besides in campaign.toml.
+OF_0_2_0 = {"z_keep": 1.3, "max_runs": 4, "first_drop": None, "z_drop": None}
+BETWEEN = {"z_keep": 3.5, "max_runs": 4, "first_drop": 0.35, "z_drop": None}
+TODAY = {"z_keep": 1.3, "max_runs": 4, "first_drop": 0.0, "z_drop": 0.5}
 
 
-@pytest.mark.parametrize(("z_keep", "max_runs", "bar"), [(1.3, 4, 0.35), (3.5, 4, -0.75)])
-def test_rules_that_implied_the_first_pair_s_bar_go_on_doing_so(
-    z_keep: float, max_runs: int, bar: float, tmp_path: Path
+@pytest.mark.parametrize(
+    ("row", "toml", "went_on"),
+    [
+        (OF_0_2_0, {"z_keep": 1.3, "max_runs": 4}, (1.3, 1.0, 0.35, 4)),
+        (OF_0_2_0 | {"z_keep": 3.5}, {"z_keep": 3.5, "max_runs": 4}, (3.5, 1.0, -0.75, 4)),
+        (OF_0_2_0, None, (1.3, 1.0, 0.35, 4)),
+        (OF_0_2_0, {}, (1.3, 1.0, 0.35, 4)),
+        (BETWEEN, BETWEEN | {"z_drop": 2.0}, (3.5, 2.0, 0.35, 4)),
+        (BETWEEN, {"z_drop": 2.0}, (3.5, 2.0, 0.35, 4)),
+        (BETWEEN, None, (3.5, 1.0, 0.35, 4)),
+        (TODAY, TODAY, (1.3, 0.5, 0.0, 4)),
+        (TODAY, None, (1.3, 0.5, 0.0, 4)),
+        (TODAY, {"first_drop": 0.0}, (1.3, 0.5, 0.0, 4)),
+        (TODAY, {"z_drop": 0.5}, (1.3, 0.5, 0.0, 4)),
+        (TODAY | {"max_runs": 6}, {}, (1.3, 0.5, 0.0, 6)),
+        (TODAY, TODAY | {"z_drop": 0.7}, (1.3, 0.7, 0.0, 4)),
+    ],
+)
+def test_a_campaign_goes_on_by_the_rules_that_it_was_begun_with(
+    row: dict[str, float | None],
+    toml: dict[str, float | None] | None,
+    went_on: tuple[float, float, float, int],
+    tmp_path: Path,
 ) -> None:
-    """In 0.2.0 it followed from the other rules, and campaign.toml did not name it."""
-    chosen = {"z_keep": z_keep, "max_runs": max_runs}
-    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", chosen)
-    lines = begun.to_toml().splitlines(keepends=True)
-    older = "".join(line for line in lines if not line.startswith(("first_drop", "z_drop")))
-    (tmp_path / "campaign.toml").write_text(older)
-    assert resumed_settings(tmp_path, campaign_row(), {}).first_drop == pytest.approx(bar)
-
-
-def test_a_bar_of_its_own_stays(tmp_path: Path) -> None:
-    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"z_keep": 3.5, "first_drop": 0.2})
-    (tmp_path / "campaign.toml").write_text(begun.to_toml())
-    assert resumed_settings(tmp_path, campaign_row(), {}).first_drop == 0.2
-
-
-@pytest.mark.parametrize(("said", "bar"), [(0.2, 0.2), (None, 1 - 3.5 / 2)])
-def test_a_lost_campaign_toml_takes_no_bar_with_it(
-    said: float | None, bar: float, tmp_path: Path
-) -> None:
-    """The first row says it; one older than that says the rules that implied it."""
-    menu = load_menu("cpu-tiny").toml
-    rules = {"z_keep": 3.5, "max_runs": 4, "first_drop": said}
-    row = campaign_row().model_copy(update={"menu_toml": menu} | rules)
-    assert resumed_settings(tmp_path, row, {}).first_drop == pytest.approx(bar)
+    """campaign.toml says them, whole, in part, or not at all, and else the first row, whatever a
+    new campaign's are by now."""
+    menu = load_menu("cpu-tiny")
+    first = campaign_row().model_copy(update={"menu_toml": menu.toml} | row)
+    if toml is not None:
+        text = new_settings(menu, "cpu-tiny", {}).to_toml().splitlines(keepends=True)
+        others = [line for line in text if not line.startswith(tuple(Rules.model_fields))]
+        others += [f"{name} = {value}\n" for name, value in toml.items()]
+        (tmp_path / "campaign.toml").write_text("".join(others))
+    rules = resumed_settings(tmp_path, first, {}).rules()
+    assert (rules.z_keep, rules.z_drop, rules.first_drop, rules.max_runs) == pytest.approx(went_on)
 
 
 def test_a_cooldown_longer_than_the_baseline_s_trials_is_refused() -> None:

@@ -11,7 +11,7 @@ from agent.proposers.base import Proposer
 from autoresearch.errors import SettingsError
 from bench.simulator.comparison import Mean
 from bench.simulator.night import Night, night
-from bench.simulator.rules import SHIPPED, Worth, frontier, rules_markdown, rules_named
+from bench.simulator.rules import BEFORE, Worth, frontier, rules_markdown, rules_named
 from tests.support.scripted import ScriptedProposer
 from tests.support.worlds import RateWorld
 from trajectory.rules import Rules
@@ -63,13 +63,14 @@ def test_the_frontier_has_whoever_none_beats() -> None:
 
 
 def test_a_row_says_all_of_it() -> None:
-    table = rules_markdown("rate", {SHIPPED: nights(None), "loose": nights(Rules(z_keep=0))}, 90)
-    assert "90% of candidates under the shipped rules do next to nothing" in table
+    table = rules_markdown("rate", {BEFORE: nights(None), "loose": nights(Rules(z_keep=0))}, 90)
+    assert "90% of candidates under the rules of before" in table
     assert len([line for line in table.splitlines() if line.startswith("| ")]) == 4
-    assert rules_markdown("rate", {SHIPPED: []}, 90) == "rate: no round is whole yet"
+    assert rules_markdown("rate", {BEFORE: []}, 90) == "rate: no round is whole yet"
 
 
 def test_rules_of_no_name_are_refused() -> None:
-    assert rules_named(SHIPPED) is None
-    with pytest.raises(SettingsError, match="there are no rules 'x'; choose some of as shipped"):
+    assert rules_named("as shipped") is None
+    assert rules_named(BEFORE) == Rules(z_drop=1.0, first_drop=0.35)
+    with pytest.raises(SettingsError, match="there are no rules 'x'; choose some of z_drop 1"):
         rules_named("x")
