@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import sysconfig
 import tarfile
 import venv
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import SettingsError
 
 HERE = Path(__file__).parents[2]
+_GLANCE_S = 3.0
 _RUN = "import sys; from agent.cli import main; sys.argv[0] = 'autoresearch'; sys.exit(main())"
 
 
@@ -46,22 +49,37 @@ class Checkout:
             (directory / ".whole").touch()
         return cls(name, directory)
 
-    def loop(self, campaign: Path, *options: str) -> None:
-        """``autoresearch loop`` as this version has it.
+    def loop(self, campaign: Path, *options: str, enough: Callable[[], bool]) -> None:
+        """``autoresearch loop`` as this version has it, until it ends or is stopped.
 
+        :param enough: asked every few seconds; once it says so, the loop is stopped.
         :raises SettingsError: where it ended otherwise than well.
         """
+        if enough():
+            return
         command = [str(self.directory / ".venv/bin/python"), "-c", _RUN, "loop"]
         command += ["--campaign", str(campaign.absolute()), *options]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        ended = subprocess.run(
-            command, cwd=self.directory, env=environment, stdout=sys.stderr, check=False
-        )
-        if ended.returncode:
+        stopped = False
+        with subprocess.Popen(
+            command, cwd=self.directory, env=environment, stdout=sys.stderr
+        ) as night:
+            while (code := _ended(night)) is None:
+                if not stopped and enough():
+                    stopped = True
+                    night.terminate()
+        if code and not stopped:
             raise SettingsError(
-                f"the loop of {self.name} in {self.directory} ended with exit code "
-                f"{ended.returncode}; what it said stands above; the same command goes on"
+                f"the loop of {self.name} in {self.directory} ended with exit code {code}; what "
+                "it said stands above; the same command goes on"
             )
+
+
+def _ended(night: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code; None where it still runs after a few seconds."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return night.wait(_GLANCE_S)
+    return None
 
 
 def full_hash(commit: str) -> str:

@@ -12,8 +12,17 @@ from trajectory.rows import BaselineRow, IterationRow, Row
 
 
 def seconds_of(campaign: Path) -> float:
-    """Of the whole search: proposing, training and judging."""
-    return sum(_took_s(row) for row in read_rows(campaign / JOURNAL_FILE))
+    """Of the whole search: proposing, training and judging. 0 where it has not begun."""
+    journal = campaign / JOURNAL_FILE
+    return sum(_took_s(row) for row in read_rows(journal)) if journal.exists() else 0.0
+
+
+def iterations_of(campaign: Path) -> int:
+    """That have ended. 0 where it has not begun."""
+    journal = campaign / JOURNAL_FILE
+    if not journal.exists():
+        return 0
+    return sum(isinstance(row, IterationRow) for row in read_rows(journal))
 
 
 def incumbent_at(campaign: Path, seconds: float) -> tuple[AnyConfig, int]:

@@ -15,7 +15,7 @@ from agent.search.campaign_settings import new_settings
 from autoresearch.errors import SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from bench.paired.checkouts import HERE, Checkout, full_hash
-from bench.paired.found import incumbent_at, seconds_of
+from bench.paired.found import incumbent_at, iterations_of, seconds_of
 from bench.paired.fresh import FIRST_FRESH_SEED, FreshRuns, Interval
 from bench.simulator.executor import SimulatedExecutor
 from tests.support.rows import baseline_row as a_baseline_row
@@ -112,3 +112,25 @@ def test_a_commit_that_is_not_there_is_refused(tmp_path: Path) -> None:
         pytest.skip("not in a checkout")
     with pytest.raises(SettingsError, match="name a commit that this repository has"):
         Checkout.made("earlier", "no-such-commit", tmp_path)
+
+
+def test_a_loop_is_stopped_once_that_is_enough(tmp_path: Path) -> None:
+    """Its exit code is no error then; one that ends by itself in an error is."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = tmp_path / ".venv/bin/python"
+    python.write_text("#!/bin/sh\necho began > began\nexec sleep 60\n")
+    python.chmod(0o755)
+    version = Checkout("now", tmp_path)
+    began = tmp_path / "began"
+    version.loop(tmp_path / "campaign", enough=lambda: True)
+    assert not began.exists(), "there was nothing to do"
+    version.loop(tmp_path / "campaign", enough=began.exists)
+    assert began.exists()
+    python.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(SettingsError, match="exit code 3; what it said stands above"):
+        version.loop(tmp_path / "campaign", enough=lambda: False)
+
+
+def test_a_campaign_that_has_not_begun_took_no_time(tmp_path: Path) -> None:
+    assert (seconds_of(tmp_path), iterations_of(tmp_path)) == (0.0, 0)
+    assert iterations_of(campaign(tmp_path)) == 3
