@@ -70,6 +70,7 @@ class _Maker:
             if not self._make(self._plan.second_part(self._store.trials)):
                 return
             typer.echo(f"block {number + 1} of {BLOCKS}: {len(self._store.trials)} trials")
+        self._make(self._plan.third_part(self._store.trials))
 
     def _make(self, jobs: Iterable[Job]) -> bool:
         """Those that are missing; False where time ran out before the last."""

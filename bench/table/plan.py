@@ -26,6 +26,9 @@ SPACE, NEAR = 50, 50
 """New configs of a block: spread over the whole menu, and neighbours of the best so far."""
 REPLICATED, LONG = 13, 5
 """Of a block's new configs: those on four seeds, and those trained long."""
+LONG_AGAIN = 16
+"""Of all that were trained long: the best of them, on a second seed, for what the order of the best
+is worth."""
 SHORT_STEPS, LONG_STEPS = 60, 1000
 SEEDS = (0, 1)
 MORE_SEEDS = (2, 3)
@@ -103,6 +106,18 @@ class Plan:
                 continue  # has them
             for seed in MORE_SEEDS:
                 yield Job(roles[config.config_hash], config, seed, SHORT_STEPS)
+
+    def third_part(self, known: Mapping[tuple[str, int, int], TableTrial]) -> Iterator[Job]:
+        """The best of the long runs on another seed; once all blocks are known."""
+        long = {
+            config_hash: trial.val_bpb
+            for (config_hash, seed, steps), trial in known.items()
+            if (seed, steps) == (SEEDS[0], LONG_STEPS) and trial.val_bpb is not None
+        }
+        best = sorted(long, key=lambda one: long[one])[:LONG_AGAIN]
+        configs = {config.config_hash: (role, config) for role, config in self.configs}
+        for role, config in (configs[one] for one in best):
+            yield Job(role, config, SEEDS[1], LONG_STEPS)
 
     def _space_filling(self) -> Iterator[Config]:
         """Scrambled Sobol points over all knobs, those that can be trained."""
