@@ -11,9 +11,10 @@ import pyarrow.parquet
 import pytest
 
 MIB = 1 << 20
-GROWTH_MIB = 64
-"""Allowed over a preparation of 144 MiB, against one of 1 MiB in the same process. Most of it is
-what Arrow's reader keeps, which is the same for a Parquet file four times the size."""
+GROWTH_MIB = 96
+"""Allowed over a preparation of three files of 96 MiB, against one of 1 MiB in the same process. 50
+to 67 were seen, most of it what Arrow's reader keeps, which is the same for a Parquet file of half
+the size; one file held whole would add its 96."""
 
 # The peak of this process alone; rusage's would include what it was forked from.
 MEASURE = """
@@ -46,11 +47,11 @@ def write_lines(path: Path, size: int, first: int) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     text, records, table = (tmp_path / name for name in ("a.txt", "b.jsonl", "c.parquet"))
-    write_lines(text, 48 * MIB, 0)
+    write_lines(text, 96 * MIB, 0)
     with records.open("w") as file:
-        for number in range(10**6, 10**6 + 48 * 1024):
+        for number in range(10**6, 10**6 + 96 * 1024):
             file.write(f'{{"text": "{line(number)}"}}\n')
-    texts = [line(number) for number in range(2 * 10**6, 2 * 10**6 + 48 * 1024)]
+    texts = [line(number) for number in range(2 * 10**6, 2 * 10**6 + 96 * 1024)]
     schema = pyarrow.table({"text": texts})
     pyarrow.parquet.write_table(schema, table, row_group_size=len(texts), compression="none")
     (tmp_path / "small").mkdir()
@@ -67,5 +68,5 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
         check=True,
     )
     growth_mib, prepared_bytes = map(float, done.stdout.split())
-    assert prepared_bytes > 135 * MIB
+    assert prepared_bytes > 270 * MIB
     assert growth_mib < GROWTH_MIB
