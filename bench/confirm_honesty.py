@@ -20,7 +20,7 @@ from bench.figure import Figure
 from bench.judge_honesty import RUNS, share
 from bench.judge_nights import RESULT, Night, nights_of
 from bench.judge_worlds import World, worlds
-from trainer.spec import Config, PruneRule, ScoredText, TextPart, TextScore, TrialOk
+from trainer.spec import AnyConfig, PruneRule, ScoredText, TextPart, TextScore, TrialOk
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import FreshGain
 from trajectory.ranking import top
@@ -56,7 +56,7 @@ class TextNight(Night):
     """By config: what it scores more on the search's text than on all text."""
 
     def run(
-        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
         """One simulated trial, on the search's text."""
         name = config.config_hash

@@ -102,27 +102,31 @@ def _said(found: Correlation) -> str:
 def _of_the_table() -> Iterator[Figure]:
     """cpu-tiny's 60 steps against its 1000 of a seed that is none of theirs; and the training loss
     on the way of these 1000, which shares the seed with what it is to tell."""
-    known = {key: trial for key, trial in TableStore(TABLE_JOURNAL).trials.items() if trial.val_bpb}
+    known = TableStore(TABLE_JOURNAL).trials
+    short = {
+        (config, seed): trial.val_bpb
+        for (config, seed, steps), trial in known.items()
+        if steps == SHORT_STEPS and trial.val_bpb is not None
+    }
     others = (*SEEDS[1:], *MORE_SEEDS)
     long = {
-        config: trial
+        config: (trial.val_bpb, trial.loss)
         for (config, seed, steps), trial in known.items()
-        if (seed, steps) == (SEEDS[0], LONG_STEPS)
-        and all((config, other, SHORT_STEPS) in known for other in others)
+        if (seed, steps) == (SEEDS[0], LONG_STEPS) and trial.val_bpb is not None
+        if all((config, other) in short for other in others)
     }
-    scores = [trial.val_bpb for trial in long.values()]
+    scores = [score for score, _ in long.values()]
     ways = {
         f"60 steps, {counted(count, 'seed')}": [
-            fmean(known[config, seed, SHORT_STEPS].val_bpb for seed in others[:count])
-            for config in long
+            fmean(short[config, seed] for seed in others[:count]) for config in long
         ]
         for count in range(1, len(others) + 1)
     }
     for step in _ON_THE_WAY:
         ways[f"its own loss after {step} steps"] = [
-            fmean(trial.loss[step - _WINDOW : step]) for trial in long.values()
+            fmean(loss[step - _WINDOW : step]) for _, loss in long.values()
         ]
-    order = sorted(range(len(scores)), key=scores.__getitem__)
+    order = sorted(range(len(scores)), key=lambda one: scores[one])
     for name, way in ways.items():
         for share in (1, 4, 5, 10):
             some = order[: round(len(order) / share)]

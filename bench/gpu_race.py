@@ -15,7 +15,7 @@ from autoresearch.values import Frozen, NonNegative
 from trainer.corpus import Corpus
 from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, Config, Limits, TrialOk, TrialSpec, parse_result
+from trainer.spec import Budget, Config, Limits, TrialFailed, TrialOk, TrialSpec, parse_result
 
 ROOT = Path(__file__).parents[1]
 LOG_EVERY = 10
@@ -121,8 +121,9 @@ class Ours:
         except (AutoresearchError, ValueError) as error:
             raise DidNotRun(str(error)) from error
         passed_s = time.monotonic() - began
-        if not isinstance(result, TrialOk):
+        if isinstance(result, TrialFailed):
             raise DidNotRun(f"it ended as {result.status}: {result.message}")
+        assert isinstance(result, TrialOk)
         start: Start = "cold" if executor is None else "warm"
         return Lap(entrant=self.name, start=start, wall_s=passed_s, result=result)
 

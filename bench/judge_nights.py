@@ -12,7 +12,7 @@ from typing import TypeVar
 from agent.menu.files import load_menu
 from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
-from trainer.spec import Config, CurvePoint, PruneRule, TrialOk, make_config
+from trainer.spec import AnyConfig, Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 from trajectory.ranking import Noise
@@ -73,7 +73,7 @@ class Night:
     nulls_kept: int = 0
 
     def run(
-        self, config: Config, seed: int, role: Role, prune: PruneRule | None = None
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
         """One simulated trial."""
         self.runs += 1

@@ -14,7 +14,7 @@ from trainer.envelope import Cell, EnvelopePoint, EnvelopeSettings, cells, fit, 
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import GIB, AnalyticMemory
 from trainer.memory.parts import BF16, megatron
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 
 BEFORE_GIB = {"bf16": 1.94, "fp8": 1.14}
 """Of the estimate that took what our backends hold for what the published run held; the goal is a
@@ -55,7 +55,7 @@ def run() -> list[Figure]:
     on_cpu = AnalyticMemory(
         vocab_size=CPU_VOCAB, backend="torch", device="cpu", limit_gib=float("inf")
     )
-    return figures + _figures("CPU bf16", on_cpu.predict_gib, menu.baseline, here, note)
+    return figures + _figures("CPU bf16", on_cpu.predict_gib, gpt(menu.baseline), here, note)
 
 
 def _published(config: Config) -> float:

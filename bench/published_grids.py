@@ -167,7 +167,8 @@ def _error(small: Sequence[RungRun], large: RungRun) -> np.ndarray:
         seen.share, large.schedule, (large.params, large.tokens), np.random.default_rng(0), 300
     )
     error: np.ndarray = seen.log_loss - np.median(drawn, axis=0)
-    return error - np.mean(error[seen.share > 0.95])
+    error -= np.mean(error[seen.share > 0.95])
+    return error
 
 
 def _curve(folder: Path, size: int, name: str) -> RungRun:

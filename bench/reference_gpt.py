@@ -138,7 +138,7 @@ class Steps:
 
 def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.device) -> Steps:
     """The loop: forward, backward, clip, update."""
-    config = spec.config
+    config = spec.gpt
     schedule = Schedule(config, spec.budget, spec.horizon_steps)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     gains = [p for p in model.parameters() if p.dim() <= 1]
@@ -171,7 +171,7 @@ def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.
 
 def run(spec: TrialSpec) -> TrialOk:
     """Train and score as the spec says."""
-    config, device = spec.config, torch.device(spec.device)
+    config, device = spec.gpt, torch.device(spec.device)
     plain = (config.activation, config.norm, config.positions, config.tie_embeddings)
     other = config.canonical().keys() & {
         name for name, field in type(config).model_fields.items() if not field.is_required()

@@ -27,7 +27,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.errors import SpecError
 from bench.figure import Figure
 from tests.support.rows import Simulator, write_journal
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 from trajectory.rows import CampaignRow, IterationRow, Row
 
 ROWS = 10_000
@@ -89,7 +89,8 @@ def _draw(menu: ProxyMenu, rng: Random) -> Config:
     while True:
         names = rng.sample(list(menu.knobs), 3)
         try:
-            return menu.apply(menu.baseline, {name: menu.domains[name].draw(rng) for name in names})
+            values = {name: menu.domains[name].draw(rng) for name in names}
+            return gpt(menu.apply(menu.baseline, values))
         except SpecError:
             continue
 

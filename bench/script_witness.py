@@ -93,7 +93,7 @@ class Base:
 class StandIn(types.ModuleType):
     """A module of anything."""
 
-    __path__: tuple[str, ...] = ()
+    __path__ = ()  # type: ignore[assignment]
     __version__ = "9.9.9"
 
     def __getattr__(self, name: str) -> Any:
@@ -240,16 +240,16 @@ def main(script: Path) -> None:
     sys.argv = [str(script)]
     os.chdir(script.parent)
     argparse.ArgumentParser.__init__ = parser_init  # type: ignore[method-assign]
-    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[assignment]
-    builtins.exec = exec_
+    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+    builtins.exec = exec_  # type: ignore[assignment]
     with contextlib.suppress(ImportError):
         import click
 
-        click.Command.main = command_main  # type: ignore[assignment]
+        click.Command.main = command_main  # type: ignore[method-assign]
     with contextlib.suppress(ImportError):
         import typer.core
 
-        typer.core.TyperCommand.main = command_main  # type: ignore[assignment]
+        typer.core.TyperCommand.main = command_main  # type: ignore[method-assign]
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -26,7 +26,7 @@ from bench.figure import Figure
 from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, CurvePoint, TrialSpec, parse_result
+from trainer.spec import Budget, CurvePoint, TrialOk, TrialSpec, parse_result
 
 ROUNDS = 3
 STEPS = 80
@@ -104,8 +104,7 @@ def _train(spec: TrialSpec, out: Path) -> _Sample:
     log = out / "log"
     peak_mib = _run([sys.executable, "-m", "trainer", str(out / "spec.json")], _REPOSITORY, log)
     result = parse_result((out / "result.json").read_bytes())
-    if result.status != "ok":
-        raise RuntimeError(result.message)
+    assert isinstance(result, TrialOk), result
     lines = (out / "curve.jsonl").read_text().splitlines()
     ends_s = [CurvePoint.model_validate_json(line).elapsed_s for line in lines]
     steps_ms = [1e3 * (b - a) for a, b in pairwise(ends_s)]
@@ -118,8 +117,7 @@ def _warm_setup_ms(corpus: Corpus, folder: Path) -> tuple[float, str]:
         for number in range(WARM_TRIALS + 1):
             spec = _spec(corpus, "bf16", steps=1)
             finished = executor.run(spec, folder / str(number))
-            if finished.result.status != "ok":
-                raise RuntimeError(finished.result.message)
+            assert isinstance(finished.result, TrialOk), finished.result
             setups_ms.append(1e3 * finished.result.setup_s)
         how = executor.describe()
     return median(setups_ms[1:]), how
@@ -141,7 +139,7 @@ def _stage_nanogpt(checkout: Path, stage: Path, corpus: Corpus) -> Path:
 
 
 def _train_nanogpt(stage: Path, corpus: Corpus, out: Path) -> _Sample:
-    recipe = _spec(corpus, "fp32").config
+    recipe = _spec(corpus, "fp32").gpt
     out.mkdir()
     overrides = {
         "device": "cpu",

@@ -49,7 +49,8 @@ def look_at(seed: int) -> Outcome:
     forecast = make_ladder_forecast(world.ladder(), both, schedule, seed=seed)
     basis = forecast.ladder
     assert basis is not None
-    verdicts, caught_at, covered = {}, {}, 0.0
+    verdicts: dict[str, str] = {}
+    caught_at, covered = {}, 0.0
     for number, kind in enumerate(KINDS):
         found = verify(world.log(kind, number), forecast, None)
         verdicts[kind] = found.verdict

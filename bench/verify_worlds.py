@@ -38,7 +38,7 @@ KINDS = (
 
 
 def besiroglu(n: float, d: float) -> float:
-    return 1.8172 + 482.01 * n**-0.3478 + 2085.43 * d**-0.3658
+    return float(1.8172 + 482.01 * n**-0.3478 + 2085.43 * d**-0.3658)
 
 
 def kaplan(n: float, d: float) -> float:

@@ -78,14 +78,14 @@ class Victims:
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
     try:
-        return process.children()
+        return list(process.children())
     except psutil.NoSuchProcess:
         return []
 
 
 def _parent(process: psutil.Process) -> int:
     try:
-        return process.ppid()
+        return int(process.ppid())
     except psutil.NoSuchProcess:
         return 0
 

@@ -18,7 +18,7 @@ from agent.proposers.llm.proposer import REPAIRS
 from agent.proposers.llm.reply_form import example_text
 from autoresearch.values import Scalar
 from bench.simulator.world import World
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.track_record import MODEL
 
@@ -70,7 +70,7 @@ class _Knowing(StandIn):
         self._world = world
 
     def replies(self, memory: Memory, suggestion: Mapping[str, Scalar]) -> Iterator[str]:
-        reference = self._world.truth(memory.reference)
+        reference = self._world.truth(gpt(memory.reference))
         assert reference is not None
         best: tuple[float, Draw] | None = None
         for draw, config in self._edits(memory):
@@ -95,7 +95,7 @@ class _Knowing(StandIn):
         for draw in islice(uniform_draws(rng, memory, "it knows"), DRAWS):
             config = self._rails.check(draw.raw, memory.reference, memory.evidence.configs).config
             if draw.changes and config is not None:
-                yield draw, config
+                yield draw, gpt(config)
 
 
 class Oracle(_Knowing):

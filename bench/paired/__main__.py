@@ -28,7 +28,7 @@ from bench.simulator.idle import be_idle
 from bench.table.__main__ import WALL_S
 from bench.table.plan import SHORT_STEPS
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Config
+from trainer.spec import gpt
 
 EARLIER = "88319ed"
 """The commit that was 0.2.0."""
@@ -117,8 +117,7 @@ def _tell(
             seconds = min(seconds_of(campaign) for campaign in campaigns.values())
             for name, campaign in campaigns.items():
                 config, iterations = incumbent_at(campaign, seconds)
-                assert isinstance(config, Config)
-                gains[name].append(runs.gain(config, menu.baseline, fresh))
+                gains[name].append(runs.gain(gpt(config), gpt(menu.baseline), fresh))
                 say(
                     f"seed {seed}, {name}: {gains[name][-1]:+.4f} bpb after {iterations} "
                     f"iterations in {seconds:.0f} s"

@@ -8,7 +8,7 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from autoresearch.values import Frozen
 from bench.simulator.world import World
-from trainer.spec import Config, CurvePoint, Place, TrialFailed, TrialSpec
+from trainer.spec import Config, CurvePoint, Place, TrialFailed, TrialSpec, gpt
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 NEAR = 0.25
@@ -84,7 +84,7 @@ class Account:
         self.stages.append(self._stage(len(self.stages)))
         kept = row.decision.action == "keep"
         self.keeps += kept
-        truth = None if row.config is None else self.world.truth(row.config)
+        truth = None if row.config is None else self.world.truth(gpt(row.config))
         if truth is None:
             return
         above = truth - self._truth_of(row.decision.reference_hash, before)
@@ -99,12 +99,12 @@ class Account:
             iteration=iteration,
             runs=self.runs,
             train_s=self.train_s,
-            truth=self._truth(self.campaign.reference),
+            truth=self._truth(gpt(self.campaign.reference)),
         )
 
     def _truth_of(self, config_hash: str | None, otherwise: float) -> float:
         known = self.campaign.evidence.configs.get(config_hash or "")
-        return otherwise if known is None else self._truth(known.config)
+        return otherwise if known is None else self._truth(gpt(known.config))
 
     def _truth(self, config: Config) -> float:
         """Of a config that was trained, which therefore has one."""

@@ -8,7 +8,7 @@ from random import Random
 from agent.menu.files import ProxyMenu
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from trainer.spec import Config
+from trainer.spec import Config, gpt
 
 Truths = Callable[[Sequence[Config]], Sequence[float | None]]
 """The scores without noise of several configs; None for one that cannot be trained."""
@@ -28,7 +28,7 @@ def climb(menu: ProxyMenu, truths: Truths, starts: Sequence[Config]) -> tuple[fl
     """
     rng = Random(0)
     ends = []
-    for start in (menu.baseline, *starts, *_random(menu, rng)):
+    for start in (gpt(menu.baseline), *starts, *_random(menu, rng)):
         (score,) = truths([start])
         if score is not None:
             ends.append(_up(menu, truths, (score, start), rng))
@@ -75,7 +75,7 @@ def _random(menu: ProxyMenu, rng: Random) -> Iterator[Config]:
     found = 0
     while found < RANDOM_STARTS:
         edit = {name: domain.rounded(domain.draw(rng)) for name, domain in menu.domains.items()}
-        config = allowed(menu, menu.baseline, edit)
+        config = allowed(menu, gpt(menu.baseline), edit)
         if config is not None:
             found += 1
             yield config
@@ -84,7 +84,7 @@ def _random(menu: ProxyMenu, rng: Random) -> Iterator[Config]:
 def allowed(menu: ProxyMenu, origin: Config, edit: Mapping[str, Scalar]) -> Config | None:
     """The edited config, where the trainer and the menu's constraints accept it."""
     try:
-        config = menu.apply(origin, edit)
+        config = gpt(menu.apply(origin, edit))
     except SpecError:
         return None
     broken = menu.broken_constraint(config, menu.campaign.budget)

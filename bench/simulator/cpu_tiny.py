@@ -10,6 +10,7 @@ from autoresearch.errors import CampaignError
 from bench.simulator.runs import KnownRun, RunTable
 from bench.table.plan import SHORT_STEPS
 from bench.table.store import PUBLISHED, TableStore
+from trainer.spec import gpt
 
 LEAST_CONFIGS = 40
 
@@ -23,7 +24,7 @@ def cpu_tiny(journal: Path, published: Path = PUBLISHED) -> RunTable:
     trials = TableStore(journal, published).trials.values()
     runs = [
         KnownRun(
-            config=menu.apply(menu.baseline, json.loads(trial.knobs)),
+            config=gpt(menu.apply(menu.baseline, json.loads(trial.knobs))),
             seed=trial.seed,
             score=trial.val_bpb,
             train_s=trial.train_s or 0.0,

@@ -20,6 +20,7 @@ from agent.menu.files import parse_menu
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from bench.simulator.runs import KnownRun, RunTable
+from trainer.spec import gpt
 
 FILE = "docs/data/trials.json"
 LONGEST_FAILURE_S = 250.0
@@ -93,7 +94,7 @@ def five_minutes(checkout: Path) -> RunTable:
         if not one["success"] and one["wt"] > LONGEST_FAILURE_S:
             continue
         try:
-            config = menu.apply(menu.baseline, _knobs(one))
+            config = gpt(menu.apply(menu.baseline, _knobs(one)))
         except SpecError:
             continue
         score = float(one["val_bpb"]) if one["success"] else None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent.menu.files import parse_menu
 from bench.simulator.runs import KnownRun, RunTable
+from trainer.spec import gpt
 
 FILE = "data/dense_lr_bs_loss.csv"
 MENU = """\
@@ -76,8 +77,8 @@ def _table(key: tuple[str, ...], rows: list[dict[str, str]]) -> RunTable:
     menu = parse_menu(text, "step-law")
     runs = [
         KnownRun(
-            config=menu.apply(
-                menu.baseline, {"lr": float(row["lr"]), "batch_size": int(row["bs"])}
+            config=gpt(
+                menu.apply(menu.baseline, {"lr": float(row["lr"]), "batch_size": int(row["bs"])})
             ),
             seed=0,
             score=float(row["smooth loss"]),

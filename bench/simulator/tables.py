@@ -13,6 +13,7 @@ from bench.simulator.night import Night
 from bench.simulator.real import RealWorld
 from bench.simulator.unseen import NIGHTS, of_a_night
 from bench.simulator.world import World
+from trainer.spec import gpt
 
 MILESTONES = (25, 50, 100, 200)
 """Iterations after which regret is told."""
@@ -22,7 +23,7 @@ TIMES = (100, 200, 400)
 
 def described(world: World) -> str:
     """A world, and how far it can be believed."""
-    start = world.truth(world.menu.baseline)
+    start = world.truth(gpt(world.menu.baseline))
     lines = [f"  baseline {start:.4f}, best known {world.best:.4f}"]
     if isinstance(world, RealWorld):
         seen = world.validation

@@ -109,13 +109,13 @@ class SimulatedWorld(ABC):
     def outcome(self, spec: TrialSpec) -> Outcome:
         """See :class:`World`."""
         budget = self.menu.campaign.budget
-        steps = budget.steps(spec.config.tokens_per_step)
+        steps = budget.steps(spec.gpt.tokens_per_step)
         if spec.budget != budget or steps is None:
             raise SpecError(
                 f"the world {self.name} knows runs of {budget}, not of {spec.budget}; search there "
                 "with its menu's own budget"
             )
-        run = self.run(spec.config, spec.seed)
+        run = self.run(spec.gpt, spec.seed)
         points = _points(spec, run, steps)
         pruned = _pruned(spec.prune, points)
         if pruned is not None:
@@ -127,13 +127,13 @@ class SimulatedWorld(ABC):
 
 
 def _points(spec: TrialSpec, run: Run, steps: int) -> tuple[CurvePoint, ...]:
-    step_s = run.train_s / steps
+    config, step_s = spec.gpt, run.train_s / steps
     return tuple(
         CurvePoint.model_construct(
             step=step,
-            tokens=step * spec.config.tokens_per_step,
+            tokens=step * config.tokens_per_step,
             loss=loss,
-            lr=spec.config.lr,
+            lr=config.lr,
             grad_norm=1.0,
             elapsed_s=step * step_s,
         )
@@ -157,7 +157,7 @@ def _pruned(rule: PruneRule | None, points: Sequence[CurvePoint]) -> TrialFailed
 
 def _measured(spec: TrialSpec, run: Run, score: float, steps: int) -> TrialOk:
     """A result of which the score, the time and the ends of the curve mean something."""
-    tokens = steps * spec.config.tokens_per_step
+    tokens = steps * spec.gpt.tokens_per_step
     losses = run.losses or (score * log(2),) * 2
     train_s = max(run.train_s, 1e-3)
     return TrialOk(
@@ -178,5 +178,5 @@ def _measured(spec: TrialSpec, run: Run, score: float, steps: int) -> TrialOk:
         peak_mem_gib=0,
         backend=spec.backend,
         device="simulated",
-        precision=spec.config.precision,
+        precision=spec.gpt.precision,
     )

@@ -19,7 +19,7 @@ from agent.menu.files import ProxyMenu
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from bench.table.store import TableTrial
-from trainer.spec import Budget, Config
+from trainer.spec import Budget, Config, gpt
 
 BLOCKS = 16
 SPACE, NEAR = 50, 50
@@ -60,7 +60,7 @@ class Plan:
         self._menu = menu
         self._budget = budget
         self._spread = self._space_filling()
-        self.configs: list[tuple[str, Config]] = [("space", menu.baseline)]
+        self.configs: list[tuple[str, Config]] = [("space", gpt(menu.baseline))]
         """Every config planned so far, in order, with why."""
 
     def knobs_of(self, config: Config) -> str:
@@ -130,7 +130,7 @@ class Plan:
             point = sobol.draw(1)[0].tolist()
             places = zip(domains.items(), point, strict=True)
             values = {name: domain.rounded(domain.at(u)) for (name, domain), u in places}
-            yield from self._trainable(self._menu.baseline, values)
+            yield from self._trainable(gpt(self._menu.baseline), values)
 
     def _neighbours(
         self, number: int, known: Mapping[tuple[str, int, int], TableTrial]
@@ -138,7 +138,7 @@ class Plan:
         """Edits of one to three knobs of the best configs of the earlier blocks."""
         rng = Random(f"near:{number}")
         ranked = [config for _, config in _ranked(self.configs, known)] if number else []
-        elites = ranked[:ELITES] or [self._menu.baseline]
+        elites = ranked[:ELITES] or [gpt(self._menu.baseline)]
         domains = self._menu.domains
         while True:
             names = rng.sample(list(domains), rng.randint(1, MAX_CHANGES))
@@ -147,7 +147,7 @@ class Plan:
 
     def _trainable(self, origin: Config, values: dict[str, Scalar]) -> Iterator[Config]:
         try:
-            config = self._menu.apply(origin, values)
+            config = gpt(self._menu.apply(origin, values))
         except SpecError:
             return
         if self._menu.broken_constraint(config, self._budget) is None:
