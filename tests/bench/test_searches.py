@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.base import Proposer
 from agent.proposers.sampler import SamplerProposer
 from bench.searches import variants
 from bench.searches.evolution import EvolutionProposer
@@ -22,6 +22,7 @@ from bench.searches.trust_region import TrustRegion, reach
 from bench.searches.variants import Interleaved, SurrogateProposer
 from bench.simulator.searches import SEARCHES
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
+from tests.support.spy import Spy
 from trainer.spec import Budget
 from trajectory.evidence import ConfigEvidence
 
@@ -108,20 +109,9 @@ def test_reach_grows_with_keeps_and_shrinks_without(actions: str, far: float) ->
     assert reach(entries) == pytest.approx(far)
 
 
-class Spy:
-    """Remembers what it was shown."""
-
-    def __init__(self) -> None:
-        self.seen: list[Memory] = []
-
-    def propose(self, memory: Memory) -> Offer:
-        self.seen.append(memory)
-        return SamplerProposer(RAILS).propose(memory)
-
-
 @pytest.mark.parametrize("told", [True, False])
 def test_what_is_in_flight_has_no_result_yet(told: bool) -> None:
-    spy, memory = Spy(), memory_of(30, failing=0)
+    spy, memory = Spy(RAILS), memory_of(30, failing=0)
     InFlight(spy, 5, told).propose(memory)
     (shown,) = spy.seen
     latest = [one for one in memory.evidence.configs.values() if one.iter > 26]

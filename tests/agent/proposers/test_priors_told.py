@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Memory
 from agent.proposers.informed import InformedProposer
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.priors import Finding, Prior, PriorConfig
@@ -16,23 +16,13 @@ from agent.proposers.sampler import SamplerProposer
 from agent.proposers.surrogate.prior_points import MOST, PRIOR_WORTH, prior_points
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from tests.support.searches import ELSEWHERE, HERE, prior_of, search
+from tests.support.spy import Spy
 from trainer.spec import Budget
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 
 PRIOR = prior_of(HERE)
-
-
-class Spy:
-    """Remembers what it was shown."""
-
-    def __init__(self) -> None:
-        self.seen: list[Memory] = []
-
-    def propose(self, memory: Memory) -> Offer:
-        self.seen.append(memory)
-        return SamplerProposer(RAILS).propose(memory)
 
 
 def judged(evidence: Evidence) -> tuple[object, ...]:
@@ -44,7 +34,7 @@ def test_what_is_judged_and_ranked_knows_nothing_of_priors() -> None:
     memory = memory_of(30)
     before = judged(memory.evidence)
     configs = list(memory.evidence.configs)
-    spy = Spy()
+    spy = Spy(RAILS)
     InformedProposer(spy, (PRIOR,)).propose(memory)
     assert spy.seen[0].priors == (PRIOR,)
     assert spy.seen[0].evidence is memory.evidence
