@@ -20,6 +20,7 @@ from agent.search.first_row import hardware, versions
 from bench import (
     attribution,
     confirm_honesty,
+    confirm_looks,
     corpus_speed,
     envelope_shapes,
     fidelity,
@@ -78,7 +79,7 @@ def main(
         "search": searches_quality.run,
         "nights": lambda: nights.run(published),
         "judge": lambda: [*judge_honesty.run(), *judge_few.run()],
-        "confirm": confirm_honesty.run,
+        "confirm": lambda: [*confirm_honesty.run(), *confirm_looks.run()],
         "rules": judge_rules.run,
         "fidelity": fidelity.run,
         "attribution": attribution.run,

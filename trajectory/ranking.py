@@ -6,8 +6,8 @@ by as much as the noise of so many runs warrants (:mod:`trajectory.statistics.po
 
 The difference to the baseline is told in the same way, never from the very runs that chose the
 config: it is believed, and has a 95 % interval of Student's t. A config *beats the baseline*
-where that whole interval lies on the better side. How many of these intervals hold, and how many
-campaigns claim what is not so, bench/judge_honesty.py measures.
+where its whole 99 % interval lies on the better side. How many of these intervals hold, and how
+many campaigns claim what is not so, bench/judge_honesty.py measures.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ from trajectory.track_record import TrackRecord
 
 NIGHTS = 1000
 ITERATIONS = 100
-RATES = ((0.0, 0.03), (0.0, 0.1), (0.1, 0.1), (0.3, 0.1), (0.3, 0.03))
+RATES = (
+    *((0.0, 0.03), (0.0, 0.1), (0.1, 0.1), (0.1, 0.05)),
+    *((0.2, 0.1), (0.2, 0.05), (0.3, 0.1), (0.3, 0.03)),
+)
 """The share of turns that are kept: the model's, and the sampler's."""
 
 Policy = Callable[[int, Random, TrackRecord, TrackRecord], bool]
@@ -46,17 +49,20 @@ def run() -> list[Figure]:
     """The mean over many nights, and Thompson's beside it."""
     figures = []
     for rates in RATES:
-        mean, other = (
-            fmean(turns(rates, policy, seed) for seed in range(NIGHTS))
+        ours, other = (
+            [turns(rates, policy, seed) for seed in range(NIGHTS)]
             for policy in (product, by_thompson)
         )
+        lent = sum(is_lent(number, SHARE) for number in range(1, ITERATIONS - WARMUP + 1))
+        no_more = sum(one == lent for one in ours) / NIGHTS
         figures.append(
             Figure(
                 f"turns of {ITERATIONS - WARMUP} of a model kept in {rates[0]:.0%}, "
                 f"sampler {rates[1]:.0%}",
-                mean,
+                fmean(ours),
                 "turns",
-                note=f"by Thompson's sampling {other:.0f}; {NIGHTS} nights",
+                note=f"no more than lent in {no_more:.0%} of {NIGHTS} nights; by Thompson's "
+                f"sampling {fmean(other):.0f}",
             )
         )
     return figures
