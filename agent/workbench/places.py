@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trajectory.formats.imported import ImportedCampaign
 
 DEFAULT_MENU = "cpu-tiny"
+NAMED = 5
+"""Campaigns, at most, in a sentence."""
 
 CampaignOption = Annotated[
     Path | None,
@@ -42,10 +44,17 @@ def existing_campaign(campaign: Path | None, menu: str | None) -> Path:
         )
     if not (directory / JOURNAL_FILE).is_file():
         raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign, or "
-            "start one with: autoresearch loop"
+            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign"
+            f"{_those_beside(directory)}, or start one with: autoresearch loop"
         )
     return directory
+
+
+def _those_beside(directory: Path) -> str:
+    """A few of the campaigns that lie where this one was looked for."""
+    found = sorted(str(path.parent) for path in directory.parent.glob(f"*/{JOURNAL_FILE}"))
+    more = ", …" if len(found) > NAMED else ""
+    return f" (there is {', '.join(found[:NAMED])}{more})" if found else ""
 
 
 def foreign_campaign(directory: Path) -> ImportedCampaign | None:
