@@ -163,6 +163,7 @@ SEARCHES: dict[str, Search] = {
     "sampler, a prior": Search(SamplerProposer, told=earlier),
     "sampler, a misleading prior": Search(SamplerProposer, told=misleading, by_name_only=True),
     "sampler, 3 knobs": Search(SamplerProposer, {"max_changes": 3}, by_name_only=True),
+    "sampler, a third chance": _sampler(chance=1 / 3),
     "sampler, a fifth chance": _sampler(chance=0.2),
     "sampler, chance alone": _sampler(chance=1.0),
     "sampler, far by rank": _sampler(far=ranked_share),
