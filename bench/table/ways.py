@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +30,14 @@ from bench.simulator.idle import be_idle
 from bench.table.plan import LONG_STEPS
 from bench.table.store import TableTrial, read_published
 from trainer.spec import AnyConfig, Config, TrialOk, gpt
-from trajectory.calibrated import Calibrated, Correlation
+from trajectory.calibrated import Calibrated, CalibrationRun, Correlation
 from trajectory.rows import CalibrationRow, TrialRecord
+from trajectory.statistics.bootstrap import Resampled, interval
+from trajectory.statistics.fidelity import mid_ranks
 
 MENU = "cpu-tiny"
+LEANING = ("lr", "d_model")
+"""Knobs that the errors of a short run's order are held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +183,9 @@ def main(
         )
         display = CalibrationDisplay(console, plan)
         runner = sitting.runner(sitting.campaign.trial_spec, display)
-        found = TableCalibration(plan, runner, display, sitting.stop, sitting.sampler).run()
-    typer.echo("\n".join(markdown(found)))
+        calibration = TableCalibration(plan, runner, display, sitting.stop, sitting.sampler)
+        found = calibration.run()
+    typer.echo("\n".join([*markdown(found), "", *leanings(calibration.done(), known)]))
 
 
 def markdown(found: Calibrated) -> Iterator[str]:
@@ -200,6 +205,40 @@ def markdown(found: Calibrated) -> Iterator[str]:
     if found.long_runs:
         yield f"one long run against another: {found.long_runs}"
     yield f"advised: {found.advised.name if found.advised else 'none'}"
+
+
+def leanings(rows: Iterable[CalibrationRow], known: Sequence[LongRuns]) -> Iterator[str]:
+    """A row for each kind of short run that all configs have: what the errors of its order go with.
+
+    An error is the rank in the short run less that in the long one, so a knob with a negative
+    correlation is one whose large values the short run flatters.
+    """
+    yield f"| its errors' Spearman with | {' | '.join(LEANING)} |"
+    yield f"|{' --- |' * (len(LEANING) + 1)}"
+    scores: dict[CalibrationRun, dict[str, float]] = {}
+    for row in rows:
+        if isinstance(row.trial.result, TrialOk) and row.run.steps < LONG_STEPS:
+            mine = scores.setdefault(row.run, {})
+            mine[row.config_hash] = row.trial.result.val_bpb
+    resampled = Resampled(len(known))
+    for way in sorted(scores, key=_name):
+        if all(one.config.config_hash in scores[way] for one in known):
+            errors = _errors(scores[way], known)
+            cells = (
+                interval(resampled.spearman(errors, [getattr(one.config, name) for one in known]))
+                for name in LEANING
+            )
+            yield f"| {_name(way)} | {' | '.join(map(str, cells))} |"
+
+
+def _errors(short: Mapping[str, float], known: Sequence[LongRuns]) -> list[float]:
+    ours = mid_ranks([short[one.config.config_hash] for one in known])
+    return list(ours - mid_ranks([one.score() for one in known]))
+
+
+def _name(run: CalibrationRun) -> str:
+    cooled = f", cooldown over the last {run.cooldown_steps}" if run.cooldown_steps else ""
+    return f"{run.steps} steps of {run.horizon_steps or run.steps}{cooled}"
 
 
 def _signed(gain: Correlation | None) -> str:

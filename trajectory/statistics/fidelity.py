@@ -70,19 +70,19 @@ def fidelity(short: Sequence[float], long: Sequence[float]) -> Fidelity | None:
 
 def spearman(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's rho of two equally long sequences, neither of them constant."""
-    ranks_x, ranks_y = _mid_ranks(x), _mid_ranks(y)
+    ranks_x, ranks_y = mid_ranks(x), mid_ranks(y)
     return float(np.clip(np.corrcoef(ranks_x, ranks_y)[0, 1], -1.0, 1.0))
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float:
     """Kendall's tau-b of two equally long sequences, neither of them constant."""
     # Of ranks, because the difference of two infinities is no number.
-    sign_x, sign_y = (np.sign(np.subtract.outer(r, r)) for r in (_mid_ranks(x), _mid_ranks(y)))
+    sign_x, sign_y = (np.sign(np.subtract.outer(r, r)) for r in (mid_ranks(x), mid_ranks(y)))
     pairs = math.sqrt(float((sign_x**2).sum()) * float((sign_y**2).sum()))
     return float(np.clip(float((sign_x * sign_y).sum()) / pairs, -1.0, 1.0))
 
 
-def _mid_ranks(values: Sequence[float]) -> NDArray[np.float64]:
+def mid_ranks(values: Sequence[float]) -> NDArray[np.float64]:
     """Ranks from 1, those of equal values their mean."""
     x = np.asarray(values, dtype=np.float64)
     below = (x[None, :] < x[:, None]).sum(axis=1)
