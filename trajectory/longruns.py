@@ -63,6 +63,11 @@ class LongRuns:
         verdicts = (row.verdict for row in self.rows)
         return min(verdicts, key=lambda v: (-SEVERITY.index(v.outcome), v.step or 0))
 
+    def on(self, seed: int) -> LongRuns | None:
+        """The run on this seed alone; None where it has none."""
+        rows = tuple(row for row in self.rows if row.trial.seed == seed)
+        return LongRuns(self.config, self.config_hash, rows) if rows else None
+
     @property
     def long_score(self) -> float | None:
         """For ranking: infinite where a run lost its numbers, by its own fault; None where nothing

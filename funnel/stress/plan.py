@@ -7,7 +7,7 @@ that differences are paired and what was run is found again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from agent.menu.trainer_table import TrainerTable
@@ -39,6 +39,8 @@ class StressPlan:
     seeds: tuple[int, ...]
     entrants: tuple[Entrant, ...]
     """Candidates, the baseline, the rest of the spread; each by rank."""
+    carried: int
+    """How many candidates get more than the first seed, and how many finalists there may be."""
 
     @classmethod
     def of(
@@ -50,9 +52,11 @@ class StressPlan:
         baseline_hash: str | None,
         steps: int,
         seeds: Sequence[int],
+        first: int | None = None,
     ) -> StressPlan:
         """
         :param ranked: every measured config, the best first.
+        :param first: how many of the best get the first seed, where more than ``top``.
         :param spread: how many configs span the ranking; 0 for none.
         :param baseline_hash: the config to compare with; None to leave it out.
         :raises CampaignError: where nothing was measured.
@@ -66,7 +70,7 @@ class StressPlan:
         entrants: list[Entrant] = []
         for rank, entry in enumerate(ranked, start=1):
             purpose: StressPurpose
-            if rank <= top:
+            if rank <= max(top, first or 0):
                 purpose = "candidate"
             elif entry.config_hash == baseline_hash:
                 purpose = "baseline"
@@ -79,17 +83,31 @@ class StressPlan:
             )
         order: list[StressPurpose] = ["candidate", "baseline", "spread"]
         entrants.sort(key=lambda entrant: (order.index(entrant.purpose), entrant.rank))
-        return cls(steps, tuple(seeds), tuple(entrants))
+        candidates = sum(entrant.purpose == "candidate" for entrant in entrants)
+        return cls(steps, tuple(seeds), tuple(entrants), carried=min(top, candidates))
 
-    def runs(self) -> Iterator[tuple[Entrant, int]]:
+    def runs(self, going_on: Container[str]) -> Iterator[tuple[Entrant, int]]:
         """Every (config, seed), all configs on one seed before the next seed: stopped early, the
-        test has compared them all on fewer seeds."""
-        return ((entrant, seed) for seed in self.seeds for entrant in self.entrants)
+        test has compared them all on fewer seeds.
+
+        :param going_on: the hashes of those that get more than the first seed.
+        """
+        return (
+            (entrant, seed)
+            for seed in self.seeds
+            for entrant in self.entrants
+            if seed == self.seeds[0] or entrant.config_hash in going_on
+        )
 
     @property
-    def top(self) -> int:
-        """How many candidates there are, and how many finalists there may be."""
-        return sum(entrant.purpose == "candidate" for entrant in self.entrants)
+    def candidates(self) -> tuple[str, ...]:
+        """Their hashes, by rank."""
+        return tuple(e.config_hash for e in self.entrants if e.purpose == "candidate")
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the first seed says who gets the others."""
+        return len(self.seeds) > 1 and len(self.candidates) > self.carried
 
     @property
     def spread(self) -> tuple[str, ...]:

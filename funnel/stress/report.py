@@ -34,7 +34,7 @@ def announcement(work: StressTest) -> Iterator[str]:
     configs = ", ".join(
         f"{counts[kind]} {kind_text}" for kind, kind_text in kinds.items() if counts[kind]
     )
-    runs, missing = len(plan.entrants) * len(plan.seeds), len(work.missing())
+    runs, missing = len(work.planned()), len(work.missing())
     seeds = ", ".join(map(str, plan.seeds))
     yield f"stress    {work.long_run.budget} a run; configs: {configs}; seeds {seeds}"
     known = f", {runs - missing} of them in the journal" if missing < runs else ""
@@ -47,6 +47,11 @@ def announcement(work: StressTest) -> Iterator[str]:
     else:
         expected = "; nothing is left to run"
     yield f"          {runs} runs{known}{expected}"
+    if plan.narrows:
+        yield (
+            f"          of the {len(plan.candidates)} best the {plan.carried} that do best on seed "
+            f"{plan.seeds[0]} get the other seeds"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ minutes to an hour is simpler than checkpoints and exact: the same spec gives th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,6 +49,8 @@ class StressTest:
     rows: list[StressRow] = field(init=False)
     """Every long run of the campaign, the newest first."""
     scribe: Scribe = field(init=False)
+    _under_way: int = field(init=False, default=0)
+    """Runs that were asked for and whose rows are not written yet."""
 
     def __post_init__(self) -> None:
         self.rows = self.campaign.history.newest(StressRow)
@@ -60,26 +62,29 @@ class StressTest:
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
         self.scribe.report_unfinished(self.runner.leftovers)
-        missing = self.missing()
-        entrants = {(entrant.config_hash, seed): entrant for entrant, seed in missing}
+        entrants = {entrant.config_hash: entrant for entrant in self.plan.entrants}
         work = LongRunner(self.runner, self.meter, self.scribe)
 
         def ended(run: LongRun) -> None:
-            trial = run.done.trial
-            self._write(work, entrants[trial.config_hash, trial.seed], run)
+            self._under_way -= 1
+            self._write(work, entrants[run.done.trial.config_hash], run)
 
-        work.go(self._specs(missing), "stress", ended)
+        work.go(self._specs(), "stress", ended)
         return self._conclude()
 
+    def planned(self) -> list[tuple[Entrant, int]]:
+        """The runs of the plan, as far as it is known who gets more than the first seed."""
+        return list(self.plan.runs(self._going_on()))
+
     def missing(self) -> list[tuple[Entrant, int]]:
-        """The runs of the plan that are in no row."""
+        """Those that are in no row."""
         done = {
             (name, row.trial.seed)
             for name, runs in self.results().items()
             for row in runs.rows
             if not (self.retry_failed and row.verdict.outcome == "failed")
         }
-        return [(e, seed) for e, seed in self.plan.runs() if (e.config_hash, seed) not in done]
+        return [(e, seed) for e, seed in self.planned() if (e.config_hash, seed) not in done]
 
     def results(self) -> dict[str, LongRuns]:
         """All long runs of the plan's length so far, by config_hash."""
@@ -91,11 +96,46 @@ class StressTest:
         one_by_one = sum(self.long_run.expected_s(entrant.config) for entrant, _ in missing)
         return one_by_one / self.runner.places
 
-    def _specs(self, missing: Sequence[tuple[Entrant, int]]) -> Iterator[TrialSpec]:
-        for number, (entrant, seed) in enumerate(missing, start=1):
-            between_runs(self.scribe)
-            self.watcher.run_begins(entrant, seed, number, len(missing))
-            yield self.long_run(entrant.config, seed)
+    def _specs(self) -> Iterator[TrialSpec | None]:
+        number, expected = 0, len(self.missing())
+        for missing in self._rounds():
+            for entrant, seed in missing:
+                between_runs(self.scribe)
+                number += 1
+                self.watcher.run_begins(entrant, seed, number, max(number, expected))
+                self._under_way += 1
+                yield self.long_run(entrant.config, seed)
+            while self._under_way:
+                yield None
+
+    def _rounds(self) -> Iterator[list[tuple[Entrant, int]]]:
+        """What is missing at once; or where the first seed says who gets the others, its runs, and
+        once they are known the others'."""
+        missing = self.missing()
+        if not self.plan.narrows:
+            yield missing
+            return
+        first = self.plan.seeds[0]
+        yield [(entrant, seed) for entrant, seed in missing if seed == first]
+        yield [(entrant, seed) for entrant, seed in self.missing() if seed != first]
+
+    def _going_on(self) -> set[str]:
+        """Of candidates the best of the first seed; while one of them has no run there, the first
+        by rank, for want of better."""
+        plan, results = self.plan, self.results()
+        everybody = {entrant.config_hash for entrant in plan.entrants}
+        if not plan.narrows:
+            return everybody
+        first = {name: runs.on(plan.seeds[0]) for name, runs in results.items()}
+        if all(first.get(name) for name in plan.candidates):
+            known = {name: runs for name, runs in first.items() if runs is not None}
+            best = finalists(known, plan.candidates, plan.carried, None)
+            leaders = {entry.config_hash for entry in best}
+        else:
+            leaders = set(plan.candidates[: plan.carried])
+        if self.campaign.evidence.baseline_hash in everybody:
+            leaders.add(self.campaign.evidence.baseline_hash)
+        return everybody - set(plan.candidates) | leaders
 
     def _write(self, work: LongRunner, entrant: Entrant, run: LongRun) -> None:
         done = run.done
@@ -122,8 +162,8 @@ class StressTest:
             steps=self.plan.steps,
             finalists=finalists(
                 self.results(),
-                [entrant.config_hash for entrant in self.plan.entrants],
-                self.plan.top,
+                sorted(self._going_on()),
+                self.plan.carried,
                 self.campaign.evidence.baseline_hash,
             ),
             spread=self.plan.spread,

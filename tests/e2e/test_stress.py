@@ -128,6 +128,45 @@ def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_best_of_the_first_seed_get_the_others(toy: Toy, lanes: int) -> None:
+    """Whoever the short runs put first, and whenever the first seed was run."""
+    assert toy.loop(6, "--lanes", str(lanes)).returncode == 0
+    ranked = [entry["config_hash"] for entry in top(toy)["configs"]]
+    baseline = next(row for row in toy.rows() if row["kind"] == "baseline")["config_hash"]
+    options = ("--first=4", "--steps=50")
+    assert stress(toy, *options, "--top=4", "--seeds=1").returncode == 0
+    scores = {
+        row["config_hash"]: row["trial"]["result"]["val_bpb"] for row in rows_of(toy, "stress")
+    }
+    leaders = sorted((name for name in scores if name in ranked[:4]), key=lambda one: scores[one])
+    before = long_runs(toy)
+    assert set(ranked[:4]) <= {name for name, _, _ in before}
+
+    done = stress(toy, *options, "--top=1", "--seeds=3", "--json")
+    assert done.returncode == 0, done.stderr
+    more = long_runs(toy)[len(before) :]
+    assert {seed for _, seed, _ in more} == {901, 902}
+    assert {name for name, _, _ in more} == {leaders[0], baseline}
+    assert len(more) == 4
+    found = json.loads(done.stdout)["finalists"]
+    assert len(found) == 1
+    assert found[0]["runs"] == 3
+
+
+@pytest.mark.slow
+def test_in_one_go_the_first_seed_says_who_goes_on(toy: Toy) -> None:
+    assert toy.loop(6).returncode == 0
+    done = stress(toy, "--first=4", "--top=1", "--steps=50", "--no-baseline")
+    assert done.returncode == 0, done.stderr
+    assert "of the 4 best the 1 that do best on seed 900 get the other seeds" in done.stdout
+    first = [row for row in rows_of(toy, "stress") if row["trial"]["seed"] == 900]
+    best = min(first, key=lambda row: row["trial"]["result"]["val_bpb"])["config_hash"]
+    assert len(first) == 4
+    assert long_runs(toy)[4:] == [(best, 901, 50)]
+
+
+@pytest.mark.slow
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     assert toy.loop(3).returncode == 0
     options = ("--top=2", "--steps=1500", "--seeds=1")

@@ -29,6 +29,11 @@ class Asked(Frozen):
     """Which long runs a person wants."""
 
     top: PositiveInt = Field(3, description="Best configs to run.")
+    first: PositiveInt | None = Field(
+        None,
+        description="Best configs to run on the first seed; the --top best of those runs go on to "
+        "the others. Default: as --top.",
+    )
     steps: int = Field(
         1000, ge=MIN_STEPS, le=MAX_STEPS, description="Of a run, and of its whole schedule."
     )
@@ -101,6 +106,7 @@ def _plan(campaign: Campaign, asked: Asked) -> StressPlan:
     return StressPlan.of(
         ranking.top(evidence, len(evidence.configs)),
         top=asked.top,
+        first=asked.first,
         spread=asked.spread,
         baseline_hash=evidence.baseline_hash if asked.baseline else None,
         steps=asked.steps,

@@ -20,12 +20,22 @@ def ranked() -> list[Ranked]:
 
 
 def plan(
-    ranked: list[Ranked], top: int = 3, spread: int = 0, baseline: str | None = ""
+    ranked: list[Ranked],
+    top: int = 3,
+    spread: int = 0,
+    baseline: str | None = "",
+    first: int | None = None,
 ) -> StressPlan:
     if baseline == "":
         baseline = next(entry.config_hash for entry in ranked if entry.iter == 0)
     return StressPlan.of(
-        ranked, top=top, spread=spread, baseline_hash=baseline, steps=1000, seeds=(900, 901)
+        ranked,
+        top=top,
+        first=first,
+        spread=spread,
+        baseline_hash=baseline,
+        steps=1000,
+        seeds=(900, 901),
     )
 
 
@@ -63,11 +73,30 @@ def test_a_spread_of_more_than_there_are_is_all_there_are(ranked: list[Ranked]) 
 
 def test_all_configs_run_on_one_seed_before_the_next(ranked: list[Ranked]) -> None:
     found = plan(ranked, spread=4)
-    runs = list(found.runs())
+    runs = list(found.runs({entrant.config_hash for entrant in found.entrants}))
     assert [seed for _, seed in runs] == [900] * (len(runs) // 2) + [901] * (len(runs) // 2)
     purposes = [entrant.purpose for entrant in found.entrants]
     order = ("candidate", "baseline", "spread")
     assert purposes == sorted(purposes, key=order.index)
+
+
+def test_more_may_get_the_first_seed_than_go_on(ranked: list[Ranked]) -> None:
+    found = plan(ranked, top=2, first=6)
+    assert found.narrows
+    assert found.carried == 2
+    assert found.candidates == tuple(entry.config_hash for entry in ranked[:6])
+    going_on = {ranked[4].config_hash, ranked[1].config_hash}
+    runs = list(found.runs(going_on))
+    assert [seed for _, seed in runs] == [900] * len(found.entrants) + [901] * 2
+    assert {entrant.config_hash for entrant, seed in runs if seed == 901} == going_on
+
+
+@pytest.mark.parametrize("first", [None, 1, 3])
+def test_no_fewer_get_the_first_seed_than_are_carried(
+    ranked: list[Ranked], first: int | None
+) -> None:
+    assert plan(ranked, first=first) == plan(ranked)
+    assert not plan(ranked).narrows
 
 
 def test_nothing_measured_is_refused() -> None:
