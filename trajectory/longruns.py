@@ -9,8 +9,9 @@ seeds or more whose loss stayed down (a diverged run's number is no noise):
   squares, two-way without interaction). On k common seeds the difference of two configs has
   standard error ``sqrt(2) sigma_e / sqrt(k)``: what the seeds share cancels.
 
-The scores are of seeds that chose nothing, so the mean of a winner of the night is not the mean of
-its luckiest runs. Choosing among finalists by these means is a choice again: small, among a few.
+The scores are of seeds that no short run used, so the mean of a winner of the night is not the mean
+of its luckiest runs. Choosing among finalists by these means is a choice again: small, among a few;
+and so is giving further seeds to the best of the first one alone.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def announcement(work: StressTest) -> Iterator[str]:
     yield f"          {runs} runs{known}{expected}"
     if plan.narrows:
         yield (
-            f"          of the {len(plan.candidates)} best the {plan.carried} that do best on seed "
-            f"{plan.seeds[0]} get the other seeds"
+            f"          the other seeds are for the best {plan.carried} of these "
+            f"{len(plan.candidates)} on seed {plan.seeds[0]}"
         )
 
 
@@ -200,11 +200,13 @@ class StressReport:
         return f"rank {entrant.rank}{', the baseline' if is_baseline else ''}"
 
     def _legend(self) -> str:
-        measure = self._measure
+        measure, plan = self._measure, self.work.plan
         text = (
-            f"{measure.name} after {self.work.plan.steps} steps, {measure.better}, on seeds that "
-            "chose nothing, ± one standard error; the verdict is the worst of n runs"
+            f"{measure.name} after {plan.steps} steps, {measure.better}, on seeds that no short "
+            "run used, ± one standard error; the verdict is the worst of n runs"
         )
+        if plan.narrows:
+            text += f"; seed {plan.seeds[0]} chose who got the others, and flatters them a little"
         if self.noise.sigma_run is None:
             return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
         sd = f"{self._measure.size(self.noise.sigma_run)} ({self.noise.dof} degrees of freedom)"

@@ -159,7 +159,7 @@ def test_in_one_go_the_first_seed_says_who_goes_on(toy: Toy) -> None:
     assert toy.loop(6).returncode == 0
     done = stress(toy, "--first=4", "--top=1", "--steps=50", "--no-baseline")
     assert done.returncode == 0, done.stderr
-    assert "of the 4 best the 1 that do best on seed 900 get the other seeds" in done.stdout
+    assert "the other seeds are for the best 1 of these 4 on seed 900" in done.stdout
     first = [row for row in rows_of(toy, "stress") if row["trial"]["seed"] == 900]
     best = min(first, key=lambda row: row["trial"]["result"]["val_bpb"])["config_hash"]
     assert len(first) == 4
