@@ -47,9 +47,11 @@ def _confirmed(rng: random.Random) -> tuple[list[bool], list[bool]]:
     theirs = {seed: _run(rng, [0.0] * PARTS) for seed in range(LOOKS[-1])}
     calls: tuple[list[bool], list[bool]] = ([], [])
     for look, seeds in enumerate(LOOKS):
-        runs = [FreshRuns({seed: one[seed] for seed in range(seeds)}) for one in (ours, theirs)]
+        config, baseline = (
+            FreshRuns({seed: one[seed] for seed in range(seeds)}) for one in (ours, theirs)
+        )
         for taken, looks in zip(calls, (0, look), strict=True):
-            _, fresh = gains(*runs, [TEXT], finalists=1, looks=looks)
+            _, fresh = gains(config, baseline, [TEXT], finalists=1, looks=looks)
             taken.append(fresh.hi < 0)
     return calls
 
