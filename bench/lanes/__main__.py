@@ -13,7 +13,7 @@ SIZE = Size()
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="Sleeping trials a lane.")] = SIZE.rounds,
+    rounds: Annotated[int, typer.Option(min=2, help="Sleeping trials a lane.")] = SIZE.rounds,
     iterations: Annotated[
         int, typer.Option(help="Of each real campaign; 0: none.")
     ] = SIZE.iterations,
