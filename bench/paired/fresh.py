@@ -43,7 +43,11 @@ class FreshRuns:
 
     def score(self, config: Config, number: int) -> float | None:
         """On the so-manieth fresh seed; None where it failed."""
-        key = config.config_hash, FIRST_FRESH_SEED + number
+        return self.on(config, FIRST_FRESH_SEED + number)
+
+    def on(self, config: Config, seed: int) -> float | None:
+        """On this seed; None where it failed."""
+        key = config.config_hash, seed
         if key not in self._known:
             job = Job("spread", config, key[1], self.steps)
             spec = spec_of(job, self.settings, self.corpus)

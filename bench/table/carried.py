@@ -8,8 +8,7 @@ the best among them again. Stopped, the same command goes on.
 
 from __future__ import annotations
 
-import json
-import tempfile
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -24,13 +23,13 @@ from agent.menu.files import load_menu
 from agent.search.campaign_settings import new_settings
 from agent.workbench.corpora import prepared_corpus
 from bench.command import run
+from bench.paired.fresh import FreshRuns
 from bench.simulator.idle import be_idle
-from bench.table.__main__ import spec_of
-from bench.table.plan import SEEDS, SHORT_STEPS, Job
+from bench.table.plan import SEEDS, SHORT_STEPS
 from bench.table.store import TableTrial, read_published
 from bench.table.ways import MENU, LongRuns
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Config, TrialOk
+from trainer.spec import Config
 from trajectory.statistics.fidelity import spearman
 
 FIRST = 16
@@ -42,7 +41,7 @@ LOOK_SEED = 2
 
 def main(
     steps: Annotated[list[int] | None, typer.Option(help="Of a first look; may repeat.")] = None,
-    work: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs/carried.jsonl"),
+    work: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs/carried"),
     idle: Annotated[bool, typer.Option(help="Only what nobody else wants of the machine.")] = True,
 ) -> None:
     """What carrying so many forgoes, then the first looks that are asked for."""
@@ -107,26 +106,14 @@ def _forgone(
 
 def _trained(configs: Sequence[Config], steps: int, work: Path) -> list[float]:
     """Their scores after so many steps; infinite where a run failed."""
-    known: dict[tuple[str, int], float] = {}
-    for line in work.read_text("utf-8").splitlines() if work.exists() else ():
-        config_hash, length, score = json.loads(line)
-        known[config_hash, length] = score
-    missing = [config for config in configs if (config.config_hash, steps) not in known]
-    if missing:
-        settings = new_settings(load_menu(MENU), MENU, {"threads": 1})
-        corpus = prepared_corpus(settings, Console(stderr=True))
-        work.parent.mkdir(parents=True, exist_ok=True)
-        with LocalExecutor() as executor, work.open("a", encoding="utf-8") as kept:
-            for config in missing:
-                spec = spec_of(Job("spread", config, LOOK_SEED, steps), settings, corpus)
-                whole = spec.model_copy(update={"horizon_steps": None})
-                with tempfile.TemporaryDirectory() as scratch:
-                    result = executor.run(whole, Path(scratch)).result
-                score = result.val_bpb if isinstance(result, TrialOk) else float("inf")
-                known[config.config_hash, steps] = score
-                kept.write(json.dumps([config.config_hash, steps, score]) + "\n")
-                kept.flush()
-    return [known[config.config_hash, steps] for config in configs]
+    settings = new_settings(load_menu(MENU), MENU, {"threads": 1})
+    corpus = prepared_corpus(settings, Console(stderr=True))
+    whole = settings.model_copy(update={"horizon_steps": None})
+    work.mkdir(parents=True, exist_ok=True)
+    with LocalExecutor() as executor:
+        runs = FreshRuns(work / f"looks-{steps}.jsonl", executor, whole, corpus, steps)
+        scores = [runs.on(config, LOOK_SEED) for config in configs]
+    return [math.inf if score is None else score for score in scores]
 
 
 if __name__ == "__main__":
