@@ -160,6 +160,7 @@ def test_in_one_go_the_first_seed_says_who_goes_on(toy: Toy) -> None:
     done = stress(toy, "--first=4", "--top=1", "--steps=50", "--no-baseline")
     assert done.returncode == 0, done.stderr
     assert "the other seeds are for the best 1 of these 4 on seed 900" in done.stdout
+    assert "seed 900 chose who got the others" in done.stdout
     first = [row for row in rows_of(toy, "stress") if row["trial"]["seed"] == 900]
     best = min(first, key=lambda row: row["trial"]["result"]["val_bpb"])["config_hash"]
     assert len(first) == 4
