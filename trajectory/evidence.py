@@ -59,6 +59,17 @@ class ConfigEvidence:
         return len(self.scores)
 
     @property
+    def contends(self) -> bool:
+        """Whether a ranking has a place for it: it was measured, on every seed that it was tried
+        on, and is not another config in other words.
+
+        One that failed on a seed is no recipe, and its other seeds alone would flatter it. One
+        that trained exactly like its reference is that reference; its single run would stand
+        beside the reference's four as a recipe of its own, and the luckier it was the higher.
+        """
+        return self.n > 0 and not self.failures and self.same_as is None
+
+    @property
     def mean(self) -> float:
         """Mean objective; raises StatisticsError where nothing was measured."""
         return fmean(self.scores.values())

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from autoresearch.words import counted
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
@@ -154,15 +155,57 @@ class Ranked(Frozen):
 
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
-    """The ``k`` best configs by posterior mean, best first. Failures are not ranked."""
+    """The ``k`` best configs by posterior mean, best first, of those that contend: what failed on a
+    seed is not ranked, nor what trained exactly like another
+    (:attr:`~trajectory.evidence.ConfigEvidence.contends`)."""
     noise = Noise.of(evidence.tally)
     return rank(
-        evidence.configs.values(),
+        contenders(evidence),
         k,
         noise=noise,
         population=population_of(evidence, noise),
         baseline=evidence.configs.get(evidence.baseline_hash or ""),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Unranked:
+    """How many measured configs have no place in the ranking, and why."""
+
+    failed: int
+    """On one of their seeds."""
+    same: int
+    """As another: they trained exactly like it."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        """Of a whole campaign."""
+        ranked = {entry.config_hash for entry in contenders(evidence)}
+        left = [
+            entry
+            for entry in evidence.configs.values()
+            if entry.n and entry.config_hash not in ranked
+        ]
+        failed = sum(bool(entry.failures) for entry in left)
+        return cls(failed, len(left) - failed)
+
+    def __str__(self) -> str:
+        """A line, empty where there are none."""
+        clauses = []
+        if self.failed:
+            clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
+        if self.same:
+            clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
+        return f"not ranked: {' and '.join(clauses)}" if clauses else ""
+
+
+def contenders(evidence: Evidence) -> list[ConfigEvidence]:
+    """The configs that a ranking has a place for, the measured baseline always."""
+    return [
+        entry
+        for entry in evidence.configs.values()
+        if entry.contends or (entry.n and entry.config_hash == evidence.baseline_hash)
+    ]
 
 
 def ranked_incumbent(evidence: Evidence) -> Ranked | None:
@@ -177,15 +220,15 @@ def ranked_incumbent(evidence: Evidence) -> Ranked | None:
 
 
 def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
-    """The population of all measured configs but the baseline, or of a sample where they are very
-    many."""
+    """The population of all configs that contend but the baseline, or of a sample where they are
+    very many."""
     if noise is None:
         return None
     entries = list(evidence.configs.values())
     sample = [
         entry
         for entry in entries[:: stride(len(entries))]
-        if entry.n and entry.config_hash != evidence.baseline_hash
+        if entry.contends and entry.config_hash != evidence.baseline_hash
     ]
     return Population.fit(sample, noise.sigma)
 

@@ -14,7 +14,7 @@ from autoresearch.closing import Closing
 from trajectory import ranking
 from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
-from trajectory.ranking import Ranked
+from trajectory.ranking import Ranked, Unranked
 from trajectory.rows import (
     CalibratedRow,
     CampaignRow,
@@ -42,6 +42,7 @@ class Reading(Closing, Protocol):
     def campaign(self) -> CampaignRow | None: ...
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]: ...
     def top(self, k: int) -> list[Ranked]: ...
+    def unranked(self) -> Unranked: ...
 
 
 def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
@@ -88,6 +89,10 @@ class JournalReading(Closing):
     def top(self, k: int) -> list[Ranked]:
         """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
         return ranking.top(self._evidence, k)
+
+    def unranked(self) -> Unranked:
+        """The measured configs that :meth:`top` has no place for."""
+        return Unranked.of(self._evidence)
 
     def close(self) -> None:
         """Let go of nothing: the journal was read and is shut."""

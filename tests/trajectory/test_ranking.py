@@ -27,8 +27,8 @@ from tests.support.rows import (
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
-from trajectory.ranking import Noise, Ranked, interval, population_of, rank, top
-from trajectory.rows import Row
+from trajectory.ranking import Noise, Ranked, Unranked, interval, population_of, rank, top
+from trajectory.rows import Decision, Row
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.exact import ExactSum
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
@@ -201,10 +201,30 @@ def ranked(scores: dict[Config, list[float | None]]) -> dict[Config, Ranked]:
     return {line.config: line for line in top(Evidence(rows(scores)), 10)}
 
 
-def test_what_never_measured_is_not_ranked() -> None:
-    lines = ranked({A: [4.3, 4.2], B: [None], C: [4.25, None]})
-    assert set(lines) == {A, C}
-    assert lines[C].n == 1
+def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
+    """However good its other seeds were: a recipe that cannot be relied on to train is none."""
+    scores = {A: [4.3, 4.2, None], B: [None], C: [3.25, 3.3, 3.2, None], D: [4.25]}
+    assert set(ranked(scores)) == {A, D}
+    evidence = Evidence(rows(scores))
+    assert Unranked.of(evidence) == Unranked(failed=1, same=0)
+    assert str(Unranked.of(evidence)) == "not ranked: 1 config that failed on one of the seeds"
+
+
+def test_what_trained_exactly_like_another_is_that_one() -> None:
+    """Six edits of a good config that do nothing share its lucky first seed, and none of them is
+    ranked before it or beside it."""
+    scores: dict[Config, list[float | None]] = {A: [4.3, 4.4, 4.2, 4.3], B: [3.0, 3.4, 3.4, 3.4]}
+    written = list(rows(scores))
+    for number in range(6):
+        copy = config(lr=3e-3, weight_decay=0.01 * (number + 1))
+        same = Decision(action="discard", reference_hash=B.config_hash, no_effect=True)
+        once = trial(90 + number, copy, 0, ok(3.0))
+        written.append(iteration_row(2 + number, copy, (once,), decision=same))
+    evidence = Evidence(written)
+    assert [line.config for line in top(evidence, 10)] == [B, A]
+    assert Unranked.of(evidence) == Unranked(failed=0, same=6)
+    assert "6 configs that trained exactly like another" in str(Unranked.of(evidence))
+    assert not str(Unranked.of(Evidence(rows(scores))))
 
 
 def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:

@@ -250,6 +250,7 @@ def _config_values(campaign_id: str, placed: Placed) -> dict[str, Any]:
         "mean_bpb": entry.mean if entry.n else None,
         "sum_of_squares": entry.sum_of_squares,
         "failures": len(entry.failures),
+        "contends": entry.contends,
         "train_s": entry.train_s,
         "params": entry.params,
         "evidence": _CONFIG.dump_json(entry).decode(),

@@ -12,7 +12,7 @@ from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.history.indexing import Position, read_configs
 from trajectory.history.tables import DamagedIndexError, configs, rows, trials
-from trajectory.ranking import Ranked
+from trajectory.ranking import Ranked, Unranked
 from trajectory.rows import (
     AttributionRow,
     BaselineRow,
@@ -132,6 +132,23 @@ def top(connection: sa.Connection, position: Position, k: int) -> list[Ranked]:
     return ranking.rank(entries.values(), k, noise=noise, population=population, baseline=baseline)
 
 
+def unranked(connection: sa.Connection, position: Position) -> Unranked:
+    """The measured configs that :func:`top` has no place for."""
+    failed = configs.c.failures > 0
+    found = connection.execute(
+        sa.select(failed, sa.func.count())
+        .where(
+            configs.c.campaign_id == position.campaign_id,
+            configs.c.n > 0,
+            sa.not_(configs.c.contends),
+            configs.c.config_hash != (position.tally.baseline_hash or ""),
+        )
+        .group_by(failed)
+    )
+    counts = {bool(on_a_seed): count for on_a_seed, count in found}
+    return Unranked(counts.get(True, 0), counts.get(False, 0))
+
+
 def _population(
     connection: sa.Connection, position: Position, noise: ranking.Noise
 ) -> Population | None:
@@ -139,7 +156,7 @@ def _population(
         sa.select(configs.c.evidence)
         .where(
             configs.c.campaign_id == position.campaign_id,
-            configs.c.n > 0,
+            configs.c.contends,
             configs.c.position.in_(range(0, position.configs, ranking.stride(position.configs))),
             configs.c.config_hash != (position.tally.baseline_hash or ""),
         )
@@ -152,7 +169,7 @@ def _population(
 def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) -> set[str]:
     """All that could be among the best: of configs measured on the same seeds, the posterior means
     are in the order of the means."""
-    mine = (configs.c.campaign_id == position.campaign_id, configs.c.n > 0)
+    mine = (configs.c.campaign_id == position.campaign_id, configs.c.contends)
     best: set[str] = set()
     for seeds in (
         connection.execute(sa.select(configs.c.seeds).where(*mine).distinct()).scalars().all()

@@ -12,7 +12,7 @@ from trajectory.evidence import Evidence, Tally
 from trajectory.history import queries
 from trajectory.history.indexing import Position
 from trajectory.history.queries import Kind
-from trajectory.ranking import Ranked
+from trajectory.ranking import Ranked, Unranked
 from trajectory.rows import CampaignRow, EventRow, IterationRow, TrialRecord
 
 Answer = TypeVar("Answer")
@@ -67,3 +67,7 @@ class Questions(ABC):
     def top(self, k: int) -> list[Ranked]:
         """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
         return self._ask(lambda c, position: queries.top(c, position, k))
+
+    def unranked(self) -> Unranked:
+        """The measured configs that :meth:`top` has no place for."""
+        return self._ask(queries.unranked)

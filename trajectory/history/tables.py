@@ -19,7 +19,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from autoresearch.errors import HistoryError, MachineryError
 
-LAYOUT = 3
+LAYOUT = 4
 BUSY_TIMEOUT_S = 30.0
 MEMORY = ":memory:"
 
@@ -84,11 +84,14 @@ configs = sa.Table(
     sa.Column("mean_bpb", _REAL, comment="over them"),
     sa.Column("sum_of_squares", _REAL, nullable=False, comment="about that mean"),
     sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("contends", sa.Boolean, nullable=False, comment="whether a ranking has it"),
     sa.Column("train_s", _REAL, nullable=False),
     sa.Column("params", _BIG),
     sa.Column("evidence", sa.Text, nullable=False, comment="JSON of ConfigEvidence"),
     sa.Index(f"configs_by_hash_v{LAYOUT}", "campaign_id", "config_hash", unique=True),
-    sa.Index(f"configs_by_mean_v{LAYOUT}", "campaign_id", "seeds", "mean_bpb", "position", "n"),
+    sa.Index(
+        f"configs_by_mean_v{LAYOUT}", "campaign_id", "seeds", "mean_bpb", "position", "contends"
+    ),
     sqlite_with_rowid=False,  # stored in the order of the key: all of them are read in one sweep
 )
 

@@ -132,6 +132,8 @@ class Findings:
     about: About
     turns: tuple[Turn, ...]
     noise: RunNoise | None
+    shrunk: bool
+    """Whether there are configs enough to shrink the rest by."""
     baseline: Estimate | None
     """As believed, with its 95 % interval: what ``top`` says of it; None before it was measured."""
     one_run_half: float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,8 @@ from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
 from trajectory.reading import Reading, read_campaign
-from trajectory.rows import CalibratedRow, ConfirmedRow, FinalistsRow, StressRow
+from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
+from trajectory.statistics.population import MIN_CONFIGS
 from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ Entry: TypeAlias = Ranked | Standing[Any]
 AGAINST_BASELINE = (
     "against the baseline as believed, ± half its 95 % interval, "
     "* better by all of its 99 % interval"
+)
+
+UNSHRUNK = (
+    f"fewer than {MIN_CONFIGS} configs are too few to shrink any by: "
+    "the first is lucky as well as good"
 )
 
 
@@ -74,6 +81,8 @@ def top(
         console.print(Text(board.legend, style="dim"))
     else:
         console.print(Text(board.nothing))
+    if board.unranked:
+        console.print(Text(board.unranked, style="dim"))
     if board.incumbent:
         console.print(Text(board.incumbent, style="dim"))
     for text in board.fidelity:
@@ -96,6 +105,8 @@ class Board:
     """All of it for programs."""
     measure: Measure = BPB
     note: str | None = None
+    unranked: str = ""
+    """How many measured configs have no place, and why; empty where there are none."""
     incumbent: str | None = None
     fidelity: Sequence[str] = ()
     confirmed: Sequence[str] = ()
@@ -115,6 +126,8 @@ def _own_board(directory: Path, k: int) -> Board:
         menu = menu_of(row) if row else None
         baseline = menu.baseline if menu else None
         tested = _tested(reading)
+        unranked = reading.unranked()
+        few = len(reading.top(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # the baseline among them
         incumbent = reading.tally.incumbent_hash
         found = [row.found for row in reading.newest(ConfirmedRow)]
         calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
@@ -139,7 +152,7 @@ def _own_board(directory: Path, k: int) -> Board:
         described=[changes_text(changed) or "the baseline itself" for changed in differences],
         costs=[duration_text(entry.train_s) for entry in ranked],
         measure=measure,
-        legend=_legend(noise, measure, menu),
+        legend=_legend(noise, measure, menu, few=few),
         nothing="nothing measured yet",
         fields={
             "unit": measure.unit,
@@ -148,13 +161,15 @@ def _own_board(directory: Path, k: int) -> Board:
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
             "configs": configs,
+            "unranked": dataclasses.asdict(unranked),
             "incumbent": incumbent,
             "ranking": fidelity_json(tested),
             "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
             "confirmed": found[0].model_dump(mode="json") if found else None,
         },
         note=reading.note,
-        incumbent=_incumbent(ranked, incumbent, baseline) if ranked else None,
+        unranked=str(unranked),
+        incumbent=_incumbent(row, ranked, incumbent) if row and ranked else None,
         fidelity=[
             *(fidelity_lines(tested) if tested else ()),
             *([f"fidelity  {calibrated.headline}"] if calibrated else ()),
@@ -210,14 +225,14 @@ def _tested(reading: Reading) -> RankingTest | None:
     return ranking_test(reading.top(sys.maxsize), reading.newest(StressRow), ended)
 
 
-def _incumbent(
-    ranked: list[Ranked], config_hash: str | None, baseline: AnyConfig | None
-) -> str | None:
+def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:
     """Where the loop goes on from, where that is not the first: a rank is won by all runs of a
     config, the incumbent's place only in a race."""
+    if row.reference == "baseline":
+        return "the loop goes on from the baseline, against which this campaign races all"
     if config_hash is None or ranked[0].config_hash == config_hash:
         return None
-    if baseline is not None and baseline.config_hash == config_hash:
+    if menu_of(row).baseline.config_hash == config_hash:
         return "the loop goes on from the baseline, which nothing has beaten in a race yet"
     for place, entry in enumerate(ranked, start=1):
         if entry.config_hash == config_hash:
@@ -228,7 +243,7 @@ def _incumbent(
     return "the loop goes on from its incumbent, which is not among these"
 
 
-def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> str:
+def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, few: bool) -> str:
     text = f"{measure.name}, {measure.better}"
     if menu is not None and menu.trainer is not None:
         text = f"the score is {ruler_text(menu.trainer)}"
@@ -237,6 +252,8 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None) -> st
     text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"
+    if few:
+        text += f"; {UNSHRUNK}"
     return f"{text}; {_noise_text(noise, measure)}"
 
 

@@ -48,6 +48,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         about=_about(campaign),
         turns=tuple(turns),
         noise=noise,
+        shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=tuple(_best(standing, standings) for standing in ranked[:BEST]),

@@ -48,6 +48,7 @@ def read_campaign(
         about=_about(ledger, journal.absolute().parent.name),
         turns=tuple(ledger.turns),
         noise=noise,
+        shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=tuple(_best(entry, ledger, fresh) for entry in best),

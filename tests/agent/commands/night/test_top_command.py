@@ -44,6 +44,47 @@ def test_it_says_so_where_nothing_was_kept(toy: Toy) -> None:
     assert "goes on from the baseline, which nothing has beaten in a race yet" in said
 
 
+def test_where_all_races_are_against_the_baseline_it_goes_on_from_that(toy: Toy) -> None:
+    journal = toy.campaign / "trajectory.jsonl"
+    first, *rest = journal.read_text().splitlines(keepends=True)
+    row = json.loads(first) | {"reference": "baseline"}
+    journal.write_text("".join([json.dumps(row) + "\n", *rest]))
+    said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
+    assert "goes on from the baseline, against which this campaign races all" in said
+    assert "nothing has beaten" not in said
+
+
+def test_of_a_few_configs_it_does_not_say_that_they_are_shrunk(toy: Toy) -> None:
+    def said(lines: int) -> str:
+        shutil.copy(DEMO, toy.campaign)
+        journal = toy.campaign / "trajectory.jsonl"
+        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:lines]))
+        return " ".join(toy.run("top", "--k=1", f"--campaign={toy.campaign}").stdout.split())
+
+    few = "fewer than 8 configs are too few to shrink any by: the first is lucky as well as good"
+    assert few in said(9)
+    assert few not in said(40)
+
+
+def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
+    """A config that failed on its last seed, however well it scored on the others."""
+    journal = toy.campaign / "trajectory.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    first = json.loads(toy.run("top", "--k=1", "--json", f"--campaign={toy.campaign}").stdout)
+    (best,) = first["configs"]
+    assert first["unranked"] == {"failed": 0, "same": 0}
+    for row in rows:
+        if row.get("iter") == best["iter"]:
+            last = row["trials"][-1]
+            last["result"] = {"status": "nonfinite", "message": "nan at step 7", "steps": 6}
+    journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = json.loads(toy.run("top", "--k=9", "--json", f"--campaign={toy.campaign}").stdout)
+    assert told["unranked"] == {"failed": 1, "same": 0}
+    assert best["config_hash"] not in {one["config_hash"] for one in told["configs"]}
+    said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
+    assert "not ranked: 1 config that failed on one of the seeds" in said
+
+
 def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(toy: Toy) -> None:
     """A short journal is read itself, whatever became of its index."""
     toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
