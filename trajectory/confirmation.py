@@ -12,16 +12,17 @@ The first term is what other seeds would change, the second what other text of t
 There ``c = W2 / (W2 - 2 W3 + W2²)`` with ``Wk`` the sum of ``w[p]**k`` makes the sum unbiased where
 parts vary alike; for equal parts it is P / (P - 1). What seeds and parts do together stands in both
 terms, so their sum is never too small for it. Degrees of freedom by Satterthwaite, from S - 1 and
-1 / W2 - 1, which is P - 1 for equal parts. Where that is below 1 (a text of one part, or nearly),
-and on the search's own text, of which no parts are known, the first term stands alone and the
-interval is about that very text.
+1 / W2 - 1, which is P - 1 for equal parts; no interval is narrower than without one of the terms,
+for with two seeds the other's degrees of freedom would outweigh what it adds. Where that is below 1
+(a text of one part, or nearly), and on the search's own text, of which no parts are known, the
+first term stands alone and the interval is about that very text.
 
 One finalist, the search's first, was chosen before these runs: its 95 % interval is Student's t.
 Whoever picks among K by these runs chooses again, so each also has the interval at 1 - 0.05 / K,
 which all K keep together in 95 of 100 (Bonferroni). Whoever asks again, with more seeds or after
-more of the search, looks again: at the j-th conclusion on a text 0.05 is 0.05 / j. That is not a
-bound for any number of looks, and one look is best. How often they do, and what is promised too
-much, bench/confirm_honesty.py measures.
+more of the search or on another text, looks again: at the j-th conclusion 0.05 is 0.05 / j. That
+is not a bound for any number of looks, and one look is best. How often they do, and what is
+promised too much, bench/confirm_honesty.py measures.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from statistics import fmean, variance
 
 from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
 from trajectory.confirmed import OWN_RULER, SEARCH_TEXT, FreshGain
-from trajectory.statistics.student import student_t
+from trajectory.statistics.population import Posterior
 
 LEVEL = 0.95
 FEWEST_SEEDS = 2
@@ -119,10 +120,12 @@ def _gain(
     dof_of_text = 1 / _power(shares, 2) - 1
     has_spread = dof_of_text >= FEWEST_DOF_OF_TEXT
     of_text = _of_text(by_part, shares, delta) if has_spread else 0.0
-    dof = _degrees([(of_seeds, seeds - 1), (of_text, dof_of_text)])
-    stderr = math.sqrt(of_seeds + of_text)
-    half = stderr * student_t((1 + level) / 2, dof)
-    wide = stderr * student_t(1 - (1 - level) / (2 * finalists), dof)
+    terms: tuple[tuple[float, float], ...] = ((of_seeds, seeds - 1),)
+    if has_spread:
+        terms += ((of_text, dof_of_text),)
+    spread = Posterior(delta, terms)
+    half = spread.half_interval(level)
+    wide = spread.half_interval(1 - (1 - level) / finalists)
     return FreshGain(
         text=name,
         holds_for="text like it" if has_spread else "this text",
@@ -132,7 +135,7 @@ def _gain(
         all_lo=delta - wide,
         all_hi=delta + wide,
         seeds=seeds,
-        dof=dof,
+        dof=_degrees(terms),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -105,6 +105,14 @@ class ConfirmedConfig(Frozen):
         gain = self.headline
         return gain is not None and gain.hi < 0
 
+    def among_others(self) -> Self:
+        """The same with the intervals that hold for all configs of the confirmation at once: told
+        beside others, any of them may be picked for what these runs say."""
+        wide = [
+            gain.model_copy(update={"lo": gain.all_lo, "hi": gain.all_hi}) for gain in self.gains
+        ]
+        return self.model_copy(update={"gains": tuple(wide)})
+
 
 class Confirmed(Frozen):
     """A confirmation that ran to its end."""
@@ -113,8 +121,8 @@ class Confirmed(Frozen):
     texts: tuple[ConfirmText, ...]
     """Empty: fresh seeds alone, on the search's own text."""
     looks: NonNegativeInt = 0
-    """Earlier conclusions of this campaign on any of these texts, or likewise without any: each
-    asks more of the intervals of this one."""
+    """Earlier conclusions of this campaign, on whatever text: each asks more of the intervals of
+    this one."""
     configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
     """The first is the search's own choice, made before any of these runs. Only of it does the
     plain interval hold whatever these runs say; for a choice among several by these runs there is
@@ -174,12 +182,14 @@ class Confirmed(Frozen):
 
 
 def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:
-    """By config_hash, what the latest confirmation that had the config says of it.
+    """By config_hash, what the latest confirmation that had the config says of it: with its plain
+    interval where it was the search's own choice, with the wider one of all otherwise.
 
     :param found: the newest first.
     """
     by_hash: dict[str, ConfirmedConfig] = {}
     for one in found:
         for config in one.configs:
-            by_hash.setdefault(config.config_hash, config)
+            told = config if config is one.chosen else config.among_others()
+            by_hash.setdefault(config.config_hash, told)
     return by_hash

@@ -129,7 +129,9 @@ def told(found: Confirmed) -> Iterator[Text]:
     unit = (gain.measured_in if gain else BPB).short
     yield Text(f"differences to the baseline in {unit}, with 95 % intervals, {found.basis}", "dim")
     for config in found.configs:
-        yield from _config_lines(config, alone=len(found.configs) == 1)
+        told_of = config if config is found.chosen else config.among_others()
+        alone = len(found.configs) == 1
+        yield from _config_lines(config, alone=alone, stands=told_of.stands)
     if len(found.configs) > 1:
         yield Text(
             f"the plain interval is for iteration {found.chosen.iter}, which the search chose; who "
@@ -138,7 +140,7 @@ def told(found: Confirmed) -> Iterator[Text]:
         )
 
 
-def _config_lines(config: ConfirmedConfig, *, alone: bool) -> Iterator[Text]:
+def _config_lines(config: ConfirmedConfig, *, alone: bool, stands: bool) -> Iterator[Text]:
     yield Text.assemble(
         f"{config.rank:>3}  iteration {config.iter}  ", (changes_text(config.changes), "cyan")
     )
@@ -156,7 +158,7 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool) -> Iterator[Text]:
         wide = "" if alone or not told_here else f"; of all {gain.wide_span}"
         yield Text(
             f"       {_where(gain):<34} {gain}{wide}",
-            style=("green" if config.stands else "yellow") if told_here else "",
+            style=("green" if stands else "yellow") if told_here else "",
         )
 
 

@@ -78,19 +78,19 @@ class Confirmation:
         return [(e, seed) for e, seed in self.plan.runs() if not self._done(e, seed)]
 
     def looks(self) -> int:
-        """Earlier conclusions on any of these texts, or likewise on none, about another choice of
-        the search or on other seeds. One that asked the same, of these texts at least, is this one
-        told before."""
+        """Earlier conclusions about another choice of the search, on other seeds or on other texts:
+        who tries one text after another looks as often as who adds seeds. One that asked the same,
+        of these texts at least, is this one told before."""
         texts = {text.sha256 for text in self.spec.texts.scored}
         mine = (self._chosen_hash, set(self.plan.seeds))
-        earlier: list[tuple[str, set[int]]] = []
+        earlier: list[tuple[str, set[int], set[str]]] = []
         for row in reversed(self.campaign.history.newest(ConfirmedRow)):
             theirs = {text.sha256 for text in row.found.texts}
             asked = (row.found.chosen.config_hash, set(row.found.seeds))
             if asked == mine and texts <= theirs:
                 break
-            if (texts & theirs or texts == theirs) and asked not in earlier:
-                earlier.append(asked)
+            if not any(asked == (one, on) and theirs <= known for one, on, known in earlier):
+                earlier.append((*asked, theirs))
         return len(earlier)
 
     def _refuse_fewer_seeds(self) -> None:

@@ -1,0 +1,96 @@
+"""Every conclusion is a look, whatever text it is on."""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+from typing import Any
+
+from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, FreshTexts
+from agent.search.confirm.runs import Confirmation
+from tests.support.memories import MENU
+from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
+from trainer.spec import ScoredText, TextPart
+from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText
+from trajectory.evidence import Evidence
+from trajectory.rows import ConfirmedRow
+
+BASELINE = MENU.baseline
+CHOICE = MENU.apply(BASELINE, {"lr": 2e-3})
+
+
+def text(name: str) -> ScoredText:
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    parts = (TextPart(tokens=101, bytes=400),) * 16
+    return ScoredText(name=name, path=f"/{name}", sha256=sha256, parts=parts)
+
+
+class Campaign:
+    """As much of one as a conclusion asks."""
+
+    def __init__(self) -> None:
+        rows = [
+            campaign_row(),
+            *(baseline_row(n + 1, 3.1, n, BASELINE) for n in range(5)),
+            iteration_row(1, CHOICE, (trial(9, CHOICE, 0, ok(3.0)),)),
+        ]
+        self.evidence = Evidence(rows)
+        self.settings = SimpleNamespace(seed=0)
+        self.history = SimpleNamespace(newest=self._newest)
+        self._told: list[ConfirmedRow] = []
+
+    def _newest(self, kind: type[Any], limit: int | None = None) -> list[Any]:
+        return self._told[::-1] if kind is ConfirmedRow else []
+
+    def looks(self, seeds: int, *names: str) -> int:
+        """Earlier ones of a confirmation on these texts, which is then told."""
+        campaign: Any = self
+        plan = ConfirmPlan.of(campaign, top=1, seeds=seeds)
+        texts = tuple(map(text, names))
+        nobody: Any = None
+        work = Confirmation(
+            campaign=campaign,
+            plan=plan,
+            spec=ConfirmSpec(campaign, FreshTexts(scored=texts, train_tokens=None, lines=())),
+            runner=nobody,
+            watcher=SimpleNamespace(note=print),  # type: ignore[arg-type]
+            stop=nobody,
+            meter=nobody,
+        )
+        chosen = plan.finalists[0].ranked
+        told = ConfirmedConfig(
+            config_hash=chosen.config_hash,
+            iter=1,
+            rank=1,
+            changes={},
+            claimed=None,
+            claimed_lo=None,
+            claimed_hi=None,
+        )
+        looks = work.looks()
+        found = Confirmed(
+            seeds=plan.seeds,
+            texts=tuple(
+                ConfirmText(name=each.name, sha256=each.sha256, bytes=each.bytes, parts=16)
+                for each in texts
+            ),
+            looks=looks,
+            configs=(told,),
+        )
+        self._told.append(ConfirmedRow(at=at(0), found=found))
+        return looks
+
+
+def test_one_text_after_another_is_a_look_each() -> None:
+    """Six texts of which one will do are six chances, whatever they share."""
+    campaign = Campaign()
+    assert [campaign.looks(6, f"text {n}") for n in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_was_asked_before_is_told_again_and_no_further_look() -> None:
+    campaign = Campaign()
+    assert campaign.looks(6, "own", "other") == 0
+    assert campaign.looks(6, "own", "other") == 0
+    assert campaign.looks(6, "own") == 0
+    assert campaign.looks(8, "own") == 1
+    assert campaign.looks(6, "own", "other") == 0
