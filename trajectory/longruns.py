@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import get_args
 
@@ -69,14 +69,20 @@ class LongRuns:
         rows = tuple(row for row in self.rows if row.trial.seed == seed)
         return LongRuns(self.config, self.config_hash, rows) if rows else None
 
-    @property
-    def long_score(self) -> float | None:
+    def level(self, noise: LongNoise) -> float | None:
+        """What it is put in its place by among configs of other seeds: the mean over its runs with
+        a score, each without its seed's effect."""
+        if not self.scores:
+            return None
+        return fmean(y - noise.effects.get(seed, 0.0) for seed, y in self.scores.items())
+
+    def long_score(self, noise: LongNoise) -> float | None:
         """For ranking: infinite where a run lost its numbers, by its own fault; None where nothing
-        is known, since it ended for want of memory or time."""
+        is known, since it ended for want of memory or time; else its level."""
         for row in self.rows:
             if isinstance(row.trial.result, TrialFailed) and row.verdict.outcome != "failed":
                 return math.inf
-        return self.mean_bpb
+        return self.level(noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,9 @@ class LongNoise:
     sigma_e: float | None = None
     """None where no two configs had two common seeds."""
     dof_e: int = 0
+    effects: Mapping[int, float] = field(default_factory=dict)
+    """By how much a seed's runs score above those of the other seeds of the same configs; none of
+    a seed that no config shares with another."""
 
     @classmethod
     def of(cls, runs: Iterable[LongRuns]) -> LongNoise:
@@ -107,11 +116,14 @@ class LongNoise:
             design[line, c] = design[line, len(quiet) + seeds.index(seed)] = 1.0
         y = np.array([score for _, _, score in scores])
         fitted, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+        of_seeds = fitted[len(quiet) :] - fitted[len(quiet) :].mean()
+        effects = dict(zip(seeds, of_seeds.tolist(), strict=True))
         dof_e = len(scores) - int(rank)
         if dof_e == 0:
-            return cls(sigma_run, dof)
+            return cls(sigma_run, dof, effects=effects)
         residual = y - design @ fitted
-        return cls(sigma_run, dof, math.sqrt(float(residual @ residual) / dof_e), dof_e)
+        sigma_e = math.sqrt(float(residual @ residual) / dof_e)
+        return cls(sigma_run, dof, sigma_e, dof_e, effects)
 
 
 def gather(rows: Sequence[StressRow], steps: int) -> dict[str, LongRuns]:
@@ -162,7 +174,9 @@ def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Fin
 def finalists(
     runs: Mapping[str, LongRuns], entrants: Iterable[str], count: int, baseline_hash: str | None
 ) -> tuple[Finalist, ...]:
-    """The ``count`` best of the entrants still standing, by mean.
+    """The ``count`` best of the entrants still standing, by mean, each run without its seed's
+    effect: one that has other seeds than the rest, from another night, is not put behind or before
+    them for what these do.
 
     Whatever they were run for: a config of the spread, or the baseline, that does better than the
     candidates is the better choice.
@@ -170,11 +184,10 @@ def finalists(
     noise = LongNoise.of(runs.values())
     baseline = runs.get(baseline_hash or "")
     entries = (runs[name] for name in entrants if name in runs)
-    standings = (
-        standing(entry, noise, baseline) for entry in entries if entry.verdict.outcome in STANDING
-    )
-    best = sorted((s for s in standings if s is not None), key=lambda s: s.val_bpb)
-    return tuple(best[:count])
+    stand = [entry for entry in entries if entry.verdict.outcome in STANDING and entry.scores]
+    stand.sort(key=lambda entry: entry.level(noise) or 0.0)
+    best = (standing(entry, noise, baseline) for entry in stand[:count])
+    return tuple(found for found in best if found is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +219,12 @@ def ranking_test(
     if latest is None:
         return None
     runs = gather(rows, latest.steps)
+    noise = LongNoise.of(runs.values())
     posteriors = {entry.config_hash: entry.posterior_bpb for entry in ranked}
     pairs: list[tuple[float, float]] = []
     left_out = 0
     for name in latest.spread:
-        long = runs[name].long_score if name in runs else None
+        long = runs[name].long_score(noise) if name in runs else None
         if long is None or name not in posteriors:
             left_out += 1
         else:

@@ -16,6 +16,7 @@ from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table
 from funnel.plan.projection import Projection
 from funnel.plan.recipe import Recipe, batch_words, departures_from
 from funnel.target.sizes import size_text
+from trajectory.rows import Finalist
 
 USUAL_WARMUP = 0.01
 """The usual warmup, as a share of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165,
@@ -158,10 +159,18 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
     )
 
 
+def _lead(best: Finalist, second: Finalist) -> float:
+    """On the seeds that each shares with the baseline, where both share some: finalists of several
+    nights may have been run on different ones."""
+    if best.delta_vs_baseline is None or second.delta_vs_baseline is None:
+        return second.val_bpb - best.val_bpb
+    return second.delta_vs_baseline - best.delta_vs_baseline
+
+
 def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[str]:
     if len(case.candidates) > 1:
         best, second = (candidate.standing for candidate in case.candidates[:2])
-        gap = second.val_bpb - best.val_bpb
+        gap = _lead(best, second)
         if best.stderr is None or second.stderr is None:
             yield f"the winner leads the runner-up by {gap:.4f} bits per byte, noise unknown"
         elif gap < 2 * (best.stderr**2 + second.stderr**2) ** 0.5:

@@ -137,6 +137,27 @@ def test_finalists_stand_best_first_whatever_they_were_run_for() -> None:
     assert len(finalists(runs, entrants, 1, None)) == 1
 
 
+def test_a_seed_s_luck_puts_no_finalist_before_another() -> None:
+    """One night has four seeds of a, the next two of b, and those two are easy ones."""
+    a, b = CONFIGS[:2]
+    effects = {900: -0.1, 901: -0.1, 902: 0.1, 903: 0.1}
+    drawn = rows(
+        (BASELINE, {seed: 3.0 + effect for seed, effect in effects.items()}),
+        (a, {seed: 2.90 + effect for seed, effect in effects.items()}),
+        (b, {seed: 2.91 + effects[seed] for seed in (900, 901)}),
+    )
+    runs = gather(drawn, 1000)
+    names = [of.config_hash for of in (a, b)]
+    found = finalists(runs, names, 2, BASELINE.config_hash)
+    assert [one.config_hash for one in found] == names
+    assert found[0].val_bpb > found[1].val_bpb
+    noise = LongNoise.of(runs.values())
+    assert noise.effects == pytest.approx(effects)
+    levels = [runs[name].level(noise) for name in names]
+    assert levels == pytest.approx([2.90, 2.91])
+    assert runs[names[1]].long_score(noise) == pytest.approx(2.91)
+
+
 def campaign(scores: list[float]) -> Evidence:
     first: list[Row] = [campaign_row(), baseline_row(1, 4.3, 0), baseline_row(2, 4.4, 1)]
     for number, (of, score) in enumerate(zip(CONFIGS, scores, strict=True), start=1):

@@ -2,13 +2,15 @@
 
 Spearman's rho is the correlation of the ranks, ties sharing their mean rank. Kendall's tau-b counts
 pairs: those in the same order less those in the opposite one, over all pairs with no tie in either
-score (Kendall 1945). Where nothing ties, of two configs the better at first is the better in the
-end with probability ``(1 + tau) / 2``.
+score (Kendall 1945). Over the pairs with no tie at all it is Goodman and Kruskal's gamma (1954),
+the same where nothing ties: of two such configs the better at first is the better in the end with
+probability ``(1 + gamma) / 2``.
 
 Intervals are Fisher's: ``tanh(atanh(r) ± z sd)``, with ``sd² = (1 + r²/2) / (n - 3)`` for rho and
 ``sd² = 0.437 / (n - 4)`` for tau (Bonett and Wright, Psychometrika 65, 2000; the latter after
 Fieller, Hartley and Pearson, Biometrika 44, 1957). They are approximations that hold from about
-ten configs on; with fewer the interval is so wide that little can be claimed anyway. A perfect
+ten configs on; with fewer the interval is so wide that little can be claimed anyway. Gamma has that
+of as many configs as have so many pairs. A perfect
 order is taken as half a swap of neighbours short of perfect, a continuity correction.
 
 Which configs enter decides what the number means. A sample evenly spread over the ranking estimates
@@ -42,12 +44,15 @@ class Fidelity(Frozen):
     """Configs."""
     spearman: Correlation
     kendall: Correlation
+    gamma: Correlation
+    """Kendall's count over the pairs with no tie alone (Goodman and Kruskal 1954)."""
 
     @property
     def concordance(self) -> Correlation:
-        """The probability that of two configs the better at first is the better in the end."""
-        tau = self.kendall
-        return Correlation(value=(1 + tau.value) / 2, lo=(1 + tau.lo) / 2, hi=(1 + tau.hi) / 2)
+        """The probability that of two configs that do not tie the better at first is the better in
+        the end."""
+        of = self.gamma
+        return Correlation(value=(1 + of.value) / 2, lo=(1 + of.lo) / 2, hi=(1 + of.hi) / 2)
 
 
 def fidelity(short: Sequence[float], long: Sequence[float]) -> Fidelity | None:
@@ -65,6 +70,7 @@ def fidelity(short: Sequence[float], long: Sequence[float]) -> Fidelity | None:
         n=n,
         spearman=_interval(rho, math.sqrt((1 + rho**2 / 2) / (n - 3)), 12 / (n**3 - n)),
         kendall=_interval(tau, math.sqrt(0.437 / (n - 4)), 4 / (n**2 - n)),
+        gamma=_gamma(short, long),
     )
 
 
@@ -80,6 +86,14 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float:
     sign_x, sign_y = (np.sign(np.subtract.outer(r, r)) for r in (mid_ranks(x), mid_ranks(y)))
     pairs = math.sqrt(float((sign_x**2).sum()) * float((sign_y**2).sum()))
     return float(np.clip(float((sign_x * sign_y).sum()) / pairs, -1.0, 1.0))
+
+
+def _gamma(x: Sequence[float], y: Sequence[float]) -> Correlation:
+    signs_x, signs_y = (np.sign(np.subtract.outer(r, r)) for r in (mid_ranks(x), mid_ranks(y)))
+    told = float((signs_x * signs_y != 0).sum()) / 2
+    value = float((signs_x * signs_y).sum()) / 2 / told if told else 0.0
+    n = (1 + math.sqrt(1 + 8 * told)) / 2
+    return _interval(value, math.sqrt(0.437 / max(n - 4, 0.5)), 2 / max(told, 1))
 
 
 def mid_ranks(values: Sequence[float]) -> NDArray[np.float64]:

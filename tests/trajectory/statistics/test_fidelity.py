@@ -61,6 +61,24 @@ def test_a_perfect_order_of_a_few_is_no_proof() -> None:
     assert reversed_.kendall.hi == pytest.approx(-few.kendall.lo)
 
 
+def test_where_configs_tie_the_share_is_of_the_pairs_that_do_not() -> None:
+    """Four of eight lost their numbers, and every pair that can be told is in the right order."""
+    found = fidelity(range(8), [1, 2, 3, 4, *[math.inf] * 4])
+    assert found is not None
+    assert found.kendall.value < 0.9
+    assert found.concordance.value == 1.0
+    lows = [fidelity(range(n), range(n)) for n in (7, 8)]
+    assert all(low is not None for low in lows)
+    below, above = (low.gamma.lo for low in lows if low is not None)
+    assert below <= found.gamma.lo < above
+    untied = fidelity(range(8), [1, 2, 3, 4, 5, 6, 8, 7])
+    assert untied is not None
+    assert untied.gamma == untied.kendall
+    tied = fidelity([1, 1, 1, 1, 2], [1, 2, 3, 4, math.inf])
+    assert tied is not None
+    assert math.isfinite(tied.concordance.lo)
+
+
 def test_too_few_or_all_alike_have_none() -> None:
     assert fidelity([1, 2, 3, 4], [1, 2, 3, 4]) is None
     assert fidelity([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]) is None

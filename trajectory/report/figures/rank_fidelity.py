@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.spec import BPB, Measure
-from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
+from trajectory.longruns import LongNoise, LongRuns, RankingTest, gather, ranking_test
+from trajectory.ranking import contenders
 from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet, show_scores
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import LONG
@@ -46,7 +47,8 @@ class RankFidelity(Figure):
         ledger, posteriors = found.ours.ledger, found.ours.posteriors
         newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
         spread = next((row.spread for row in ended if row.spread), ())
-        known = [name for name in spread if name in ledger.evidence.configs]
+        ranked = {entry.config_hash for entry in contenders(ledger.evidence)}
+        known = [name for name in spread if name in ranked]
         test = ranking_test(posteriors.of_configs(known), newest_first, ended)
         if test is None:
             return None
@@ -114,9 +116,10 @@ class RankFidelity(Figure):
 
 def _pairs(runs: dict[str, LongRuns], spread: Sequence[str], posteriors: Posteriors) -> list[Pair]:
     short = {entry.config_hash: entry.posterior_bpb for entry in posteriors.of_configs(spread)}
+    noise = LongNoise.of(runs.values())
     pairs = []
     for name in spread:
-        long = runs[name].long_score if name in runs else None
+        long = runs[name].long_score(noise) if name in runs else None
         if long is not None and name in short:
             known = None if math.isinf(long) else long
             pairs.append(Pair(runs[name].rows[0].rank, short[name], known))
