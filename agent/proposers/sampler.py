@@ -92,6 +92,30 @@ def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
     return far[-LATEST:], near[-LATEST:]
 
 
+def by_model(
+    rng: Random, memory: Memory, promise: Promise, bar: float, known: str
+) -> Iterator[Draw]:
+    """The candidates, the most promising first."""
+    edits = candidates(rng, Edits.of(memory), promise)
+    worth_M = promise.worth(edits, bar)
+    for place in np.argsort(-worth_M, kind="stable"):
+        yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
+
+
+def candidates(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
+    """Half of them far, half edits of a few knobs of the reference and of the best configs."""
+    origins = (promise.now, *promise.elites[:ORIGINS])
+    found = []
+    for _ in range(CANDIDATES):
+        if rng.random() < 0.5:
+            found.append(edits.whole(rng) if rng.random() < 0.5 else edits.large(rng))
+        else:
+            origin = promise.now if rng.random() < 0.5 else rng.choice(origins)
+            there = {**origin, **edits.small(rng)}
+            found.append({name: it for name, it in there.items() if it != promise.now[name]})
+    return [edit for edit in found if 0 < len(edit) <= edits.most]
+
+
 @dataclass(frozen=True, slots=True)
 class SamplerProposer:
     """The most promising of near and far candidates, and chance at every other turn or so.
@@ -107,6 +131,8 @@ class SamplerProposer:
     """Share of far draws among chance's."""
     margin: float = MARGIN
     """By how many of the gains that a race could just prove a candidate is to improve."""
+    ranked: Callable[[Random, Memory, Promise, float, str], Iterator[Draw]] = by_model
+    """The candidates of a turn of the model's."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -133,7 +159,7 @@ class SamplerProposer:
             return self._by_chance(rng, memory, "every other turn is chance's")
         promise = Promise.of(memory, told, self.fit, priors)
         bar = promise.best_bar - self.margin * promise.provable
-        return _by_model(rng, memory, promise, bar, known)
+        return self.ranked(rng, memory, promise, bar, known)
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
         """Without end."""
@@ -150,27 +176,3 @@ class SamplerProposer:
 def _threads() -> ThreadpoolController:
     """Of the libraries that are loaded, which takes a millisecond to find out."""
     return ThreadpoolController()
-
-
-def _by_model(
-    rng: Random, memory: Memory, promise: Promise, bar: float, known: str
-) -> Iterator[Draw]:
-    """The candidates, the most promising first."""
-    edits = _candidates(rng, Edits.of(memory), promise)
-    worth_M = promise.worth(edits, bar)
-    for place in np.argsort(-worth_M, kind="stable"):
-        yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
-
-
-def _candidates(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
-    """Half of them far, half edits of a few knobs of the reference and of the best configs."""
-    origins = (promise.now, *promise.elites[:ORIGINS])
-    found = []
-    for _ in range(CANDIDATES):
-        if rng.random() < 0.5:
-            found.append(edits.whole(rng) if rng.random() < 0.5 else edits.large(rng))
-        else:
-            origin = promise.now if rng.random() < 0.5 else rng.choice(origins)
-            there = {**origin, **edits.small(rng)}
-            found.append({name: it for name, it in there.items() if it != promise.now[name]})
-    return [edit for edit in found if 0 < len(edit) <= edits.most]
