@@ -5,6 +5,8 @@ Loading the program takes a second or more; an interruption meanwhile is answere
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 from autoresearch.garbage_collection import collector_at_rest
@@ -12,6 +14,14 @@ from autoresearch.garbage_collection import collector_at_rest
 
 def main() -> None:
     """Load the program and run it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+            stream.reconfigure(errors="replace")  # no night ends of a terminal without an ellipsis
+    try:
+        os.getcwd()  # noqa: PTH109 (before anything slow is loaded)
+    except OSError as error:
+        sys.stderr.write(f"error: the working directory is gone ({error.strerror}); go elsewhere\n")
+        sys.exit(1)
     try:
         with collector_at_rest():
             from agent.cli import main as run  # noqa: PLC0415

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from autoresearch.values import Scalar
 
@@ -32,6 +33,22 @@ def scalar_text(value: Scalar) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a file can say it: a name on disk may hold any bytes, and those that are no UTF-8
+    reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def toml_text(value: Any) -> str:
+    """A number, string, boolean or list of them: as in JSON, whose strings differ from TOML's in
+    what they escape."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def counted(number: int, noun: str, several: str = "") -> str:

@@ -118,24 +118,53 @@ class Journal(Closing):
             )
 
     def _mend(self) -> int:
-        """Make the file end with a whole line; its size then."""
+        """Make the file end with a whole line; its size then.
+
+        Empty lines at the end, as an editor leaves, go with a torn one; with them left, a row that
+        is appended would stand behind damage.
+        """
         size = os.fstat(self._descriptor).st_size
-        start = _start_of_last_line(self._descriptor, size)
-        last = _read_at(self._descriptor, start, size - start)
-        if not last or (last.endswith(b"\n") and _is_json(last)):
+        start, end = self._last_line(size)
+        last = _read_at(self._descriptor, start, end - start)
+        if end == size and (not last or (last.endswith(b"\n") and _is_json(last))):
             return size
-        if _is_json(last):
+        if end == size and _is_json(last):
             _write_all(self._descriptor, b"\n")
             os.fsync(self._descriptor)
             return size + 1
-        copy = _save_torn(self.path, last)
-        os.ftruncate(self._descriptor, start)
+        whole = not last or _is_json(last)
+        cut = end if whole else start
+        self._expect_a_row_before(cut)
+        copy = _save_torn(self.path, _read_at(self._descriptor, cut, size - cut))
+        os.ftruncate(self._descriptor, cut)
         os.fsync(self._descriptor)
         self.repaired = (
-            f"the last {len(last)} bytes of {self.path} were a torn line, as a power cut leaves; "
+            f"the last {size - cut} bytes of {self.path} were "
+            f"{'empty lines' if whole else 'a torn line, as a power cut leaves'}; "
             f"they were cut away and kept in {copy.name}"
         )
-        return start
+        return cut
+
+    def _expect_a_row_before(self, end: int) -> None:
+        """
+        :raises JournalError: where more than one line is torn: that was no power cut.
+        """
+        start, end = self._last_line(end)
+        if end and not _is_json(_read_at(self._descriptor, start, end - start)):
+            raise JournalError(
+                f"the last lines of {self.path} are no rows; restore the file from a copy, or move "
+                "them out of it by hand"
+            )
+
+    def _last_line(self, size: int) -> tuple[int, int]:
+        """Where the last line that is not empty begins and ends; 0 and 0 where there is none."""
+        end = size
+        while end:
+            start = _start_of_last_line(self._descriptor, end)
+            if _read_at(self._descriptor, start, end - start).strip():
+                return start, end
+            end = start
+        return 0, 0
 
 
 def read_rows(path: Path) -> Iterator[Row]:

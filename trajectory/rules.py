@@ -32,7 +32,7 @@ class Rules(Frozen):
     much goes on. A second run costs as much as the next idea: at 0 a candidate as good as its
     reference is dropped after one run in half of all cases, one that is better by ``sigma_d`` in
     one of six."""
-    max_runs: int = Field(4, ge=2, description="Most common seeds of a race.")
+    max_runs: int = Field(4, ge=2, le=1000, description="Most common seeds of a race.")
     """That a candidate and its reference are trained on."""
 
     def keeps_early(self, z: float, pairs: int) -> bool:

@@ -23,6 +23,7 @@ from autoresearch.layout import (
     JOURNAL_FILE,
     SETTINGS_FILE,
 )
+from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import set_aside
 from trainer.spec import AnyConfig, Command, Limits, ScriptInfo, TrialSpec, makes_code
@@ -285,6 +286,11 @@ class Campaign(Closing):
 
 def _lock(directory: Path, resources: ExitStack) -> None:
     """Make it, for one process to write, and free it of what an earlier one left half-written."""
+    if not is_utf8(str(directory.absolute())):
+        raise CampaignError(
+            f"the directory {str(directory)!r} has a byte in its path that is no UTF-8, which no "
+            "trial can be told; name another one with --campaign"
+        )
     with writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
     resources.enter_context(CampaignLock(directory))

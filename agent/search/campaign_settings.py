@@ -15,7 +15,7 @@ from agent.settings.campaign import CampaignSettings, Ruler, Sources, difference
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.given_file import read_given
-from autoresearch.layout import SETTINGS_FILE
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
 from autoresearch.values import explain
 from autoresearch.words import counted
 from trainer.corpus import default_name
@@ -76,6 +76,30 @@ def _validated(values: Mapping[str, Any]) -> CampaignSettings:
         return CampaignSettings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(f"these settings cannot be used: {explain(error)}") from error
+
+
+def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettings | None:
+    """Those of a campaign that ended before its first row was on disk, with what is chosen anew: a
+    full disk says to go on there, and going on without ``--menu`` is about that menu. None where
+    there is none, or where another menu is chosen.
+
+    :raises CampaignError: where the first row was there once.
+    """
+    trials = directory / TRIALS_DIR
+    has_trials = trials.is_dir() and any(not one.name.startswith(".") for one in trials.iterdir())
+    if has_trials or (directory / HISTORY_FILE).is_file():
+        raise CampaignError(
+            f"{directory} has {'trials' if has_trials else 'the history'} of a campaign and no "
+            f"{JOURNAL_FILE}, or an empty one; put that back from a copy, or name another "
+            "directory with --campaign"
+        )
+    path = directory / SETTINGS_FILE
+    if not path.is_file():
+        return None
+    begun = CampaignSettings.from_toml(path)
+    if chosen.get("menu", begun.menu) != begun.menu:
+        return None
+    return _validated(dict(begun) | dict(chosen) | {"menu": begun.menu})
 
 
 def resumed_settings(

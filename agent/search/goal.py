@@ -26,6 +26,7 @@ class Work:
     """At work on iterations and the baseline, by the clock: pauses, and what a stop cut off, left
     out."""
     _worked: Worked = field(default_factory=Worked)
+    _seen: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
@@ -40,7 +41,8 @@ class Work:
         if isinstance(row, BaselineRow):
             self.trials += 1
             self.hours += self._worked.added_s(row) / 3600
-        elif isinstance(row, IterationRow):
+        elif isinstance(row, IterationRow) and row.iter not in self._seen:
+            self._seen.add(row.iter)  # a line that an editor doubled is no work
             self.iterations += 1
             self.trials += len(row.trials)
             self.hours += self._worked.added_s(row) / 3600

@@ -8,6 +8,7 @@ a sitting may in :class:`Policy`.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,12 +20,14 @@ from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
+from autoresearch.words import is_utf8, toml_text
 from trainer.spec import Averaging, BackendName, Budget
 from trajectory.rows import CampaignRow
 from trajectory.rules import Rules
 
 ReferenceMode = Literal["incumbent", "baseline"]
 MOST_LANES = 256
+MOST_THREADS = 4096
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
 
 
@@ -150,7 +153,9 @@ class _Means(Frozen):
     )
     llm_warmup: NonNegativeInt = Field(10, description="Iterations before the model's first.")
     prompt_tokens: int = Field(6000, ge=1000, description="What a prompt may hold.")
-    threads: PositiveInt | None = Field(None, description="CPU threads of a trial.")
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
+        None, description="CPU threads of a trial."
+    )
     lanes: Annotated[
         PositiveInt | Literal["auto"], BeforeValidator(_lanes), AsOption(read=_lanes)
     ] = Field(
@@ -167,10 +172,10 @@ class _Means(Frozen):
     )
     """None until the first sitting on a cluster, which takes the commonest there."""
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
-        1800, gt=0, description="A trial's time limit."
+        1800, gt=0, allow_inf_nan=False, description="A trial's time limit."
     )
     trial_memory_gib: Annotated[
-        Annotated[float, Field(gt=0)] | None, AsOption(bounds=(0.1, None))
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, AsOption(bounds=(0.1, None))
     ] = Field(None, description="A trial's memory limit.")
     prune: bool = Field(True, description="Stop hopeless trials early.")
 
@@ -198,6 +203,16 @@ _BEFORE_LANES = (
 
 class CampaignSettings(Policy, Ruler, Sources):
     """Everything a campaign is created with: the content of its campaign.toml."""
+
+    @model_validator(mode="after")
+    def _it_can_be_written(self) -> Self:
+        for name, value in self:
+            if isinstance(value, str) and not is_utf8(value):
+                raise ValueError(
+                    f"{name} {value!r} holds a byte that is no UTF-8, which no settings file and "
+                    "no journal can say; rename it"
+                )
+        return self
 
     @model_validator(mode="after")
     def _its_end_is_known(self) -> Self:
@@ -231,9 +246,8 @@ class CampaignSettings(Policy, Ruler, Sources):
     def to_toml(self) -> str:
         """The text of campaign.toml; None is said by leaving a key out, but for the horizon."""
         lines = ["# The settings this campaign was created with."]
-        # A JSON string, number or boolean is the same TOML value.
         lines += (
-            f"{name} = {json.dumps(value)}"
+            f"{name} = {toml_text(value)}"
             for name, value in self.model_dump().items()
             # A version without lanes goes on with a campaign that has one, here.
             if value is not None and (name, value) not in _BEFORE_LANES
@@ -247,11 +261,22 @@ class CampaignSettings(Policy, Ruler, Sources):
         :raises SettingsError: naming the file and what is wrong in it.
         """
         try:
-            return cls.model_validate(tomllib.loads(read_given(path).decode("utf-8")))
+            text = read_given(path).decode("utf-8")
+            return cls.model_validate(tomllib.loads(_PAIR.sub(_whole, text)))
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
         except (OSError, ValueError) as error:
             raise SettingsError(f"{path} cannot be read as TOML: {error}") from error
+
+
+_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+"""One character beyond the first 65,536 as JSON escapes it, which TOML does not know and 0.2.0
+wrote."""
+
+
+def _whole(pair: re.Match[str]) -> str:
+    character: str = json.loads(f'"{pair[0]}"')
+    return character
 
 
 def differences(there: object, here: Ruler, names: Iterable[str]) -> list[str]:

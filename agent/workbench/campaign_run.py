@@ -21,7 +21,7 @@ from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
 from agent.proposers.priors import NOTE, Prior, note_on, read_priors
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings, resumed_settings
+from agent.search.campaign_settings import begun_settings, new_settings, resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.goal import Goal
 from agent.search.loop import Loop
@@ -208,9 +208,10 @@ def chosen_settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSe
     row = read_campaign_row(directory)
     if row is not None:
         return resumed_settings(directory, row, chosen), menu_of(row)
-    source = chosen.get("menu", DEFAULT_MENU)
+    begun = begun_settings(directory, chosen)
+    source = begun.menu if begun else chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)
-    settings = new_settings(menu, source, chosen)
+    settings = begun or new_settings(menu, source, chosen)
     if menu.trainer is None:
         _check_trainable(settings, menu)
     return settings, menu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, ValidationError
 
 from autoresearch.values import Frozen, Scalar, explain
-from autoresearch.words import json_text
+from autoresearch.words import json_text, toml_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -71,7 +70,7 @@ class Domain(Frozen, ABC):
 
     def toml_lines(self) -> Iterator[str]:
         """:meth:`table` as lines of TOML."""
-        return (f"{key} = {_toml(value)}" for key, value in self.table().items())
+        return (f"{key} = {toml_text(value)}" for key, value in self.table().items())
 
     # --- its values -----------------------------------------------------------------------------
 
@@ -157,9 +156,3 @@ def _is_in(value: Scalar, cell: Scalar | Bin) -> bool:
         return cell.holds(value)
     # A bool equals 0 or 1, and must not pass for them.
     return cell == value and isinstance(cell, bool) == isinstance(value, bool)
-
-
-def _toml(value: Any) -> str:
-    """A number, string, boolean or list of them: as in JSON, whose strings differ from TOML's in
-    what they escape."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -51,6 +51,29 @@ def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...], n
     assert not (toy.home / "runs").exists(), "nothing is left half-made"
 
 
+def test_a_night_goes_on_whatever_its_menu_is_called_and_whatever_the_terminal_can_say(
+    toy: Toy,
+) -> None:
+    """An emoji in the path, and a terminal that knows no ellipsis."""
+    toy.menu = toy.menu.rename(toy.home / "toy \N{GRINNING FACE}.toml")
+    toy.environment["PYTHONIOENCODING"] = "ascii"
+    for iterations in (2, 3):
+        done = toy.loop(iterations)
+        assert done.returncode == 0, done.stderr
+    assert "the goal of 3 iterations is reached" in done.stdout
+    done = toy.run("top", f"--campaign={toy.campaign}")
+    assert done.returncode == 0, done.stderr
+    assert "?" in done.stdout
+
+
+def test_a_directory_that_no_trial_could_be_told_is_refused_before_it_is_made(toy: Toy) -> None:
+    toy.campaign = toy.home / "runs" / "c\udcff"
+    done = toy.loop(1)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no UTF-8" in done.stderr
+    assert not (toy.home / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("loop", "--iters=x"), ("loop", "--proposer=oracle"), ("top", "--k=0"), ("nothing",)],

@@ -10,6 +10,7 @@ import pytest
 from tests.support.confirmed import confirmation
 from tests.support.reports import findings, simulated
 from tests.support.rows import write_journal
+from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.formats.imported import import_campaign
 from trajectory.formats.table import trials_table
@@ -64,7 +65,7 @@ def test_the_page_follows_it(tmp_path: Path) -> None:
     assert (follower.status().confirmed, follower.fresh()) == (None, {})
     write_journal(journal, iter(rows))
     follower.poll()
-    assert follower.fresh() == {one.config_hash: one for one in end.found.configs}
+    assert follower.fresh() == latest_of([end.found])
     incumbent = follower.fresh().get(EVIDENCE.incumbent_hash or "")
     assert follower.status().confirmed == incumbent
 

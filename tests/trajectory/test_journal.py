@@ -118,6 +118,28 @@ def check_torn(torn: bytes) -> None:
         assert (Path(scratch) / "trajectory.jsonl.torn-1").read_bytes() == torn
 
 
+@pytest.mark.parametrize("left", [b"\n\n", b"\n  \r\n", b'{"torn\n\n\n'])
+def test_empty_lines_at_the_end_go_too(left: bytes) -> None:
+    """As an editor leaves them: a row that is appended would stand behind damage."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "trajectory.jsonl"
+        path.write_bytes(BEFORE + left)
+        with Journal(path) as journal:
+            assert path.read_bytes() == BEFORE
+            assert f"{len(left)} bytes" in (journal.repaired or "")
+            journal.append(ROWS[-1])
+        assert list(read_rows(path)) == ROWS
+        assert (Path(scratch) / "trajectory.jsonl.torn-1").read_bytes() == left
+
+
+def test_more_than_one_torn_line_is_no_power_cut(path: Path) -> None:
+    torn = BEFORE + b"what an editor wrote\nand wrote\n"
+    path.write_bytes(torn)
+    with pytest.raises(JournalError, match=r"the last lines of .* are no rows; restore"):
+        Journal(path)
+    assert path.read_bytes() == torn
+
+
 def test_a_whole_last_line_that_only_lacks_its_newline_is_kept(path: Path) -> None:
     path.write_bytes(BEFORE + RECORD[:-1])
     assert list(read_rows(path)) == ROWS

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
-from agent.search.campaign_settings import keep_lanes, new_settings, resumed_settings
+from agent.search.campaign_settings import (
+    begun_settings,
+    keep_lanes,
+    new_settings,
+    resumed_settings,
+)
 from autoresearch.errors import CampaignError, MenuError, SettingsError
 from tests.support.own_menus import OWN_MENU
 from tests.support.rows import campaign_row
@@ -129,3 +134,22 @@ def test_a_command_that_is_told_the_horizon_has_one() -> None:
     menu = parse_menu(OWN_MENU.replace("--lr={lr}", "--lr={lr}={horizon}"), "own")
     assert new_settings(menu, "own", {"horizon_steps": 500}).horizon_steps == 500
     assert new_settings(menu, "own", {}).horizon_steps == 1000
+
+
+def test_what_ended_before_its_first_row_is_gone_on_with(tmp_path: Path) -> None:
+    """A disk that was full then says to go on, and that is about the menu that was chosen."""
+    assert begun_settings(tmp_path, {}) is None
+    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"seed": 7, "menu": "cpu-tiny"})
+    (tmp_path / "campaign.toml").write_text(begun.to_toml())
+    assert begun_settings(tmp_path, {}) == begun
+    again = begun_settings(tmp_path, {"menu": "cpu-tiny", "threads": 3})
+    assert again == begun.model_copy(update={"threads": 3})
+    assert begun_settings(tmp_path, {"menu": "another.toml"}) is None
+
+
+@pytest.mark.parametrize("left", ["trials/t000001/spec.json", "history.sqlite"])
+def test_a_campaign_whose_journal_is_gone_is_not_begun_anew(left: str, tmp_path: Path) -> None:
+    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / left).write_text("")
+    with pytest.raises(CampaignError, match=r"and no trajectory\.jsonl, or an empty one; put that"):
+        begun_settings(tmp_path, {})

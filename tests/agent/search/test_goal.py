@@ -30,6 +30,11 @@ def test_work_is_counted_from_the_journal() -> None:
     assert work.hours == pytest.approx((2 * 3.65 + wall_s) / 3600)
 
 
+def test_a_line_that_was_doubled_is_no_work() -> None:
+    rows = list(journal())
+    assert Work.of([*rows, rows[-1]]) == Work.of(rows)
+
+
 @pytest.mark.parametrize(
     ("goal", "says"),
     [

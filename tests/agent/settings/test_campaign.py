@@ -216,3 +216,31 @@ def test_the_environment_is_read_once_a_campaign(
     with Campaign(tmp_path / "c", settings, menu, corpus, sandbox="none") as campaign:
         monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "no number")
         assert campaign.trial_spec(menu.baseline, 1).limits.reserve_gib == 3
+
+
+def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:
+    """Also a character beyond the first 65,536, and as 0.2.0 had written it."""
+    path = tmp_path / "campaign.toml"
+    menu = load_menu("cpu-tiny")
+    source = 'toy \N{GRINNING FACE} \x7f "quoted" \\ é.toml'
+    settings = new_settings(menu, source, {})
+    path.write_text(settings.to_toml(), "utf-8")
+    assert CampaignSettings.from_toml(path) == settings
+    escaped = settings.to_toml().replace("\N{GRINNING FACE}", "\\ud83d\\ude00")
+    path.write_text(escaped, "utf-8")
+    assert CampaignSettings.from_toml(path) == settings
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        ({"corpus": "text\udcff"}, "holds a byte that is no UTF-8"),
+        ({"trial_wall_s": float("inf")}, "trial_wall_s"),
+        ({"trial_memory_gib": float("inf")}, "trial_memory_gib"),
+        ({"threads": 10**10}, "threads"),
+        ({"max_runs": 10**22}, "max_runs"),
+    ],
+)
+def test_what_no_campaign_could_go_on_with_is_refused(chosen: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        new_settings(load_menu("cpu-tiny"), "cpu-tiny", chosen)
