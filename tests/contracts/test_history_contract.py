@@ -123,6 +123,7 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
             assert_equal(history.evidence(), Evidence(rows))
             assert history.top(10) == ranking.top(Evidence(rows), 10)
             assert history.top(1000) == ranking.top(Evidence(rows), 1000)
+            assert history.unranked() == ranking.Unranked.of(Evidence(rows))
 
 
 def test_long_runs_change_nothing_of_what_the_short_ones_say(
