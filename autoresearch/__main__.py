@@ -14,9 +14,8 @@ from autoresearch.garbage_collection import collector_at_rest
 
 def main() -> None:
     """Load the program and run it."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
-            stream.reconfigure(errors="replace")  # no night ends of a terminal without an ellipsis
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a closed one is None
+        sys.stdout.reconfigure(errors="replace")  # no night ends of a terminal without an ellipsis
     try:
         os.getcwd()  # noqa: PTH109 (before anything slow is loaded)
     except OSError as error:
