@@ -20,6 +20,7 @@ from pydantic import Field
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Frozen, Scalar
+from autoresearch.words import counted
 from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
@@ -204,6 +205,14 @@ class Evidence:
         """Degrees of freedom behind :attr:`sigma`."""
         return self.tally.within_dof
 
+    def contenders(self) -> list[ConfigEvidence]:
+        """The configs that a ranking has a place for, the measured baseline always."""
+        return [
+            entry
+            for entry in self.configs.values()
+            if entry.contends or (entry.n and entry.config_hash == self.baseline_hash)
+        ]
+
     def add(self, row: Row) -> None:
         """Take in one row, in the journal's order. Rows of long runs change nothing."""
         if isinstance(row, BaselineRow):
@@ -278,6 +287,37 @@ class Evidence:
         entry.trial_ids[seed] = trial_id
         within.add(entry.sum_of_squares)
         self._count(within_ss=within.parts, within_dof=self.dof + (entry.n > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Unranked:
+    """How many measured configs have no place in the ranking, and why."""
+
+    failed: int
+    """On one of their seeds."""
+    same: int
+    """As another: they trained exactly like it."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        """Of a whole campaign."""
+        ranked = {entry.config_hash for entry in evidence.contenders()}
+        left = [
+            entry
+            for entry in evidence.configs.values()
+            if entry.n and entry.config_hash not in ranked
+        ]
+        failed = sum(bool(entry.failures) for entry in left)
+        return cls(failed, len(left) - failed)
+
+    def __str__(self) -> str:
+        """A line, empty where there are none."""
+        clauses = []
+        if self.failed:
+            clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
+        if self.same:
+            clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
+        return f"not ranked: {' and '.join(clauses)}" if clauses else ""
 
 
 def _refusals(row: IterationRow) -> Counter[str]:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
-from autoresearch.words import counted
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
@@ -160,52 +159,12 @@ def top(evidence: Evidence, k: int) -> list[Ranked]:
     (:attr:`~trajectory.evidence.ConfigEvidence.contends`)."""
     noise = Noise.of(evidence.tally)
     return rank(
-        contenders(evidence),
+        evidence.contenders(),
         k,
         noise=noise,
         population=population_of(evidence, noise),
         baseline=evidence.configs.get(evidence.baseline_hash or ""),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Unranked:
-    """How many measured configs have no place in the ranking, and why."""
-
-    failed: int
-    """On one of their seeds."""
-    same: int
-    """As another: they trained exactly like it."""
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Self:
-        """Of a whole campaign."""
-        ranked = {entry.config_hash for entry in contenders(evidence)}
-        left = [
-            entry
-            for entry in evidence.configs.values()
-            if entry.n and entry.config_hash not in ranked
-        ]
-        failed = sum(bool(entry.failures) for entry in left)
-        return cls(failed, len(left) - failed)
-
-    def __str__(self) -> str:
-        """A line, empty where there are none."""
-        clauses = []
-        if self.failed:
-            clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
-        if self.same:
-            clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
-        return f"not ranked: {' and '.join(clauses)}" if clauses else ""
-
-
-def contenders(evidence: Evidence) -> list[ConfigEvidence]:
-    """The configs that a ranking has a place for, the measured baseline always."""
-    return [
-        entry
-        for entry in evidence.configs.values()
-        if entry.contends or (entry.n and entry.config_hash == evidence.baseline_hash)
-    ]
 
 
 def ranked_incumbent(evidence: Evidence) -> Ranked | None:
@@ -264,8 +223,8 @@ def standings(
     Without a population, a config's mean stands for itself; without noise, there are no intervals.
     Whether seeds are known is the population's business.
     """
-    contenders = _contenders(entries, k, baseline)
-    measured = [(entry, believed(entry, noise, population, baseline)) for entry in contenders]
+    placeable = _placeable(entries, k, baseline)
+    measured = [(entry, believed(entry, noise, population, baseline)) for entry in placeable]
     measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
     placed = []
     for entry, posterior in measured[:k]:
@@ -277,7 +236,7 @@ def standings(
     return placed
 
 
-def _contenders(entries: Iterable[E], k: int, baseline: E | None) -> list[E]:
+def _placeable(entries: Iterable[E], k: int, baseline: E | None) -> list[E]:
     """All that could be among the k best: of configs measured on the same seeds, the posterior
     means are in the order of the means; but for the baseline, which is not shrunk."""
     alike: dict[tuple[frozenset[int], bool], list[E]] = defaultdict(list)

@@ -7,7 +7,7 @@ import random
 from tests.support.rows import at, ok, trial
 from trainer.spec import Config, ScoredText, TextPart, TextScore, difference
 from trajectory.confirmation import FreshRuns, gains
-from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText
+from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
 from trajectory.rows import ConfirmedRow, ConfirmRow
 
 PARTS = 4
@@ -19,6 +19,23 @@ TEXT = ScoredText(
     parts=(TextPart(tokens=65_537, bytes=65_536),) * PARTS,
 )
 TRAIN_TOKENS = 8_737_000
+
+
+def told(
+    config_hash: str, *found: FreshGain, claimed: float | None = None, trouble: str = ""
+) -> ConfirmedConfig:
+    """What a confirmation says of the search's own choice."""
+    return ConfirmedConfig(
+        config_hash=config_hash,
+        iter=7,
+        rank=1,
+        changes={},
+        claimed=claimed,
+        claimed_lo=None,
+        claimed_hi=None,
+        gains=found,
+        trouble=trouble,
+    )
 
 
 def confirmation(

@@ -8,6 +8,7 @@ from statistics import fmean, stdev, variance
 
 import pytest
 
+from tests.support.confirmed import told
 from tests.support.rows import failed, ok
 from trainer.spec import Measure, ScoredText, TextPart, TextScore
 from trajectory.confirmation import FreshRuns, gains
@@ -139,17 +140,8 @@ def gain(delta: float, text: str = "fresh") -> FreshGain:
 
 
 def entry(name: str, *gains_: FreshGain, claimed: float = -0.6) -> ConfirmedConfig:
-    return ConfirmedConfig(
-        config_hash=name,
-        iter=7,
-        rank=1,
-        changes={},
-        claimed=claimed,
-        claimed_lo=None,
-        claimed_hi=None,
-        gains=gains_,
-        trouble="" if gains_ else "it failed on seed 801 (oom: no memory)",
-    )
+    trouble = "" if gains_ else "it failed on seed 801 (oom: no memory)"
+    return told(name, *gains_, claimed=claimed, trouble=trouble)
 
 
 def found_of(*configs: ConfirmedConfig) -> Confirmed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,20 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.configs import config
+from tests.support.measured import rows_of
 from tests.support.rows import (
     Simulator,
-    baseline_row,
-    campaign_row,
-    failed,
-    iteration_row,
-    ok,
-    trial,
 )
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
-from trajectory.ranking import Noise, Ranked, Unranked, interval, population_of, rank, top
-from trajectory.rows import Decision, Row
+from trajectory.ranking import Noise, Ranked, interval, population_of, rank, top
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.exact import ExactSum
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
@@ -180,51 +173,11 @@ def test_an_easy_seed_is_no_merit() -> None:
     assert top(evidence, 1)[0].config_hash != "easy"
 
 
-def rows(scores: dict[Config, list[float | None]]) -> Iterator[Row]:
-    yield campaign_row()
-    number = 0
-    for position, (of, values) in enumerate(scores.items()):
-        trials = []
-        for seed, value in enumerate(values):
-            number += 1
-            if position == 0 and value is not None:
-                yield baseline_row(number, value, seed, of)
-            trials.append(trial(number, of, seed, failed() if value is None else ok(value)))
-        if position:
-            yield iteration_row(position, of, tuple(trials))
-
-
 A, B, C, D = (config(lr=lr) for lr in (1e-3, 2e-3, 3e-3, 4e-3))
 
 
 def ranked(scores: dict[Config, list[float | None]]) -> dict[Config, Ranked]:
-    return {line.config: line for line in top(Evidence(rows(scores)), 10)}
-
-
-def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
-    """However good its other seeds were: a recipe that cannot be relied on to train is none."""
-    scores = {A: [4.3, 4.2, None], B: [None], C: [3.25, 3.3, 3.2, None], D: [4.25]}
-    assert set(ranked(scores)) == {A, D}
-    evidence = Evidence(rows(scores))
-    assert Unranked.of(evidence) == Unranked(failed=1, same=0)
-    assert str(Unranked.of(evidence)) == "not ranked: 1 config that failed on one of the seeds"
-
-
-def test_what_trained_exactly_like_another_is_that_one() -> None:
-    """Six edits of a good config that do nothing share its lucky first seed, and none of them is
-    ranked before it or beside it."""
-    scores: dict[Config, list[float | None]] = {A: [4.3, 4.4, 4.2, 4.3], B: [3.0, 3.4, 3.4, 3.4]}
-    written = list(rows(scores))
-    for number in range(6):
-        copy = config(lr=3e-3, weight_decay=0.01 * (number + 1))
-        same = Decision(action="discard", reference_hash=B.config_hash, no_effect=True)
-        once = trial(90 + number, copy, 0, ok(3.0))
-        written.append(iteration_row(2 + number, copy, (once,), decision=same))
-    evidence = Evidence(written)
-    assert [line.config for line in top(evidence, 10)] == [B, A]
-    assert Unranked.of(evidence) == Unranked(failed=0, same=6)
-    assert "6 configs that trained exactly like another" in str(Unranked.of(evidence))
-    assert not str(Unranked.of(Evidence(rows(scores))))
+    return {line.config: line for line in top(Evidence(rows_of(scores)), 10)}
 
 
 def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:

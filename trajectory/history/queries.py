@@ -9,10 +9,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from autoresearch.garbage_collection import collector_at_rest
 from trajectory import ranking
-from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.evidence import ConfigEvidence, Evidence, Unranked
 from trajectory.history.indexing import Position, read_configs
 from trajectory.history.tables import DamagedIndexError, configs, rows, trials
-from trajectory.ranking import Ranked, Unranked
+from trajectory.ranking import Ranked
 from trajectory.rows import (
     AttributionRow,
     BaselineRow,

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from trajectory.evidence import Evidence, Tally
+from trajectory.evidence import Evidence, Tally, Unranked
 from trajectory.history import queries
 from trajectory.history.indexing import Position
 from trajectory.history.queries import Kind
-from trajectory.ranking import Ranked, Unranked
+from trajectory.ranking import Ranked
 from trajectory.rows import CampaignRow, EventRow, IterationRow, TrialRecord
 
 Answer = TypeVar("Answer")

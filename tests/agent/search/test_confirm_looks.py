@@ -8,10 +8,11 @@ from typing import Any
 
 from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, FreshTexts
 from agent.search.confirm.runs import Confirmation
+from tests.support.confirmed import told
 from tests.support.memories import MENU
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import ScoredText, TextPart
-from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText
+from trajectory.confirmed import Confirmed, ConfirmText
 from trajectory.evidence import Evidence
 from trajectory.rows import ConfirmedRow
 
@@ -58,15 +59,6 @@ class Campaign:
             meter=nobody,
         )
         chosen = plan.finalists[0].ranked
-        told = ConfirmedConfig(
-            config_hash=chosen.config_hash,
-            iter=1,
-            rank=1,
-            changes={},
-            claimed=None,
-            claimed_lo=None,
-            claimed_hi=None,
-        )
         looks = work.looks()
         found = Confirmed(
             seeds=plan.seeds,
@@ -75,7 +67,7 @@ class Campaign:
                 for each in texts
             ),
             looks=looks,
-            configs=(told,),
+            configs=(told(chosen.config_hash),),
         )
         self._told.append(ConfirmedRow(at=at(0), found=found))
         return looks

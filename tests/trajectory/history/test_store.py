@@ -29,10 +29,10 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trajectory.evidence import Evidence
+from trajectory.evidence import Evidence, Unranked
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
-from trajectory.ranking import Unranked, top
+from trajectory.ranking import top
 from trajectory.rows import IterationRow, Row
 
 SUFFIXES = ("", "-wal", "-shm")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from trainer.spec import BPB, Measure
 from trajectory.longruns import LongNoise, LongRuns, RankingTest, gather, ranking_test
-from trajectory.ranking import contenders
 from trajectory.report.drawing.canvas import FAILED, INK, KEEP, MUTED, Picture, sheet, show_scores
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import LONG
@@ -47,7 +46,7 @@ class RankFidelity(Figure):
         ledger, posteriors = found.ours.ledger, found.ours.posteriors
         newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
         spread = next((row.spread for row in ended if row.spread), ())
-        ranked = {entry.config_hash for entry in contenders(ledger.evidence)}
+        ranked = {entry.config_hash for entry in ledger.evidence.contenders()}
         known = [name for name in spread if name in ranked]
         test = ranking_test(posteriors.of_configs(known), newest_first, ended)
         if test is None:

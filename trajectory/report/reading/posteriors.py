@@ -30,8 +30,7 @@ class Posteriors:
 
     def best(self, k: int) -> list[Ranked]:
         """The ``k`` best by posterior mean."""
-        contenders = ranking.contenders(self.evidence)
-        return self.of_configs([entry.config_hash for entry in contenders], k)
+        return self.of_configs([entry.config_hash for entry in self.evidence.contenders()], k)
 
     def of_configs(self, hashes: Iterable[str], k: int | None = None) -> list[Ranked]:
         """The measured ones of these, best first."""

@@ -1,0 +1,24 @@
+"""A campaign's rows from what its configs scored, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
+from trainer.spec import Config
+from trajectory.rows import Row
+
+
+def rows_of(scores: dict[Config, list[float | None]]) -> Iterator[Row]:
+    """The baseline first; each config on the first seeds, None where it failed."""
+    yield campaign_row()
+    number = 0
+    for position, (of, values) in enumerate(scores.items()):
+        trials = []
+        for seed, value in enumerate(values):
+            number += 1
+            if position == 0 and value is not None:
+                yield baseline_row(number, value, seed, of)
+            trials.append(trial(number, of, seed, failed() if value is None else ok(value)))
+        if position:
+            yield iteration_row(position, of, tuple(trials))
