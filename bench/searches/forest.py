@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
-from agent.proposers.surrogate.space import Floats
+from agent.proposers.surrogate.scales import Floats
 
 TREES = 40
 FLOOR = 1e-3

@@ -16,7 +16,8 @@ from scipy.stats import spearmanr
 
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.promise import Fit
-from agent.proposers.surrogate.space import Floats, Space
+from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Space
 from bench.figure import Figure
 from bench.searches.forest import Forest
 from bench.simulator.runs import RunTable

@@ -25,7 +25,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.proposers.surrogate.space import Floats
+from agent.proposers.surrogate.scales import Floats
 
 STEPS = 25
 """Of the search for the most probable parameters."""
@@ -35,6 +35,8 @@ LENGTH_SD, SCALE_SD, NOISE_SD = 1.0, 1.0, 0.5
 FARTHEST = 5.0
 """No parameter's logarithm moves farther than this from where it started."""
 JITTER = 1e-6
+SMALL = 32
+"""Rows of a triangle that is not worth halving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,22 @@ def _inverse(data: _Data, parameters: Floats) -> tuple[Floats, float, tuple[Floa
     scale, noise = np.exp(parameters[-2:])
     parts = _correlation(data.points / lengths_P, data.points / lengths_P)
     covariance_NN = scale * parts[0] + np.diag(noise * data.variances + JITTER)
-    root_NN = np.linalg.inv(np.linalg.cholesky(covariance_NN))
+    root_NN = _lower_inverse(np.linalg.cholesky(covariance_NN))
     return root_NN.T @ root_NN, -2 * float(np.log(np.diag(root_NN)).sum()), parts
+
+
+def _lower_inverse(lower_NN: Floats) -> Floats:
+    """Of a lower triangle, by halves: numpy's own inverse does not know that the rest is zero, and
+    takes two and a half times as long at a hundred configs."""
+    count = len(lower_NN)
+    if count <= SMALL:
+        return np.asarray(np.linalg.inv(lower_NN), dtype=np.float64)
+    half = count // 2
+    inverse_NN = np.zeros_like(lower_NN)
+    above = inverse_NN[:half, :half] = _lower_inverse(lower_NN[:half, :half])
+    below = inverse_NN[half:, half:] = _lower_inverse(lower_NN[half:, half:])
+    inverse_NN[half:, :half] = -below @ (lower_NN[half:, :half] @ above)
+    return inverse_NN
 
 
 def _level(inverse_NN: Floats, target_N: Floats) -> float:

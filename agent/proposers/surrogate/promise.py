@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.space import Floats, Space, Values
+from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Space, Values
 from agent.proposers.surrogate.told import Scores, Told
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig

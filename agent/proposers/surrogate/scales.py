@@ -1,13 +1,23 @@
-"""Where in its domain a value lies."""
+"""Where in its domain a value lies, and values nearby."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from random import Random
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Choices, Ladder
-from autoresearch.domains.ranges import Range
+from autoresearch.domains.choices import Ladder
+from autoresearch.domains.ranges import Range, WholeRange
 from autoresearch.values import Scalar
+
+Floats: TypeAlias = NDArray[np.float64]
+_LAST = 1 - 2**-53
+"""The largest share below 1."""
 
 
 def is_ordered(domain: Domain) -> bool:
@@ -17,15 +27,60 @@ def is_ordered(domain: Domain) -> bool:
 
 def share(domain: Domain, value: Scalar) -> float:
     """The share of an ordered domain, from 0 to 1 on its scale, that a value lies at."""
-    if isinstance(domain, Range):
-        return _position(domain, float(value))
-    assert isinstance(domain, Choices)
-    return (sorted(domain.choices).index(value) + 0.5) / len(domain.choices)
-
-
-def _position(domain: Range, number: float) -> float:
+    if isinstance(domain, Ladder):
+        return (sorted(domain.choices).index(value) + 0.5) / len(domain.choices)  # type: ignore[arg-type]
+    assert isinstance(domain, Range)
+    number = float(value)
     if domain.scale == "log":
-        span, above = math.log(domain.high / domain.low), math.log(number / domain.low)
+        return _within(math.log(number / domain.low), math.log(domain.high / domain.low))
+    return _within(number - domain.low, domain.high - domain.low)
+
+
+def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
+    """``[N]``: :func:`share` of each of them, a few hundred in the time of some ten."""
+    if isinstance(domain, Ladder):
+        share_of = {one: share(domain, one) for one in domain.choices}
+        return np.array([share_of[value] for value in values])  # type: ignore[index]
+    assert isinstance(domain, Range)
+    number_N = np.array(values, dtype=np.float64)
+    if domain.scale == "log":
+        above_N, span = np.log(number_N / domain.low), math.log(domain.high / domain.low)
     else:
-        span, above = domain.high - domain.low, number - domain.low
+        above_N, span = number_N - domain.low, domain.high - domain.low
+    return np.clip(above_N / span, 0.0, 1.0) if span else np.zeros(len(values))
+
+
+def anywhere(domain: Domain, rng: Random) -> Scalar:
+    """A value drawn uniformly on the domain's scale, as it is proposed."""
+    return domain.normal(domain.rounded(domain.draw(rng)))
+
+
+def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
+    """A value drawn about another, perhaps that one again; from all where there is no order.
+
+    :param reach: the standard deviation, as a share of the domain on its scale; where the domain
+        counts its values, one of them at least. What falls outside is mirrored in.
+    """
+    if not is_ordered(domain):
+        return anywhere(domain, rng)
+    moved = (share(domain, value) + rng.gauss(0, max(reach, _grain(domain)))) % 2
+    return domain.normal(domain.rounded(_at(domain, min(moved if moved < 1 else 2 - moved, _LAST))))
+
+
+def _at(domain: Domain, place: float) -> Scalar:
+    if isinstance(domain, Ladder):
+        return sorted(domain.choices)[int(place * len(domain.choices))]
+    return domain.at(place)
+
+
+def _within(above: float, span: float) -> float:
     return min(max(above / span, 0.0), 1.0) if span else 0.0
+
+
+def _grain(domain: Domain) -> float:
+    """The share of the domain that one value takes up; 0 where they are not counted."""
+    if isinstance(domain, Ladder):
+        return 1 / len(domain.choices)
+    if isinstance(domain, WholeRange) and domain.scale == "linear":
+        return 1 / ((domain.high - domain.low) // domain.step + 1)
+    return 0.0

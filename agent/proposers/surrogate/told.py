@@ -27,7 +27,8 @@ from typing import Self
 import numpy as np
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.space import Floats, Space, Values
+from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Space, Values
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.ranking import Noise
 

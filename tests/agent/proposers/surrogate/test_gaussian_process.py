@@ -13,7 +13,7 @@ from agent.proposers.surrogate.gaussian_process import (
     _Data,
     _log_likelihood,
 )
-from agent.proposers.surrogate.space import Floats
+from agent.proposers.surrogate.scales import Floats
 
 KNOBS = np.array([0, 1, 2, 2])
 """Four coordinates of three knobs."""
