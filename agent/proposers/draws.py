@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.surrogate.scales import anywhere
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from trajectory.proposals import ProposerRecord
@@ -74,21 +75,19 @@ class Edits:
         that has nothing of the reference."""
         return self.turned(rng, self.most, self.most)
 
+    def against(self, values: Mapping[str, Scalar]) -> Edit:
+        """Those of the values that are a change."""
+        return {name: value for name, value in values.items() if value != self.now[name]}
+
     def turned(self, rng: Random, least: int, most: int) -> Edit:
         """So many knobs; those of them that came out as they are do not count as turned."""
-        edit: Edit = {}
-        for name in rng.sample(list(self.domains), rng.randint(least, most)):
-            domain = self.domains[name]
-            value = domain.normal(domain.rounded(domain.draw(rng)))
-            if value != self.now[name]:
-                edit[name] = value
-        return edit
+        names = rng.sample(list(self.domains), rng.randint(least, most))
+        return self.against({name: anywhere(self.domains[name], rng) for name in names})
 
 
 def against_reference(memory: Memory, values: Mapping[str, Scalar]) -> Edit:
     """Those of the values that are a change."""
-    now = memory.menu.knob_values(memory.reference)
-    return {name: value for name, value in values.items() if value != now[name]}
+    return Edits.of(memory).against(values)
 
 
 def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
@@ -130,11 +129,19 @@ def offered(
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
     """The first of ``at_most`` draws that changes something and passes every rail."""
+    allowed = gate(rails, memory)
+    return next((draw for draw in islice(draws, at_most) if allowed(draw.changes)), None)
+
+
+def gate(rails: Rails, memory: Memory) -> Callable[[Edit], bool]:
+    """Whether an edit changes something and passes every rail."""
     tried = memory.tried
-    for draw in islice(draws, at_most):
-        if draw.changes and rails.check(draw.raw, memory.reference, tried).verdict.allowed:
-            return draw
-    return None
+
+    def allowed(edit: Edit) -> bool:
+        raw = Draw(edit, "").raw
+        return bool(edit) and rails.check(raw, memory.reference, tried).verdict.allowed
+
+    return allowed
 
 
 def exhausted(memory: Memory, draws: int) -> ProposerError:

@@ -22,26 +22,26 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, Edit, Edits, offered
+from agent.proposers.candidates import climbed
+from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Fit, Promise
+from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.told import Told, is_sound
 
 STARTUP = 8
 """Configs to learn from before the model is asked; until then all turns are chance's."""
 CHANCE = 0.5
 MARGIN = 1.0
-CANDIDATES = 300
 DRAWS = 200
-ORIGINS = 3
-"""Of the best configs, of which near candidates are edits, as well as of the reference."""
 LATEST = 20
 LEAST = 4
 """Of each kind measured, before which both are as likely."""
@@ -92,28 +92,10 @@ def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
     return far[-LATEST:], near[-LATEST:]
 
 
-def by_model(
-    rng: Random, memory: Memory, promise: Promise, bar: float, known: str
-) -> Iterator[Draw]:
-    """The candidates, the most promising first."""
-    edits = candidates(rng, Edits.of(memory), promise)
-    worth_M = promise.worth(edits, bar)
-    for place in np.argsort(-worth_M, kind="stable"):
-        yield Draw(edits[place], f"most promising of {len(edits)} by {known}")
-
-
-def candidates(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
-    """Half of them far, half edits of a few knobs of the reference and of the best configs."""
-    origins = (promise.now, *promise.elites[:ORIGINS])
-    found = []
-    for _ in range(CANDIDATES):
-        if rng.random() < 0.5:
-            found.append(edits.whole(rng) if rng.random() < 0.5 else edits.large(rng))
-        else:
-            origin = promise.now if rng.random() < 0.5 else rng.choice(origins)
-            there = {**origin, **edits.small(rng)}
-            found.append({name: it for name, it in there.items() if it != promise.now[name]})
-    return [edit for edit in found if 0 < len(edit) <= edits.most]
+Candidates: TypeAlias = Callable[
+    [Random, Edits, Promise, float, Callable[[Edit], bool]], tuple[list[Edit], Floats]
+]
+"""See :func:`agent.proposers.candidates.climbed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +113,8 @@ class SamplerProposer:
     """Share of far draws among chance's."""
     margin: float = MARGIN
     """By how many of the gains that a race could just prove a candidate is to improve."""
-    ranked: Callable[[Random, Memory, Promise, float, str], Iterator[Draw]] = by_model
-    """The candidates of a turn of the model's."""
+    candidates: Candidates = climbed
+    """What a turn of the model's chooses among."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -157,9 +139,17 @@ class SamplerProposer:
             return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
             return self._by_chance(rng, memory, "every other turn is chance's")
-        promise = Promise.of(memory, told, self.fit, priors)
+        return self._by_model(rng, memory, Promise.of(memory, told, self.fit, priors), known)
+
+    def _by_model(
+        self, rng: Random, memory: Memory, promise: Promise, known: str
+    ) -> Iterator[Draw]:
+        """The candidates, the most promising first."""
         bar = promise.best_bar - self.margin * promise.provable
-        return self.ranked(rng, memory, promise, bar, known)
+        allowed = gate(self.rails, memory)
+        found, worth_M = self.candidates(rng, Edits.of(memory), promise, bar, allowed)
+        for place in np.argsort(-worth_M, kind="stable"):
+            yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
         """Without end."""

@@ -13,14 +13,12 @@ from random import Random
 from typing import Self
 
 from agent.proposers.base import Memory
+from agent.proposers.candidates import REACHES
 from agent.proposers.draws import Edit
+from agent.proposers.surrogate.scales import anywhere, near
 from agent.proposers.surrogate.space import Values
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from bench.searches.steps import near
-
-REACHES = (0.03, 0.1, 0.25)
-"""Standard deviations of small steps, as shares of a knob's domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +96,7 @@ class Neighbourhood:
         return {name: value for name, value in values.items() if value != self.now[name]}
 
     def _anywhere(self, rng: Random, name: str) -> Scalar:
-        domain = self.domains[name]
-        return domain.normal(domain.rounded(domain.draw(rng)))
+        return anywhere(self.domains[name], rng)
 
     def _near(self, rng: Random, name: str, value: Scalar) -> Scalar:
-        domain = self.domains[name]
-        return domain.normal(domain.rounded(near(domain, value, rng.choice(REACHES), rng)))
+        return near(self.domains[name], value, rng.choice(REACHES), rng)

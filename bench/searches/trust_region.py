@@ -18,9 +18,8 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, Edit, Edits, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.promise import Fit, Promise, expected_improvement
-from agent.proposers.surrogate.scales import is_ordered
+from agent.proposers.surrogate.scales import is_ordered, near
 from agent.proposers.surrogate.told import Told
-from bench.searches.steps import near
 from bench.searches.variants import STARTUP, Worth
 from trajectory.evidence import ConfigEvidence
 
@@ -82,7 +81,7 @@ def _within(rng: Random, around: Edits, far: float) -> Edit:
     for name, domain in around.domains.items():
         if rng.random() >= chance or (not is_ordered(domain) and rng.random() >= far):
             continue
-        value = domain.normal(domain.rounded(near(domain, around.now[name], far, rng)))
+        value = near(domain, around.now[name], far, rng)
         if value != around.now[name]:
             edit[name] = value
     most = list(edit)[: around.most]

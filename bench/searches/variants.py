@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, Edit, offered
+from agent.proposers.candidates import drawn
+from agent.proposers.draws import Draw, Edit, Edits, offered
 from agent.proposers.sampler import LEAST, LEAST_SHARE, MOST_SHARE, far_and_near
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.promise import Acquisition, Fit, Promise, expected_improvement
-from agent.proposers.surrogate.space import Floats
+from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.told import Told, is_sound
 from agent.proposers.uniform import RandomProposer
 from bench.searches.neighbours import Neighbourhood
@@ -89,6 +90,14 @@ class Interleaved:
         """See :class:`~agent.proposers.base.Proposer`."""
         kind = SurrogateProposer if memory.iter % self.every else RandomProposer
         return kind(self.rails).propose(memory)
+
+
+def draws_alone(
+    rng: Random, edits: Edits, promise: Promise, bar: float, _allowed: Callable[[Edit], bool]
+) -> tuple[list[Edit], Floats]:
+    """In the place of :func:`agent.proposers.candidates.climbed`: no crossings, no variations."""
+    found = drawn(rng, edits, promise)
+    return found, promise.worth(found, bar)
 
 
 def thompson(rng: Random) -> Acquisition:

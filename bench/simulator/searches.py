@@ -13,7 +13,6 @@ from agent.proposers.draws import Draw, Edits, offered
 from agent.proposers.informed import InformedProposer
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.uniform import RandomProposer
-from bench.searches.climbing import climbing
 from bench.searches.earlier_nights import Told, earlier, misleading
 from bench.searches.evolution import EvolutionProposer
 from bench.searches.forest import Forest
@@ -41,6 +40,7 @@ from bench.searches.variants import (
     Interleaved,
     SurrogateProposer,
     chance_to_improve,
+    draws_alone,
     expected_share,
     fixed_noise,
     mean_alone,
@@ -172,7 +172,7 @@ SEARCHES: dict[str, Search] = {
     "sampler, half a margin": _sampler(margin=0.5),
     "sampler, as before": _sampler(margin=0.0, far=expected_share),
     "sampler, a margin and far as before": _sampler(margin=1.0, far=expected_share),
-    "sampler, climbing": _sampler(ranked=climbing),
+    "sampler, draws alone": _sampler(candidates=draws_alone),
     "sampler, one length": _sampler(fit=one_length),
     "TPE": Search(TpeProposer, {"max_changes": 3}),
     "TPE, 5 knobs": Search(TpeProposer, {"max_changes": 5}, by_name_only=True),
