@@ -43,8 +43,8 @@ def climbed(
     each is worth.
 
     :param bar: what a candidate is to improve on.
-    :param allowed: whether an edit may be proposed. What may not leads nowhere: where the way up
-        crosses a constraint of the menu, all rounds would be spent beyond it.
+    :param allowed: whether an edit may be proposed. What may not leads no round: where the way up
+        crosses a constraint of the menu, hundreds beyond it would stand before the first that may.
     """
     found = _new([*drawn(rng, edits, promise), *crossed(rng, edits, promise)], [])
     worth_M = promise.worth(found, bar)

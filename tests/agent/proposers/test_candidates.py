@@ -1,0 +1,131 @@
+"""What the sampler's model chooses among."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory
+from agent.proposers.candidates import CHECKED, climbed, crossed, drawn
+from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.promise import Promise
+from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.told import Told
+from tests.support.memories import MENU, fresh_memory, remember
+from trainer.spec import Budget, Config, gpt
+
+RAILS = Rails(MENU, budget=Budget())
+KNOBS = len(MENU.knobs)
+
+
+def width(config: Config) -> float:
+    """As though more weights were all that is wanted, which the menu's constraints are across."""
+    return 3.0 - 0.3 * math.log(config.n_layer * config.d_model**2 / 1e6)
+
+
+def rate(config: Config) -> float:
+    """As though the learning rate and beta2 were all that matters."""
+    rate, beta2 = math.log10(config.lr / 8e-3), math.log10((1 - config.beta2) / 0.02)
+    return 3.5 + abs(rate) + abs(beta2)
+
+
+def told(score: Callable[[Config], float], iterations: int = 60) -> Memory:
+    """Near and far edits by chance, as far as the rails let them pass, and what they scored."""
+    rng, memory = Random(0), replace(fresh_memory(), max_changes=KNOBS)
+    while memory.iter <= iterations:
+        edits = Edits.of(memory)
+        every = (Draw(edits.small(rng) if n % 2 else edits.whole(rng), "") for n in range(5000))
+        draw = first_allowed(RAILS, memory, every, 5000)
+        assert draw is not None
+        config = gpt(MENU.apply(memory.reference, draw.changes))
+        memory = remember(memory, draw.changes, score(config) + rng.gauss(0, 0.01))
+    return memory
+
+
+WIDTH, RATE = told(width), told(rate)
+
+
+def promise_of(memory: Memory) -> Promise:
+    return Promise.of(memory, Told.of(memory.evidence), GaussianProcess.fit)
+
+
+def best_allowed(
+    found: list[Edit], worth_M: Floats, allowed: Callable[[Edit], bool]
+) -> tuple[Edit, float]:
+    places = np.argsort(-worth_M, kind="stable").tolist()
+    place = next(place for place in places if allowed(found[place]))
+    return found[place], float(worth_M[place])
+
+
+@pytest.mark.parametrize("memory", [WIDTH, RATE])
+def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> None:
+    """Among what is allowed: where more weights are better, the way up leads out of the menu."""
+    promise, edits, allowed = promise_of(memory), Edits.of(memory), gate(RAILS, memory)
+    better = []
+    for seed in range(12):
+        draws = drawn(Random(seed), edits, promise)
+        alone = best_allowed(draws, promise.worth(draws, promise.best_bar), allowed)[1]
+        _, climbing = best_allowed(
+            *climbed(Random(seed), edits, promise, promise.best_bar, allowed), allowed
+        )
+        better.append(climbing / alone)
+    assert min(better) >= 1
+    assert fmean(better) > 1.1
+
+
+def test_where_the_way_up_leads_out_of_the_menu_what_is_allowed_is_among_the_first() -> None:
+    """Led by all alike, a climb puts up to hundreds before the first that may be proposed."""
+    memory = told(width, 100)
+    promise, edits, allowed = promise_of(memory), Edits.of(memory), gate(RAILS, memory)
+    first: dict[bool, list[int]] = {True: [], False: []}
+    for seed in range(12):
+        for heeded, leads in ((True, allowed), (False, bool)):
+            found, worth_M = climbed(Random(seed), edits, promise, promise.best_bar, leads)
+            best = np.argsort(-worth_M, kind="stable").tolist()
+            passes = (allowed(found[place]) for place in best)
+            first[heeded].append(next(number for number, one in enumerate(passes) if one))
+    assert max(first[True]) < CHECKED
+    assert 5 * fmean(first[True]) < fmean(first[False])
+
+
+def test_nothing_is_allowed_and_the_draws_are_there_still() -> None:
+    promise, edits = promise_of(RATE), Edits.of(RATE)
+    found, worth_M = climbed(Random(0), edits, promise, promise.best_bar, lambda _: False)
+    assert len(found) == len(worth_M) > 200
+
+
+@pytest.mark.parametrize("most", [1, 3, KNOBS])
+def test_every_candidate_is_an_edit_within_the_menu_and_there_once(most: int) -> None:
+    memory = replace(RATE, max_changes=most)
+    promise, edits = promise_of(memory), Edits.of(memory)
+    found, worth_M = climbed(Random(1), edits, promise, promise.best_bar, gate(RAILS, memory))
+    assert len(found) == len(worth_M) == len({frozenset(edit.items()) for edit in found})
+    for edit in found:
+        assert 1 <= len(edit) <= most
+        for name, value in edit.items():
+            assert MENU.domains[name].contains(value)
+            assert value != MENU.defaults[name]
+    assert {name for edit in found for name in edit} == set(MENU.knobs)
+    assert len(found) > len(drawn(Random(1), edits, promise)) + (100 if most == KNOBS else 10)
+
+
+def test_a_crossing_has_each_knob_of_one_of_its_parents() -> None:
+    promise = promise_of(RATE)
+    parents = [promise.now, *promise.elites]
+    found = crossed(Random(2), Edits.of(RATE), promise)
+    assert len(found) > 50
+    for edit in found:
+        there = {**promise.now, **edit}
+        assert any(
+            all(there[name] in (one[name], other[name]) for name in there)
+            for one in parents
+            for other in parents
+        )
