@@ -2,20 +2,21 @@
 
 A null config differs from the baseline by nothing in truth; on one text it differs by what that
 text favours (as in :mod:`bench.confirm_honesty`), and each run has its seed's noise. It is
-confirmed with 6 seeds, then with 8, 10 and 12 of the same.
+confirmed with 6 seeds, then with 8, 10 and 12 of the same; or 12 are asked for, and somebody who
+watches ends it after the second or any later one, as soon as it would be told as confirmed.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bench.confirm_honesty import PART_SD, PARTS, TEXT, TEXT_SD
 from bench.figure import Figure
 from bench.judge_nights import RESULT
 from trainer.spec import TextScore, TrialOk
-from trajectory.confirmation import FreshRuns, gains
+from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 
 NULLS = 5000
 LOOKS = (6, 8, 10, 12)
@@ -26,12 +27,17 @@ SEED_SD = 0.03
 
 def run() -> list[Figure]:
     """Shares of nulls that were once called better, by how each look is taken."""
-    nulls = [_confirmed(random.Random(number)) for number in range(NULLS)]
+    nulls = [_confirmed(random.Random(number), LOOKS) for number in range(NULLS)]
+    every = range(FEWEST_SEEDS, LOOKS[-1] + 1)
+    watched = [_watched(random.Random(number), every) for number in range(NULLS)]
+    ended = f"{NULLS:,} null configs; after any of {every[0]} to {every[-1]} seeds"
     note = f"{NULLS:,} null configs; looks with {', '.join(map(str, LOOKS))} seeds"
     return [
         _share("one look", [first[:1] for first, _ in nulls], note),
         _share("four looks, each taken for the first", [first for first, _ in nulls], note),
         _share("four looks, as the product takes them", [later for _, later in nulls], note),
+        _share("watched and ended, taken for the first", [first for first, _ in watched], ended),
+        _share("watched and ended, as it is taken", [later for _, later in watched], ended),
     ]
 
 
@@ -40,18 +46,33 @@ def _share(how: str, nulls: Sequence[Sequence[bool]], note: str) -> Figure:
     return Figure(f"nulls once called confirmed: {how}", percent, "%", note=note)
 
 
-def _confirmed(rng: random.Random) -> tuple[list[bool], list[bool]]:
-    """At each look whether it is called better: taken for the first, and as what it is."""
+def _watched(rng: random.Random, counts: Sequence[int]) -> tuple[list[bool], list[bool]]:
+    """After each seed whether it would be called better, were it ended there: taken for the first
+    look, and as the product takes it; the last of them is no early end and the first look."""
+    first, later = _confirmed(rng, counts, looks=lambda number: number + 1)
+    return first, [*later[:-1], first[-1]]
+
+
+def _confirmed(
+    rng: random.Random,
+    counts: Sequence[int],
+    looks: Callable[[int], int] = lambda number: number,
+) -> tuple[list[bool], list[bool]]:
+    """With each count of seeds whether it is called better: taken for the first look, and for
+    what it is.
+
+    :param looks: before the so-manieth, counted from 0.
+    """
     favours = [rng.gauss(0, TEXT_SD * math.sqrt(PARTS)) for _ in range(PARTS)]
     ours = {seed: _run(rng, favours) for seed in range(LOOKS[-1])}
     theirs = {seed: _run(rng, [0.0] * PARTS) for seed in range(LOOKS[-1])}
     calls: tuple[list[bool], list[bool]] = ([], [])
-    for look, seeds in enumerate(LOOKS):
+    for number, seeds in enumerate(counts):
         config, baseline = (
             FreshRuns({seed: one[seed] for seed in range(seeds)}) for one in (ours, theirs)
         )
-        for taken, looks in zip(calls, (0, look), strict=True):
-            _, fresh = gains(config, baseline, [TEXT], finalists=1, looks=looks)
+        for taken, before in zip(calls, (0, looks(number)), strict=True):
+            _, fresh = gains(config, baseline, [TEXT], finalists=1, looks=before)
             taken.append(fresh.hi < 0)
     return calls
 

@@ -73,6 +73,7 @@ def confirmation(
                     at=at(number + len(rows)),
                     rank=place,
                     train_tokens=TRAIN_TOKENS,
+                    seeds=len(SEEDS),
                     config=config,
                     config_hash=config.config_hash,
                     trial=run,

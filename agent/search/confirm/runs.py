@@ -80,7 +80,7 @@ class Confirmation:
     def looks(self) -> int:
         """Earlier conclusions about another choice of the search, on other seeds or on other texts:
         who tries one text after another looks as often as who adds seeds. One that asked the same,
-        of these texts at least, is this one told before."""
+        of these texts at least, is this one told before. One that was left early is a look too."""
         texts = {text.sha256 for text in self.spec.texts.scored}
         mine = (self._chosen_hash, set(self.plan.seeds))
         earlier: list[tuple[str, set[int], set[str]]] = []
@@ -91,7 +91,20 @@ class Confirmation:
                 break
             if not any(asked == (one, on) and theirs <= known for one, on, known in earlier):
                 earlier.append((*asked, theirs))
-        return len(earlier)
+        return len(earlier) + self._left_early(earlier)
+
+    def _left_early(self, earlier: Sequence[tuple[str, set[int], set[str]]]) -> int:
+        """Looks at a confirmation of the search's choice that was to have more seeds than are asked
+        for now and came to no conclusion. Whoever watches one and ends it when it looks good could
+        have ended it after each seed, the second the first."""
+        begun = {
+            row.seeds
+            for (name, _), row in self._rows.items()
+            if name == self._chosen_hash and row.seeds is not None
+        }
+        told = {len(seeds) for name, seeds, _ in earlier if name == self._chosen_hash}
+        now = len(self.plan.seeds)
+        return now - 1 if any(seeds > now for seeds in begun - told) else 0
 
     def _refuse_fewer_seeds(self) -> None:
         """A choice among what is known already would be told as if it were all."""
@@ -162,6 +175,7 @@ class Confirmation:
             rank=entrant.rank,
             train_tokens=self.spec.texts.train_tokens,
             texts=tuple(text.sha256 for text in self.spec.texts.scored),
+            seeds=len(self.plan.seeds),
             config=ranked.config,
             config_hash=ranked.config_hash,
             trial=done.trial,
