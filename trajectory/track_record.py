@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from autoresearch.values import Frozen, NonNegativeInt
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from autoresearch.words import counted
 from trajectory.proposals import ProposerRecord
 from trajectory.rows import IterationRow
@@ -41,6 +41,8 @@ class TrackRecord(Frozen):
     """Exchanges with a language model."""
     refused: dict[str, int] = Field(default_factory=dict)
     """Replies of no use, by rail or as :data:`UNUSABLE`, in alphabetical order."""
+    took_s: NonNegative = 0.0
+    """Seconds of all its turns: until it had proposed, and of the trials of what it proposed."""
     latest: str = ""
     """The last :data:`REMEMBERED` turns, the oldest first: :data:`KEPT` or :data:`NOT_KEPT`."""
 
@@ -48,6 +50,11 @@ class TrackRecord(Frozen):
         """The share of its latest turns, as many as there are, that were kept; 0 before any."""
         latest = self.latest[-turns:]
         return latest.count(KEPT) / len(latest) if latest else 0.0
+
+    @property
+    def turn_s(self) -> float:
+        """Seconds of a turn, in the mean; 0 before any."""
+        return self.took_s / self.turns if self.turns else 0.0
 
     def __str__(self) -> str:
         """``1 of 9 turns kept, 4 of 12 replies of no use``"""
@@ -57,9 +64,10 @@ class TrackRecord(Frozen):
         useless = sum(self.refused.values())
         return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
 
-    def after(self, *, kept: bool, **more: int) -> TrackRecord:
+    def after(self, *, kept: bool, took_s: float = 0.0, **more: int) -> TrackRecord:
         """One turn later.
 
+        :param took_s: seconds of the turn.
         :param more: what else is counted in it, by field.
         """
         counts = {name: getattr(self, name) + count for name, count in more.items()}
@@ -68,6 +76,7 @@ class TrackRecord(Frozen):
             update={
                 "turns": self.turns + 1,
                 "kept": self.kept + kept,
+                "took_s": self.took_s + took_s,
                 "latest": latest,
                 **counts,
             }
@@ -92,22 +101,29 @@ class TrackRecord(Frozen):
 def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
     """The records, by kind of proposer, with one more iteration.
 
-    Where one stood in for a language model both had a turn, and a keep is the stand-in's. Where a
-    model repeated what it was shown a keep is nobody's: rows do not say whose suggestion it was.
+    Where one stood in for a language model both had a turn, the model's as long as its replies
+    took, and a keep is the stand-in's. Where a model repeated what it was shown a keep is nobody's:
+    rows do not say whose suggestion it was.
     """
     record, kept = row.proposer, row.decision.action == "keep"
+    took_s = record.latency_s + sum(trial.wall_s for trial in row.trials)
     after = dict(records)
 
     def of(kind: str) -> TrackRecord:
         return after.get(kind, TrackRecord())
 
     if record.fallback is not None:
-        after[MODEL] = of(MODEL).after(kept=False, stood_in=1).with_replies(record)
-        after[record.kind] = of(record.kind).after(kept=kept)
+        in_vain_s = sum(attempt.latency_s for attempt in record.attempts)
+        model = of(MODEL).after(kept=False, stood_in=1, took_s=in_vain_s)
+        after[MODEL] = model.with_replies(record)
+        rest_s = max(took_s - in_vain_s, 0.0)
+        after[record.kind] = of(record.kind).after(kept=kept, took_s=rest_s)
     elif is_echo(row):
-        after[record.kind] = of(record.kind).after(kept=False, echoes=1).with_replies(record)
+        own = of(record.kind).after(kept=False, echoes=1, took_s=took_s)
+        after[record.kind] = own.with_replies(record)
     else:
-        after[record.kind] = of(record.kind).after(kept=kept).with_replies(record)
+        own = of(record.kind).after(kept=kept, took_s=took_s)
+        after[record.kind] = own.with_replies(record)
     return dict(sorted(after.items()))
 
 

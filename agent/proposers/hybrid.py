@@ -9,11 +9,12 @@ keep is what an arm is paid, and keeps are rare: one turn in ten to thirty. So a
 first lose with an arm to know it is dear (simulated, Thompson's sampling gives a model that is
 never kept 27 to 48 of 90 turns). Here the model is *lent* a small share of the turns, whatever
 became of them, and *earns* more: as long as it was kept more often in its latest turns than the
-sampler was in its own, every turn is the model's. So a useless one has no more turns than it is
-lent, in the manner of conservative bandits (Wu et al. 2016, arXiv 1602.04282); one keep earns about
-as many turns as the sampler needs for one; and what was earned is used up within
-:data:`MODEL_TURNS` turns without another, for only latest turns count, as in sliding-window bandits
-(Garivier and Moulines 2011, arXiv 0805.3415). The figures are in docs/models.md.
+sampler was in its own, for the time that turns take, every turn is the model's. So a useless one
+has no more turns than it is lent, in the manner of conservative bandits (Wu et al. 2016, arXiv
+1602.04282); one keep earns about as many turns as the sampler needs for one, and fewer where
+replies are slow; and what was earned is used up within :data:`MODEL_TURNS` turns without another,
+for only latest turns count, as in sliding-window bandits (Garivier and Moulines 2011, arXiv
+0805.3415). The figures are in docs/models.md.
 """
 
 from __future__ import annotations
@@ -98,8 +99,13 @@ def is_lent(number: int, share: float) -> bool:
 
 
 def has_earned(model: TrackRecord, sampler: TrackRecord) -> bool:
-    """Whether the model was kept more often of late than the sampler was."""
-    return model.rate(MODEL_TURNS) > sampler.rate(SAMPLER_TURNS)
+    """Whether the model was kept more often of late than the sampler was, for the time that a turn
+    takes: one three times as long, by its replies, is to be kept three times as often. A model
+    whose turns are shorter earns none the sooner."""
+    slower = 1.0
+    if model.turn_s and sampler.turn_s:
+        slower = max(model.turn_s / sampler.turn_s, 1.0)
+    return model.rate(MODEL_TURNS) > slower * sampler.rate(SAMPLER_TURNS)
 
 
 class FallbackProposer:

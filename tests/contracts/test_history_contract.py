@@ -25,7 +25,7 @@ from tests.support.rows import (
     write_journal,
 )
 from trajectory import ranking
-from trajectory.evidence import Evidence
+from trajectory.evidence import Evidence, Unranked
 from trajectory.history import tables
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
@@ -123,7 +123,7 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
             assert_equal(history.evidence(), Evidence(rows))
             assert history.top(10) == ranking.top(Evidence(rows), 10)
             assert history.top(1000) == ranking.top(Evidence(rows), 1000)
-            assert history.unranked() == ranking.Unranked.of(Evidence(rows))
+            assert history.unranked() == Unranked.of(Evidence(rows))
 
 
 def test_long_runs_change_nothing_of_what_the_short_ones_say(

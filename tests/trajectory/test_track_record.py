@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tests.support.configs import config
-from tests.support.rows import Simulator, iteration_row
+from tests.support.rows import Simulator, iteration_row, ok, trial
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision, IterationRow
@@ -53,6 +53,19 @@ def test_repeating_what_it_was_shown_earns_a_model_nothing() -> None:
     own = ProposerRecord(kind="llm", overrode={"lr": 0.003})
     model = after(row(echo, "keep"), row(own, "keep"))["llm"]
     assert (model.turns, model.kept, model.echoes, model.latest) == (2, 1, 1, ".k")
+
+
+def test_a_turn_takes_its_replies_and_its_trials_and_each_proposer_is_charged_its_own() -> None:
+    one = config(lr=0.002)
+    trials = tuple(trial(n, one, n, ok(3.0)).model_copy(update={"wall_s": 10.0}) for n in range(2))
+    attempts = (Attempt(raw="{}", verdict=TRIED, latency_s=3.0), SILENT)
+    model = ProposerRecord(kind="llm", latency_s=4.0)
+    failed = ProposerRecord(kind="sampler", fallback="silence", attempts=attempts, latency_s=3.5)
+    rows = [iteration_row(n, one, trials, proposer=who) for n, who in enumerate((model, failed), 1)]
+    records = after(*rows)
+    assert (records["llm"].took_s, records["llm"].turn_s) == (27.0, 13.5)
+    assert (records["sampler"].took_s, records["sampler"].turn_s) == (20.5, 20.5)
+    assert TrackRecord().turn_s == 0
 
 
 def test_the_rate_is_that_of_the_latest_turns() -> None:

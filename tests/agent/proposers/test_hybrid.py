@@ -17,7 +17,7 @@ from agent.proposers.sampler import SamplerProposer
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
-from tests.support.rows import iteration_row
+from tests.support.rows import iteration_row, ok, trial
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
@@ -56,14 +56,19 @@ def llm_at(server: OpenAIServer) -> LlmProposer:
     return LlmProposer(endpoint, RAILS, Prompter(Budget()))
 
 
-def with_record(memory: Memory, turns: str, kind: str = "llm") -> Memory:
+def with_record(
+    memory: Memory, turns: str, kind: str = "llm", latency_s: float = 0.0, trial_s: float = 0.0
+) -> Memory:
     """After these turns of one proposer: ``k`` for a keep, ``.`` for none."""
     for number, turn in enumerate(turns):
         changed = MENU.apply(memory.reference, {"lr": 1e-3 * (1 + (memory.iter + number) / 1e4)})
         decision = Decision(action="keep" if turn == "k" else "discard")
-        record = ProposerRecord(kind=kind)
+        record = ProposerRecord(kind=kind, latency_s=latency_s)
+        run = trial(memory.iter + number, changed, 0, ok(3.0)).model_copy(
+            update={"wall_s": trial_s}
+        )
         memory.evidence.add(
-            iteration_row(memory.iter + number, changed, decision=decision, proposer=record)
+            iteration_row(memory.iter + number, changed, (run,), decision=decision, proposer=record)
         )
     return replace(memory, iter=memory.iter + len(turns))
 
@@ -89,6 +94,26 @@ def test_a_keep_earns_the_model_turns_until_it_is_kept_less_often_than_the_sampl
         assert hybrid.llm_turn(memory, "scripted")
         memory = with_record(memory, ".")
     assert not hybrid.llm_turn(memory, "scripted"), "one of ten is what the sampler does"
+
+
+@pytest.mark.parametrize(("latency_s", "earned"), [(0.0, 6), (10.0, 3), (50.0, 1), (90.0, 0)])
+def test_a_slow_model_has_to_be_kept_the_more_often(latency_s: float, earned: int) -> None:
+    """Beside a sampler kept in one turn of seven, with trials of ten seconds."""
+    hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
+    memory = with_record(at(1), 4 * "......k", "scripted", trial_s=10.0)
+    memory = with_record(memory, "k", latency_s=latency_s, trial_s=10.0)
+    turns = 0
+    while hybrid.llm_turn(memory, "scripted"):
+        memory = with_record(memory, ".", latency_s=latency_s, trial_s=10.0)
+        turns += 1
+    assert turns == earned
+
+
+def test_a_quick_model_earns_none_the_sooner() -> None:
+    hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
+    memory = with_record(at(1), 10 * ".k", "scripted", trial_s=10.0)
+    memory = with_record(memory, "k..", trial_s=1.0)
+    assert not hybrid.llm_turn(memory, "scripted")
 
 
 def test_what_was_earned_long_ago_is_used_up() -> None:
