@@ -20,7 +20,7 @@ first term stands alone and the interval is about that very text.
 One finalist, the search's first, was chosen before these runs: its 95 % interval is Student's t.
 Whoever picks among K by these runs chooses again, so each also has the interval at 1 - 0.05 / K,
 which all K keep together in 95 of 100 (Bonferroni). Whoever asks again, with more seeds or after
-more of the search or on another text, looks again: at the j-th conclusion 0.05 is 0.05 / j. That
+more of the search or on another text, looks again: at the j-th look 0.05 is 0.05 / j. That
 is not a bound for any number of looks, and one look is best. How often they do, and what is
 promised too much, bench/confirm_honesty.py measures.
 """
@@ -74,7 +74,7 @@ def gains(
 
     :param texts: which every run has scored.
     :param finalists: how many configs the confirmation has besides the baseline.
-    :param looks: how many conclusions came before this one.
+    :param looks: at confirmations of the campaign, before this one.
     :param measure: what a command's scores are of; None: bits per byte.
     :returns: nothing where fewer than FEWEST_SEEDS seeds measured both.
     """

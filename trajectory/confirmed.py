@@ -121,8 +121,8 @@ class Confirmed(Frozen):
     texts: tuple[ConfirmText, ...]
     """Empty: fresh seeds alone, on the search's own text."""
     looks: NonNegativeInt = 0
-    """Earlier conclusions of this campaign, on whatever text: each asks more of the intervals of
-    this one."""
+    """Earlier ones at confirmations of this campaign, on whatever text: each asks more of the
+    intervals of this one."""
     configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
     """The first is the search's own choice, made before any of these runs. Only of it does the
     plain interval hold whatever these runs say; for a choice among several by these runs there is

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from random import Random
+from typing import Protocol
 
 import numpy as np
 
@@ -36,15 +37,32 @@ SMALL = 0.7
 """Share of the steps that are small; the others go anywhere."""
 
 
+class Candidates(Protocol):
+    """How a turn of the model's comes by what it chooses among."""
+
+    def __call__(
+        self,
+        rng: Random,
+        edits: Edits,
+        promise: Promise,
+        bar: float,
+        allowed: Callable[[Edit], bool],
+    ) -> tuple[list[Edit], Floats]:
+        """Candidates, and what each is worth.
+
+        :param bar: what one is to improve on.
+        :param allowed: whether one may be proposed.
+        """
+        ...
+
+
 def climbed(
     rng: Random, edits: Edits, promise: Promise, bar: float, allowed: Callable[[Edit], bool]
 ) -> tuple[list[Edit], Floats]:
-    """Draws, crossings and variations of the best of them that are allowed, each once, and what
-    each is worth.
+    """Draws, crossings, and variations of the best of them, each once; see :class:`Candidates`.
 
-    :param bar: what a candidate is to improve on.
-    :param allowed: whether an edit may be proposed. What may not leads no round: where the way up
-        crosses a constraint of the menu, hundreds beyond it would stand before the first that may.
+    What may not be proposed leads no round: where the way up crosses a constraint of the menu,
+    hundreds beyond it would stand before the first that may.
     """
     found = _new([*drawn(rng, edits, promise), *crossed(rng, edits, promise)], [])
     worth_M = promise.worth(found, bar)
@@ -58,8 +76,9 @@ def climbed(
         leading = [found[place] for place in islice(filter(leads, best), LEADING)]
         varied = [_varied(rng, edits, edit) for edit in leading for _ in range(VARIED)]
         more = _new(_sized(edits, varied), found)
-        found += more
-        worth_M = np.concatenate([worth_M, promise.worth(more, bar)])
+        if more:
+            found += more
+            worth_M = np.concatenate([worth_M, promise.worth(more, bar)])
     return found, worth_M
 
 

@@ -130,16 +130,17 @@ def offered(
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
     """The first of ``at_most`` draws that changes something and passes every rail."""
     allowed = gate(rails, memory)
-    return next((draw for draw in islice(draws, at_most) if allowed(draw.changes)), None)
+    return next((draw for draw in islice(draws, at_most) if allowed(draw)), None)
 
 
-def gate(rails: Rails, memory: Memory) -> Callable[[Edit], bool]:
-    """Whether an edit changes something and passes every rail."""
+def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
+    """Whether a draw changes something and passes every rail."""
     tried = memory.tried
 
-    def allowed(edit: Edit) -> bool:
-        raw = Draw(edit, "").raw
-        return bool(edit) and rails.check(raw, memory.reference, tried).verdict.allowed
+    def allowed(draw: Draw) -> bool:
+        if not draw.changes:
+            return False
+        return rails.check(draw.raw, memory.reference, tried).verdict.allowed
 
     return allowed
 

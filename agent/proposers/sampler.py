@@ -22,19 +22,17 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 from statistics import fmean
-from typing import TypeAlias
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.candidates import climbed
+from agent.proposers.candidates import Candidates, climbed
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Fit, Promise
-from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.told import Told, is_sound
 
 STARTUP = 8
@@ -92,12 +90,6 @@ def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
     return far[-LATEST:], near[-LATEST:]
 
 
-Candidates: TypeAlias = Callable[
-    [Random, Edits, Promise, float, Callable[[Edit], bool]], tuple[list[Edit], Floats]
-]
-"""See :func:`agent.proposers.candidates.climbed`."""
-
-
 @dataclass(frozen=True, slots=True)
 class SamplerProposer:
     """The most promising of near and far candidates, and chance at every other turn or so.
@@ -146,7 +138,11 @@ class SamplerProposer:
     ) -> Iterator[Draw]:
         """The candidates, the most promising first."""
         bar = promise.best_bar - self.margin * promise.provable
-        allowed = gate(self.rails, memory)
+        passes = gate(self.rails, memory)
+
+        def allowed(edit: Edit) -> bool:
+            return passes(Draw(edit, known))
+
         found, worth_M = self.candidates(rng, Edits.of(memory), promise, bar, allowed)
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(found[place], f"most promising of {len(found)} by {known}")

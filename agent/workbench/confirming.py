@@ -107,8 +107,8 @@ def _announcement(work: Confirmation) -> Iterator[str]:
         yield f"          {line}"
     if looks := work.looks():
         yield (
-            f"          it was concluded {counted(looks, 'time')} before on these texts, so that "
-            "the intervals are wider"
+            f"          {counted(looks, 'earlier look')} at this campaign's confirmations: the "
+            "intervals are wider for it"
         )
     if looked := work.looked_before():
         yield (

@@ -93,7 +93,7 @@ class Interleaved:
 
 
 def draws_alone(
-    rng: Random, edits: Edits, promise: Promise, bar: float, _allowed: Callable[[Edit], bool]
+    rng: Random, edits: Edits, promise: Promise, bar: float, allowed: Callable[[Edit], bool]
 ) -> tuple[list[Edit], Floats]:
     """In the place of :func:`agent.proposers.candidates.climbed`: no crossings, no variations."""
     found = drawn(rng, edits, promise)

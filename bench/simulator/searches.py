@@ -170,8 +170,10 @@ SEARCHES: dict[str, Search] = {
     "sampler, far by rank": _sampler(far=ranked_share),
     "sampler, no margin": _sampler(margin=0.0),
     "sampler, half a margin": _sampler(margin=0.5),
-    "sampler, as before": _sampler(margin=0.0, far=expected_share),
-    "sampler, a margin and far as before": _sampler(margin=1.0, far=expected_share),
+    "sampler, as before": _sampler(margin=0.0, far=expected_share, candidates=draws_alone),
+    "sampler, a margin and far as before": _sampler(
+        margin=1.0, far=expected_share, candidates=draws_alone
+    ),
     "sampler, draws alone": _sampler(candidates=draws_alone),
     "sampler, one length": _sampler(fit=one_length),
     "TPE": Search(TpeProposer, {"max_changes": 3}),

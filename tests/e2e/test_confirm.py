@@ -71,6 +71,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert {row.trial.seed for row in runs} == set(found["seeds"])
     assert not used & set(found["seeds"])
     assert {row.trial.role for row in runs} == {"confirm"}
+    assert {row.seeds for row in runs} == {6}
     for row in runs:
         result = row.trial.result
         assert result.status == "ok"

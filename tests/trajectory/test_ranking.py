@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.configs import config
 from tests.support.measured import rows_of
-from tests.support.rows import (
-    Simulator,
-)
+from tests.support.rows import Simulator
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from autoresearch.values import (
     Finite,
@@ -123,20 +123,14 @@ class ConfirmRow(Frozen):
     """It trained on so much of the train split; None: on all of it."""
     texts: tuple[str, ...] = ()
     """SHA-256 of each text that it was to score besides the search's."""
-    seeds: PositiveInt | None = None
-    """How many its confirmation was to run each config on; None: rows of before do not say."""
+    seeds: PositiveInt | None = Field(None, exclude_if=lambda seeds: seeds is None)
+    """How many its confirmation was to run each config on; None, and left out: rows written before
+    that was known do not say."""
     config: AnyConfig
     config_hash: str
     trial: TrialRecord
     """Its ``role`` is ``confirm``; its result has a score for each text besides the search's."""
     energy_wh: NonNegative | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        if self.seeds is None:
-            del written["seeds"]
-        return written
 
 
 class ConfirmedRow(Frozen):

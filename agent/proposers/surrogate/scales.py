@@ -28,26 +28,30 @@ def is_ordered(domain: Domain) -> bool:
 def share(domain: Domain, value: Scalar) -> float:
     """The share of an ordered domain, from 0 to 1 on its scale, that a value lies at."""
     if isinstance(domain, Ladder):
-        return (sorted(domain.choices).index(value) + 0.5) / len(domain.choices)  # type: ignore[arg-type]
+        return _shares_of(domain)[value]
     assert isinstance(domain, Range)
-    number = float(value)
+    number, low, high = float(value), float(domain.low), float(domain.high)
     if domain.scale == "log":
-        return _within(math.log(number / domain.low), math.log(domain.high / domain.low))
-    return _within(number - domain.low, domain.high - domain.low)
+        number, low, high = math.log(number), math.log(low), math.log(high)
+    return min(max((number - low) / (high - low), 0.0), 1.0) if high > low else 0.0
 
 
 def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
     """``[N]``: :func:`share` of each of them, a few hundred in the time of some ten."""
     if isinstance(domain, Ladder):
-        share_of = {one: share(domain, one) for one in domain.choices}
-        return np.array([share_of[value] for value in values])  # type: ignore[index]
+        of = _shares_of(domain)
+        return np.array([of[value] for value in values])
     assert isinstance(domain, Range)
-    number_N = np.array(values, dtype=np.float64)
+    number_N, low, high = np.array(values, dtype=np.float64), float(domain.low), float(domain.high)
     if domain.scale == "log":
-        above_N, span = np.log(number_N / domain.low), math.log(domain.high / domain.low)
-    else:
-        above_N, span = number_N - domain.low, domain.high - domain.low
-    return np.clip(above_N / span, 0.0, 1.0) if span else np.zeros(len(values))
+        number_N, low, high = np.log(number_N), math.log(low), math.log(high)
+    return np.clip((number_N - low) / (high - low), 0, 1) if high > low else 0 * number_N
+
+
+def _shares_of(domain: Ladder) -> dict[Scalar, float]:
+    """The middles of as many equal parts."""
+    count = len(domain.choices)
+    return {one: (place + 0.5) / count for place, one in enumerate(sorted(domain.choices))}
 
 
 def anywhere(domain: Domain, rng: Random) -> Scalar:
@@ -71,10 +75,6 @@ def _at(domain: Domain, place: float) -> Scalar:
     if isinstance(domain, Ladder):
         return sorted(domain.choices)[int(place * len(domain.choices))]
     return domain.at(place)
-
-
-def _within(above: float, span: float) -> float:
-    return min(max(above / span, 0.0), 1.0) if span else 0.0
 
 
 def _grain(domain: Domain) -> float:

@@ -54,10 +54,9 @@ class Space:
     def edited(self, origin: Values, edits: Sequence[Values]) -> Floats:
         """``[N, P]``: the coordinates of one config with some of its knobs turned."""
         points_NP = np.repeat(self.points([origin]), len(edits), axis=0)
-        for name in self.domains:
+        for name in dict.fromkeys(name for edit in edits for name in edit):
             rows = [row for row, edit in enumerate(edits) if name in edit]
-            if rows:
-                self._place(points_NP, rows, name, [edits[row][name] for row in rows])
+            self._place(points_NP, rows, name, [edits[row][name] for row in rows])
         return points_NP
 
     def _place(

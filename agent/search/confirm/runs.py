@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.search.campaign import Campaign
+from agent.search.confirm.looks import Question, earlier_looks
 from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, Entrant
 from agent.search.planned_runs import DoneRun, PlannedRuns, between_runs
 from agent.search.scribe import Scribe, timestamp
@@ -78,33 +79,16 @@ class Confirmation:
         return [(e, seed) for e, seed in self.plan.runs() if not self._done(e, seed)]
 
     def looks(self) -> int:
-        """Earlier conclusions about another choice of the search, on other seeds or on other texts:
-        who tries one text after another looks as often as who adds seeds. One that asked the same,
-        of these texts at least, is this one told before. One that was left early is a look too."""
-        texts = {text.sha256 for text in self.spec.texts.scored}
-        mine = (self._chosen_hash, set(self.plan.seeds))
-        earlier: list[tuple[str, set[int], set[str]]] = []
-        for row in reversed(self.campaign.history.newest(ConfirmedRow)):
-            theirs = {text.sha256 for text in row.found.texts}
-            asked = (row.found.chosen.config_hash, set(row.found.seeds))
-            if asked == mine and texts <= theirs:
-                break
-            if not any(asked == (one, on) and theirs <= known for one, on, known in earlier):
-                earlier.append((*asked, theirs))
-        return len(earlier) + self._left_early(earlier)
-
-    def _left_early(self, earlier: Sequence[tuple[str, set[int], set[str]]]) -> int:
-        """Looks at a confirmation of the search's choice that was to have more seeds than are asked
-        for now and came to no conclusion. Whoever watches one and ends it when it looks good could
-        have ended it after each seed, the second the first."""
-        begun = {
-            row.seeds
-            for (name, _), row in self._rows.items()
-            if name == self._chosen_hash and row.seeds is not None
-        }
-        told = {len(seeds) for name, seeds, _ in earlier if name == self._chosen_hash}
-        now = len(self.plan.seeds)
-        return now - 1 if any(seeds > now for seeds in begun - told) else 0
+        """Earlier ones at confirmations of this campaign; see
+        :func:`~agent.search.confirm.looks.earlier_looks`."""
+        history = self.campaign.history
+        texts = frozenset(text.sha256 for text in self.spec.texts.scored)
+        return earlier_looks(
+            Question(self._chosen_hash, self.plan.seeds, texts),
+            [row.found for row in reversed(history.newest(ConfirmedRow))],
+            history.newest(ConfirmRow),
+            self.plan.baseline.ranked.config_hash,
+        )
 
     def _refuse_fewer_seeds(self) -> None:
         """A choice among what is known already would be told as if it were all."""

@@ -1,4 +1,4 @@
-"""Every conclusion is a look, whatever text it is on."""
+"""Every conclusion is a look, whatever text it is on, and so is what was watched and left."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, FreshTexts
 from agent.search.confirm.runs import Confirmation
 from tests.support.confirmed import told
 from tests.support.memories import MENU
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import ScoredText, TextPart, TextScore
+from trainer.spec import Config, ScoredText, TextPart, TextScore, gpt
 from trajectory.confirmed import Confirmed, ConfirmText
 from trajectory.evidence import Evidence
 from trajectory.rows import ConfirmedRow, ConfirmRow
 
 BASELINE = MENU.baseline
-CHOICE = MENU.apply(BASELINE, {"lr": 2e-3})
+CHOICE = gpt(MENU.apply(BASELINE, {"lr": 2e-3}))
+OTHER = gpt(MENU.apply(BASELINE, {"lr": 3e-3}))
 
 
 def text(name: str) -> ScoredText:
@@ -44,12 +47,14 @@ class Campaign:
     def _newest(self, kind: type[Any], limit: int | None = None) -> list[Any]:
         return self._told[::-1] if kind is ConfirmedRow else self._runs[::-1]
 
-    def watched(self, done: int, asked: int, name: str) -> None:
+    def watched(
+        self, done: int, asked: int | None, name: str, choice: Config = CHOICE, rank: int = 1
+    ) -> None:
         """A confirmation on this text that was stopped after so many of its seeds."""
         campaign: Any = self
-        plan = ConfirmPlan.of(campaign, top=1, seeds=asked)
+        plan = ConfirmPlan.of(campaign, top=1, seeds=asked or done)
         scored = text(name)
-        for config in (BASELINE, CHOICE):
+        for config, place in ((BASELINE, 9), (choice, rank)):
             for seed in plan.seeds[:done]:
                 score = TextScore(
                     sha256=scored.sha256,
@@ -62,7 +67,7 @@ class Campaign:
                 self._runs.append(
                     ConfirmRow(
                         at=at(0),
-                        rank=1,
+                        rank=place,
                         texts=(scored.sha256,),
                         seeds=asked,
                         config=config,
@@ -116,13 +121,27 @@ def test_what_was_asked_before_is_told_again_and_no_further_look() -> None:
     assert campaign.looks(6, "own", "other") == 0
 
 
-def test_whoever_ends_one_when_it_looks_good_has_looked() -> None:
-    """With six seeds asked for and four watched, four are asked for: a choice by what was seen."""
+@pytest.mark.parametrize(("seen", "asked"), [(2, 6), (4, 6), (4, 12), (11, 12)])
+def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -> None:
+    """As many seeds are asked for as were seen: a choice by what was seen, made after any of them
+    but the first. (So bench/confirm_looks.py takes it.)"""
     campaign = Campaign()
-    campaign.watched(4, 6, "own")
-    assert campaign.looks(4, "own") == 3  # after two, three and four seeds it could have ended
-    assert campaign.looks(4, "own") == 3
-    assert campaign.looks(6, "own") == 1  # the one that was told at four; this is the one begun
+    campaign.watched(seen, asked, "own")
+    assert campaign.looks(seen, "own") == seen - 1
+    assert campaign.looks(seen, "own") == seen - 1
+    assert campaign.looks(asked, "own") == 1  # at what was told meanwhile; this is the one begun
+
+
+def test_ended_early_on_one_of_the_texts_it_counts_too() -> None:
+    campaign = Campaign()
+    campaign.watched(4, 12, "own")
+    assert campaign.looks(4, "own", "other") == 3
+
+
+def test_one_seed_shows_nothing() -> None:
+    campaign = Campaign()
+    campaign.watched(1, 12, "own")
+    assert campaign.looks(6, "own") == 0
 
 
 def test_one_that_is_gone_on_with_is_no_further_look() -> None:
@@ -130,3 +149,39 @@ def test_one_that_is_gone_on_with_is_no_further_look() -> None:
     campaign.watched(4, 6, "own")
     assert campaign.looks(6, "own") == 0
     assert campaign.looks(8, "own") == 1
+
+
+def test_what_is_left_before_its_last_run_was_seen_as_well() -> None:
+    """Text after text, more seeds after few, and another choice after one that looked bad."""
+    texts = Campaign()
+    for number in range(6):
+        texts.watched(5, 6, f"text {number}")
+    assert texts.looks(6, "text 6") == 6
+    more = Campaign()
+    for asked in (6, 8, 10):
+        more.watched(asked - 1, asked, "own")
+    assert more.looks(12, "own") == 3
+    other = Campaign()
+    other.watched(5, 6, "own", choice=OTHER)
+    assert other.looks(6, "own") == 1
+
+
+def test_a_conclusion_on_another_text_is_a_look_of_its_own() -> None:
+    campaign = Campaign()
+    assert campaign.looks(12, "other") == 0
+    campaign.watched(4, 12, "own")
+    assert campaign.looks(4, "own") == 1 + 3
+
+
+def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None:
+    """They are told with the interval that holds for all."""
+    campaign = Campaign()
+    campaign.watched(4, 6, "own", choice=OTHER, rank=3)
+    campaign.watched(4, 6, "own")
+    assert campaign.looks(6, "own") == 0
+
+
+def test_rows_that_do_not_say_how_many_were_to_come_count_as_none() -> None:
+    campaign = Campaign()
+    campaign.watched(4, None, "own")
+    assert campaign.looks(4, "own") == 0

@@ -62,6 +62,15 @@ def test_a_triangle_is_inverted_by_halves(count: int) -> None:
     assert np.array_equal(inverse_NN, np.tril(inverse_NN))
 
 
+def test_a_triangle_of_all_but_equal_configs_is_inverted_as_well() -> None:
+    """A hundred points of which half lie on the others."""
+    rng = np.random.default_rng(0)
+    points_NP = np.tile(rng.random((50, 4)), (2, 1))
+    apart_NN = np.linalg.norm(points_NP[:, None] - points_NP[None], axis=2)
+    lower_NN = np.linalg.cholesky(np.exp(-(apart_NN**2)) + JITTER * np.eye(100))
+    assert lower_NN @ _lower_inverse(lower_NN) == pytest.approx(np.eye(100), abs=1e-9)
+
+
 def test_the_gradient_is_the_likelihoods() -> None:
     data = _Data(*drawn(15), KNOBS)
     at = np.array([0.2, -0.4, 0.1, 0.3, -0.2])

@@ -51,3 +51,8 @@ def test_what_is_outside_the_menu_is_outside_the_space() -> None:
     assert SPACE.contains(BASELINE)
     assert not SPACE.contains({**BASELINE, "lr": 1.0})
     assert not SPACE.contains({**BASELINE, "lr": math.nan})
+
+
+def test_a_knob_that_is_not_there_is_no_edit() -> None:
+    with pytest.raises(KeyError):
+        SPACE.edited(BASELINE, [{"no_such_knob": 1}])

@@ -1,0 +1,92 @@
+"""How often a campaign's confirmations were looked at before one is told.
+
+Whoever tries one text after another, one choice of the search after another, or more and more
+seeds has a chance with each to be told what was hoped for. So each conclusion is a look, and so is
+a confirmation that was watched and left: what came of it was seen.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from trajectory.confirmed import Confirmed
+from trajectory.rows import ConfirmRow
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a confirmation asks."""
+
+    choice: str
+    """The search's own: a config_hash."""
+    seeds: tuple[int, ...]
+    texts: frozenset[str]
+    """By SHA-256."""
+
+    @classmethod
+    def of(cls, found: Confirmed) -> Self:
+        """That this answers."""
+        texts = frozenset(text.sha256 for text in found.texts)
+        return cls(found.chosen.config_hash, found.seeds, texts)
+
+    def is_answered_by(self, other: Question) -> bool:
+        """Whether the other asks this, perhaps of more texts."""
+        alike = (self.choice, self.seeds) == (other.choice, other.seeds)
+        return alike and self.texts <= other.texts
+
+
+def earlier_looks(
+    question: Question, told: Iterable[Confirmed], runs: Iterable[ConfirmRow], baseline: str
+) -> int:
+    """Looks before this one; of a question that was answered before, the looks before that.
+
+    :param told: the campaign's conclusions, the oldest first.
+    :param runs: its fresh runs.
+    :param baseline: its config_hash.
+    """
+    concluded: list[Question] = []
+    for found in told:
+        answered = Question.of(found)
+        if question.is_answered_by(answered):
+            return found.looks
+        if not any(answered.is_answered_by(one) for one in concluded):
+            concluded.append(answered)
+    return len(concluded) + sum(_left(question, concluded, runs, baseline))
+
+
+def _left(
+    question: Question, concluded: Sequence[Question], runs: Iterable[ConfirmRow], baseline: str
+) -> Iterable[int]:
+    """Looks at each confirmation that came to no conclusion.
+
+    One of the same choice on one of the same texts that was to have more seeds could have been
+    ended after each seed that was seen, the second the first: an interval needs two. Any other was
+    seen, and given up. One of as many seeds is this one, gone on with.
+    """
+    known = {(one.choice, len(one.seeds), one.texts) for one in concluded}
+    for (choice, texts, count), seeds in _begun(runs, baseline).items():
+        seen = len(seeds - {question.seeds[0]})
+        same = choice == question.choice and bool(texts & question.texts)
+        if (choice, count, texts) in known or (same and count == len(question.seeds)):
+            continue
+        yield seen if same and count > len(question.seeds) else min(seen, 1)
+
+
+def _begun(
+    runs: Iterable[ConfirmRow], baseline: str
+) -> dict[tuple[str, frozenset[str], int], set[int]]:
+    """The seeds that were seen of each choice on its texts where so many were to come."""
+    begun: dict[tuple[str, frozenset[str], int], set[int]] = defaultdict(set)
+    best: dict[tuple[frozenset[str], int], int] = {}
+    rows = [row for row in runs if row.seeds is not None and row.config_hash != baseline]
+    for row in rows:
+        sitting = frozenset(row.texts), row.seeds or 0
+        best[sitting] = min(best.get(sitting, row.rank), row.rank)
+    for row in rows:
+        texts, count = frozenset(row.texts), row.seeds or 0
+        if row.rank == best[texts, count]:  # the others are told with the wider interval
+            begun[row.config_hash, texts, count].add(row.trial.seed)
+    return begun
