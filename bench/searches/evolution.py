@@ -83,6 +83,8 @@ class Axes:
             c_space=[len(values) for values in self.words.values()] or None,
             mean=np.array([share(self.domains[name], now[name]) for name in numbers]),
             sigma=SIGMA,
+            # As the library has it, it is the narrower the nearer a bound, and zero on it.
+            cov=np.eye(len(numbers)),
             cat_param=chances if self.words else None,
             seed=seed,
         )

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.proposers.sampler import SamplerProposer
 from bench.searches import variants
-from bench.searches.evolution import EvolutionProposer
+from bench.searches.evolution import SIGMA, Axes, EvolutionProposer
 from bench.searches.forest import Forest
 from bench.searches.in_flight import InFlight
 from bench.searches.library_samplers import OptunaProposer, SobolProposer, univariate_tpe
@@ -88,6 +89,19 @@ def test_a_strategy_that_went_on_stands_where_one_that_is_made_anew_does() -> No
     assert first == up[: len(first)]
     assert 8 < len(first) < 20, "a generation is proposed before anything of it is told"
     assert "generation 2" in up[-1]
+
+
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_an_evolution_steps_as_far_as_it_says_also_from_a_bound(end: str) -> None:
+    """There the library's own covariance is zero, and breaks down when it is told."""
+    axes, menu = Axes.of(WHOLE.menu), WHOLE.menu
+    bounds = {name: getattr(axes.domains[name], end) for name in axes.real}
+    strategy = axes.strategy({**menu.knob_values(menu.baseline), **bounds}, 1)
+    asked = [strategy.ask() for _ in range(200)]
+    moved = np.abs(np.array([one.x for one in asked]) - (end == "high"))
+    assert (np.quantile(moved, 0.9, axis=0) > SIGMA).all(), "one in ten, half being beyond"
+    strategy.tell([(asked[rank], float(rank)) for rank in range(strategy.population_size)])
+    assert np.isfinite(strategy.ask().x).all()
 
 
 @pytest.mark.parametrize(
