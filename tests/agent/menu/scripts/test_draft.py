@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,13 @@ def drafted(script: Path, *arguments: object) -> tuple[ProxyMenu, dict[str, Any]
     return load_menu(str(menu)), report
 
 
-def test_options_become_knobs_constants_and_what_is_given(script: Path) -> None:
+def test_options_become_knobs_constants_and_what_is_given(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = tmp_path / "bin"
+    found.mkdir()
+    (found / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(found), prepend=os.pathsep)
     menu, report = drafted(script)
     assert list(menu.knobs) == ["lr", "min_lr", "width", "n_head", "batch_size", "tied", "values_"]
     assert menu.constants == {"epochs": 10, "block_size": 128}
