@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.ports import free_port
 
 _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""
@@ -96,7 +97,7 @@ class LocalCluster:
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets: short paths
-        self._port = _free_port()
+        self._port = free_port()
         self._environ = {
             **os.environ,
             "RAY_memory_monitor_refresh_ms": "0",
@@ -108,8 +109,8 @@ class LocalCluster:
         self.nodes: dict[str, LocalNode] = {}
         self._head = [
             *("--head", f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false"),
-            *(f"--temp-dir={self._directory}", f"--ray-client-server-port={_free_port()}"),
-            f"--dashboard-port={_free_port()}",
+            *(f"--temp-dir={self._directory}", f"--ray-client-server-port={free_port()}"),
+            f"--dashboard-port={free_port()}",
         ]
         self._starts = 0
         self._start("head", self._head)
@@ -222,9 +223,3 @@ def until(true: Callable[[], bool], within_s: float = 30.0) -> float:
 
 def stop(process: psutil.Process) -> None:
     process.send_signal(signal.SIGSTOP)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -28,6 +28,7 @@ from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.memories import MENU, memory_of, raw
+from tests.support.ports import free_port
 from tests.support.rows import (
     at,
     baseline_row,
@@ -124,7 +125,7 @@ def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> N
     export_optuna(subject, str(tmp_path / "o.sqlite"))
     command = Path(sys.executable).with_name("optuna-dashboard")
     arguments = [command, f"sqlite:///{tmp_path / 'o.sqlite'}", "--host=127.0.0.1", "--port=0"]
-    arguments[-1] = f"--port={_free_port()}"
+    arguments[-1] = f"--port={free_port()}"
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         base = f"http://127.0.0.1:{str(arguments[-1]).partition('=')[2]}/api/studies"
@@ -135,14 +136,6 @@ def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> N
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _get(url: str) -> bytes:

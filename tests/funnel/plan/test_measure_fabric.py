@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from funnel.plan.scripts import measure_fabric
-
-
-def free_port() -> int:
-    with socket.socket() as here:
-        here.bind(("127.0.0.1", 0))
-        return int(here.getsockname()[1])
+from tests.support.ports import free_port
 
 
 def node(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from pathlib import Path
 
@@ -26,12 +25,7 @@ from tests.support.openai_server import (
     sends_json,
     white_space,
 )
-
-
-def unused_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
+from tests.support.ports import free_port
 
 
 def test_an_answer_comes_with_its_mode_and_its_cost() -> None:
@@ -177,7 +171,7 @@ def test_what_never_passes_ends_at_the_deadline() -> None:
 
 
 def test_nobody_there() -> None:
-    endpoint = Endpoint(f"http://127.0.0.1:{unused_port()}/v1", "m", KEY, patience=SHORT)
+    endpoint = Endpoint(f"http://127.0.0.1:{free_port()}/v1", "m", KEY, patience=SHORT)
     with pytest.raises(EndpointError, match=r"cannot be reached .*refused.*check that it is"):
         endpoint.ask(CHAT, SCHEMA)
     began = time.monotonic()
