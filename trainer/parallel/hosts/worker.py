@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LINGER_S = 30 * BEAT_S
 """After a failure here a worker goes on giving signs of life, so that the others see that this is
 not the host that was lost; whoever started it ends it sooner."""
+READ_S = 5 * BEAT_S
+"""How long the first host, whose store they read, stays for the others to read what all said."""
 _ASK_S = 0.2
 
 
@@ -120,7 +122,7 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
     give_up_at = time.monotonic() + job.meet_s
     try:
         store.set(f"here/{hosts.this}", json.dumps(said))
-        while missing := _missing(hosts.count, store):
+        while missing := _missing("here", hosts.count, store):
             if time.monotonic() > give_up_at:
                 names = ", ".join(hosts.names[place] for place in missing)
                 raise MeetingFailed(
@@ -129,6 +131,9 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
                 )
             time.sleep(_ASK_S)
         told = [json.loads(store.get(f"here/{place}")) for place in range(hosts.count)]
+        store.set(f"read/{hosts.this}", "")
+        if hosts.this == 0:
+            _wait_for_readers(hosts.count, store)
     except RuntimeError as error:
         raise MeetingFailed(
             f"the first host, {hosts.names[0]}, left before all had come; its own words say why"
@@ -136,8 +141,16 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
     _refuse_unlike(job, told)
 
 
-def _missing(count: int, store: TCPStore) -> list[int]:
-    return [place for place in range(count) if not store.check([f"here/{place}"])]
+def _missing(mark: str, count: int, store: TCPStore) -> list[int]:
+    return [place for place in range(count) if not store.check([f"{mark}/{place}"])]
+
+
+def _wait_for_readers(count: int, store: TCPStore) -> None:
+    """A first host that finds the others unlike it ends, and its store with it: not before they
+    have found the same. One that is lost meanwhile is the watch's to name."""
+    give_up_at = time.monotonic() + READ_S
+    while _missing("read", count, store) and time.monotonic() < give_up_at:
+        time.sleep(_ASK_S / 4)
 
 
 def _refuse_unlike(job: HostJob, told: list[dict[str, Any]]) -> None:
