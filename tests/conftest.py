@@ -7,7 +7,14 @@ that it prints. Both read and write nothing between runs, so that the command te
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell without job control starts what it puts in the background. What these tests start
+    # would inherit that, and never hear the Ctrl-C that they send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "repeatable",
