@@ -14,6 +14,8 @@ from autoresearch.files import replacing
 from bench.simulator.cpu_tiny import cpu_tiny
 from bench.simulator.five_minutes import FILE as FIVE_MINUTES
 from bench.simulator.five_minutes import five_minutes
+from bench.simulator.lcbench import FILE as LCBENCH
+from bench.simulator.lcbench import lcbench
 from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.real import RealWorld
 from bench.simulator.runs import RunTable
@@ -35,8 +37,8 @@ class Sources:
     journal: Path = JOURNAL
     """Of the table's trials that are not published yet."""
     checkouts: tuple[Path, ...] = ()
-    """Of published runs; see :mod:`bench.simulator.five_minutes` and
-    :mod:`bench.simulator.step_law`."""
+    """Of published runs; see :mod:`bench.simulator.five_minutes`,
+    :mod:`bench.simulator.step_law` and :mod:`bench.simulator.lcbench`."""
     kept: Path = KEPT
 
     def checkout(self, file: str) -> Path:
@@ -77,6 +79,10 @@ def _step_law(sources: Sources) -> list[World]:
     return _kept(sources, [checkout / STEP_LAW], "gp", lambda: step_law(checkout))
 
 
+def _lcbench(sources: Sources) -> list[World]:
+    return list(lcbench(sources.checkout(LCBENCH)))
+
+
 WORLDS: dict[str, Callable[[Sources], list[World]]] = {
     "made-up": _made_up,
     "cpu-tiny:mlp": _cpu_tiny("mlp"),
@@ -84,8 +90,9 @@ WORLDS: dict[str, Callable[[Sources], list[World]]] = {
     "five-minutes:forest": _five_minutes("forest"),
     "five-minutes:mlp": _five_minutes("mlp"),
     "step-law": _step_law,
+    "lcbench": _lcbench,
 }
-"""By name; of ``step-law`` there are 17, which nights take in turn."""
+"""By name; of ``step-law`` there are 17 and of ``lcbench`` 34, which nights take in turn."""
 
 
 def worlds(name: str, sources: Sources | None = None) -> list[World]:
