@@ -33,6 +33,7 @@ from trainer.spec import (
     Budget,
     CommandConfig,
     Measure,
+    MemoryGib,
     gpt,
     make_config,
 )
@@ -67,7 +68,7 @@ class CampaignDefaults(Frozen):
     heldout_bytes: PositiveInt = 131072
     wall_s: Positive | None = None
     """The time limit of one trial; None stands for the settings' own default."""
-    memory_gib: Positive | None = None
+    memory_gib: MemoryGib | None = None
     threads: PositiveInt | None = None
 
 

@@ -21,7 +21,7 @@ from autoresearch.given_file import read_given
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text
-from trainer.spec import Averaging, BackendName, Budget
+from trainer.spec import MOST_MEMORY_GIB, Averaging, BackendName, Budget, MemoryGib
 from trajectory.rows import CampaignRow
 from trajectory.rules import Rules
 
@@ -174,9 +174,9 @@ class _Means(Frozen):
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
         1800, gt=0, allow_inf_nan=False, description="A trial's time limit."
     )
-    trial_memory_gib: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, AsOption(bounds=(0.1, None))
-    ] = Field(None, description="A trial's memory limit.")
+    trial_memory_gib: Annotated[MemoryGib | None, AsOption(bounds=(0.1, MOST_MEMORY_GIB))] = Field(
+        None, description="A trial's memory limit."
+    )
     prune: bool = Field(True, description="Stop hopeless trials early.")
 
 

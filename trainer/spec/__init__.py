@@ -36,10 +36,12 @@ from trainer.spec.result import (
 from trainer.spec.text import MOST_PARTS, ScoredText, TextPart
 from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
+    MOST_MEMORY_GIB,
     BackendName,
     Budget,
     Fp8Recipe,
     Limits,
+    MemoryGib,
     PruneRule,
     TrialSpec,
     makes_code,
@@ -51,6 +53,7 @@ __all__ = [
     "DEFAULT_RESERVE_GIB",
     "GATED_ACTIVATIONS",
     "MAX_MESSAGE_CHARACTERS",
+    "MOST_MEMORY_GIB",
     "MOST_PARTS",
     "Activation",
     "AnyConfig",
@@ -74,6 +77,7 @@ __all__ = [
     "Look",
     "Measure",
     "Measured",
+    "MemoryGib",
     "Place",
     "PruneRule",
     "ScoreRule",

@@ -69,11 +69,16 @@ DEFAULT_RESERVE_GIB = 8.0
 MOST_LOOKS = 64
 
 
+MOST_MEMORY_GIB = 1 << 20
+"""Of a limit: no machine has that much, and in bytes no kernel counts much further."""
+MemoryGib = Annotated[Positive, Field(le=MOST_MEMORY_GIB)]
+
+
 class Limits(Frozen):
     """What a trial may use before the supervisor ends it."""
 
     wall_s: Positive = 1800
-    memory_gib: Positive | None = None
+    memory_gib: MemoryGib | None = None
     """Memory of the trial and its descendants: resident, swapped, and in page tables."""
     reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
     """Memory of the machine that is kept from a trial whose GPU shares it

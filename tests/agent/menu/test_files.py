@@ -436,6 +436,7 @@ def test_a_bad_knob_is_named_with_the_mend(name: str, body: str, clauses: list[s
         ('budget = "60 steps"', 'heldout_bytes = "9"', ["[campaign]", "heldout_bytes"]),
         ('budget = "60 steps"', "horizon_steps = 0", ["[campaign]", "horizon_steps"]),
         ('budget = "60 steps"', 'wall_s = "9"', ["[campaign]", "wall_s"]),
+        ('budget = "60 steps"', "memory_gib = 1e12", ["[campaign]", "memory_gib", "1048576"]),
         ('budget = "60 steps"', "stepz = 9", ["[campaign]", '"stepz"']),
         ("default = 4\n\n[knobs.lr]", "default = 6\n\n[knobs.lr]", ["128", "n_head 6", "change"]),
     ],

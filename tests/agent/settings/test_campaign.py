@@ -236,6 +236,7 @@ def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:
     [
         ({"corpus": "text\udcff"}, "holds a byte that is no UTF-8"),
         ({"trial_wall_s": float("inf")}, "trial_wall_s"),
+        ({"trial_memory_gib": 1e12}, "trial_memory_gib"),
         ({"trial_memory_gib": float("inf")}, "trial_memory_gib"),
         ({"threads": 10**10}, "threads"),
         ({"max_runs": 10**22}, "max_runs"),
