@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +39,9 @@ class Checkout:
         """
         directory = work.absolute() / f"{name}-{full_hash(commit)[:12]}"
         if not (directory / ".whole").exists():
-            archive = _git("archive", "--format=tar", commit)
-            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-                files.extractall(directory, filter="data")
+            archive = _git("archive", "--format=zip", commit)
+            with zipfile.ZipFile(io.BytesIO(archive)) as files:
+                files.extractall(directory)
             venv.create(directory / ".venv", symlinks=True, with_pip=False)
             (site,) = (directory / ".venv" / "lib").glob("python3*/site-packages")
             lines = [str(directory), sysconfig.get_path("purelib")]

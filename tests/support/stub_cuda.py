@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 SOURCE = Path(__file__).with_name("stub_libcuda.c")
 NODES = "nvidiactl nvidia0 nvidia-uvm nvidia-uvm-tools nvidia-caps/nvidia-cap1".split()
+
+HAS_CUDA = torch.version.cuda is not None
+"""Whether torch here is a build with CUDA, as package indexes have it for most machines."""
+STARTED = "the CUDA driver starts, but torch " if HAS_CUDA else "is a build without CUDA"
+"""What is said where the library starts: no torch gets further with it."""
 
 
 def build_stub(folder: Path) -> Path:

@@ -24,9 +24,10 @@ import hashlib, os, sys
 
 asked = []
 def spy(event, arguments):
-    # Libraries that are loaded and files that are opened; torch names the library itself.
+    # Libraries that are loaded and files that are opened. The driver's is libcuda.so; libcudart.so
+    # is the runtime's, which a torch that is a build with CUDA loads as it is imported.
     if event in {"ctypes.dlopen", "open"} and any(
-        word in str(arguments[0]) for word in ("libcuda", "/dev/nvidia", "/proc/driver/nvidia")
+        word in str(arguments[0]) for word in ("libcuda.so", "/dev/nvidia", "/proc/driver/nvidia")
     ):
         asked.append(str(arguments[0]))
 sys.addaudithook(spy)
