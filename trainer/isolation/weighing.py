@@ -106,8 +106,10 @@ class TreeUsage:
         for process in self.processes:
             try:
                 rollup = Path(f"/proc/{process.thread}/smaps_rollup").read_bytes()
-            except ProcessLookupError:
-                continue
+            except (ProcessLookupError, FileNotFoundError):
+                if _is_there(process.thread):
+                    return None
+                continue  # it ended meanwhile, and holds nothing
             except OSError:
                 return None
             kib = _kib_by_name(rollup)
@@ -190,6 +192,11 @@ def _open_files(pid: int) -> Iterator[tuple[str, str]]:
         for entry in entries:
             with contextlib.suppress(OSError):
                 yield entry.path, str(Path(entry.path).readlink())
+
+
+def _is_there(thread: int) -> bool:
+    """Whether the thread has memory still."""
+    return b"VmRSS:" in (_status(thread) or {})
 
 
 def _threads(pid: int) -> list[int]:
