@@ -77,18 +77,19 @@ def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_says_what_its_journal_says(tmp_path: Path) -> None:
-    demo = ROOT / "docs" / "demo"
-    shutil.copy(demo / "trajectory.jsonl", tmp_path)
+@pytest.mark.parametrize("name", ["demo", "night"])
+def test_a_campaign_that_is_shown_says_what_its_journal_says(name: str, tmp_path: Path) -> None:
+    shown = ROOT / "docs" / name
+    shutil.copy(shown / "trajectory.jsonl", tmp_path)
     command = Path(sys.executable).with_name("autoresearch")
     told = subprocess.run(
         [command, "report", "--campaign", tmp_path, "--json"], check=True, capture_output=True
     )
     summary = json.loads(told.stdout)["summary"]
     assert summary["iterations"] == 100
-    text = (demo / "README.md").read_text("utf-8")
+    text = (shown / "README.md").read_text("utf-8")
     assert f"{summary['kept']} of {summary['iterations']} proposals were kept" in text
-    page = (demo / "report.html").read_text("utf-8")
+    page = (shown / "report.html").read_text("utf-8")
     for known in (summary["campaign"], f"{summary['best']['posterior']:.4f}"):
         assert known in page
     assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
