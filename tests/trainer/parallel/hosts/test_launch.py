@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.configs import config
+from tests.support.host_jobs import host_job
 from trainer.parallel.hosts import launch
-from trainer.parallel.hosts.job import BEAT_S, FAILURE_FILE, WATCH_FILE, HostJob, Watched
+from trainer.parallel.hosts.job import BEAT_S, FAILURE_FILE, WATCH_FILE, Watched
 from trainer.parallel.hosts.meeting import Hosts
-from trainer.parallel.job import Layout, ParallelJob
 
 HOSTS = ("spark-1", "spark-2", "spark-3")
 
@@ -35,20 +34,7 @@ def test_the_first_hosts_giving_up_does_not_hide_who_was_lost(
 ) -> None:
     """The third host is lost and a collective fails here at once; the first host finds it lost and
     ends its store before this one has, whose last look was ``silent_s`` after the loss."""
-    job = HostJob(
-        hosts=Hosts(names=HOSTS, addresses=HOSTS, this=1, interface="fast0", port=29400),
-        job=ParallelJob(
-            config=config(precision="fp32", batch_size=6),
-            vocab_size=64,
-            seed=0,
-            steps=2,
-            device="cpu",
-            layouts=(Layout(name="DDP", data=3),),
-            deadline_s=120,
-        ),
-        meet_s=60,
-        message_bytes=1 << 20,
-    )
+    hosts = Hosts(names=HOSTS, addresses=HOSTS, this=1, interface="fast0", port=29400)
     now = 1000.0
     last_look = now + silent_s
     seen = Watched(at_s=last_look, seen_s={0: last_look, 2: now}, failed={}, has_met=True)
@@ -61,7 +47,7 @@ def test_the_first_hosts_giving_up_does_not_hide_who_was_lost(
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(time, "sleep", sleep)
-    (failed,) = launch._Running(job, tmp_path, waiting).results()
+    (failed,) = launch._Running(host_job(hosts), tmp_path, waiting).results()
     assert isinstance(failed, launch.HostsFailed)
     assert failed.message.startswith("spark-3 was lost: no sign of life for ")
     assert now < 1000 + 9 * BEAT_S

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.support.configs import config
+from tests.support.host_jobs import host_job
 from tests.support.ports import free_port
-from trainer.parallel.hosts.job import FAILURE_FILE, JOB_FILE, HostJob
+from trainer.parallel.hosts.job import FAILURE_FILE, JOB_FILE
 from trainer.parallel.hosts.meeting import Hosts
 from trainer.parallel.hosts.store import TCPStore
-from trainer.parallel.job import Layout, ParallelJob
 
 NAMES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 WORKER = """
@@ -25,23 +23,6 @@ from trainer.parallel.hosts import worker
 worker._ASK_S = float(sys.argv[2])
 sys.exit(worker.main(Path(sys.argv[1])))
 """
-
-
-def job(this: int, port: int, seed: int) -> HostJob:
-    return HostJob(
-        hosts=Hosts(names=NAMES, addresses=NAMES, this=this, interface="lo", port=port),
-        job=ParallelJob(
-            config=config(precision="fp32", batch_size=6),
-            vocab_size=64,
-            seed=seed,
-            steps=2,
-            device="cpu",
-            layouts=(Layout(name="DDP", data=3),),
-            deadline_s=120,
-        ),
-        meet_s=60,
-        message_bytes=1 << 20,
-    )
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -54,14 +35,13 @@ def test_all_find_the_one_that_is_unlike_though_one_of_them_looks_seldom(
     def start(this: int, seed: int) -> subprocess.Popen[bytes]:
         scratch = tmp_path / str(this)
         scratch.mkdir()
-        (scratch / JOB_FILE).write_text(job(this, port, seed).model_dump_json())
+        hosts = Hosts(names=NAMES, addresses=NAMES, this=this, interface="lo", port=port)
+        (scratch / JOB_FILE).write_text(host_job(hosts, seed).model_dump_json())
         asks_every_s = "2" if this == slow else "0.05"
         return subprocess.Popen([sys.executable, "-c", WORKER, str(scratch), asks_every_s])
 
     processes = [start(0, seed=0), start(1, seed=0)]
-    store = TCPStore(NAMES[0], port, timeout=timedelta(seconds=60))
-    while not store.check(["here/0", "here/1"]):
-        time.sleep(0.05)
+    TCPStore(NAMES[0], port, timeout=timedelta(seconds=60)).wait(["here/0", "here/1"])
     processes.append(start(2, seed=1))
     assert [process.wait(120) for process in processes] == [1, 1, 1]
     for this in range(3):

@@ -1,0 +1,26 @@
+"""What a rank on a host is told to do."""
+
+from __future__ import annotations
+
+from tests.support.configs import config
+from trainer.parallel.hosts.job import HostJob
+from trainer.parallel.hosts.meeting import Hosts
+from trainer.parallel.job import Layout, ParallelJob
+
+
+def host_job(hosts: Hosts, seed: int = 0) -> HostJob:
+    """Two steps of DDP over all of them."""
+    return HostJob(
+        hosts=hosts,
+        job=ParallelJob(
+            config=config(precision="fp32", batch_size=2 * hosts.count),
+            vocab_size=64,
+            seed=seed,
+            steps=2,
+            device="cpu",
+            layouts=(Layout(name="DDP", data=hosts.count),),
+            deadline_s=120,
+        ),
+        meet_s=60,
+        message_bytes=1 << 20,
+    )
