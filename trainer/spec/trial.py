@@ -70,7 +70,7 @@ MOST_LOOKS = 64
 
 
 MOST_MEMORY_GIB = 1 << 20
-"""Of a limit: no machine has that much, and in bytes no kernel counts much further."""
+"""Of a limit. No machine has that much, and kernels take one in bytes as a C long."""
 MemoryGib = Annotated[Positive, Field(le=MOST_MEMORY_GIB)]
 
 

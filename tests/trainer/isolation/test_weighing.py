@@ -160,23 +160,31 @@ def test_what_goes_during_a_look_takes_no_sharing_from_the_others() -> None:
     """A worker that ends between two questions is no kernel that cannot tell what is shared."""
     hoard = mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     hoard.write(b"x" * len(hoard))
-    children = []
-    for _ in range(3):
-        child = os.fork()
-        if child == 0:
-            time.sleep(60)
-            os._exit(0)
-        children.append(child)
-    seen = [ProcessUsage.of(pid) for pid in (os.getpid(), *children)]
-    usage = TreeUsage(tuple(one for one in seen if one is not None))
-    os.kill(children[0], signal.SIGKILL)
-    os.waitpid(children[0], 0)
-    limit = 2 * usage.processes[0].held_bytes
-    assert sum(one.held_bytes for one in usage.processes) > limit
-    assert usage.weigh(limit, on_gpu=False) < limit
-    for child in children[1:]:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    children = [forked() for _ in range(3)]
+    try:
+        seen = [ProcessUsage.of(pid) for pid in (os.getpid(), *children)]
+        usage = TreeUsage(tuple(one for one in seen if one is not None))
+        kill(children.pop())
+        limit = 2 * usage.processes[0].held_bytes
+        assert sum(one.held_bytes for one in usage.processes) > limit
+        assert usage.weigh(limit, on_gpu=False) < limit
+    finally:
+        for child in children:
+            kill(child)
+
+
+def forked() -> int:
+    """A child that shares all this process holds, and waits."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    return child
+
+
+def kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
