@@ -97,7 +97,7 @@ class RankFailure(Frozen):
     message: str
     """One line."""
     at_s: float
-    """By the wall clock: the first to fail is the one to read."""
+    """By the monotonic clock that the ranks share: read the first to fail."""
 
 
 def failure_file(scratch: Path, rank: int) -> Path:

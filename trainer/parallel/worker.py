@@ -93,7 +93,7 @@ def in_one_line(error: Exception) -> str:
 
 def _last_words(scratch: Path, rank: int, layout: Layout, error: Exception) -> None:
     failure = RankFailure(
-        rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.time()
+        rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.monotonic()
     )
     failure_file(scratch, rank).write_text(failure.model_dump_json(), "utf-8")
     sys.excepthook(type(error), error, error.__traceback__)

@@ -228,7 +228,13 @@ def _keep_freed_memory() -> None:
 
 def _birth() -> float:
     """The monotonic time at which this process began."""
-    age_s: float = time.time() - psutil.Process().create_time()
+    try:
+        # Field 22 of proc_pid_stat(5); the name before it may hold anything but its last ")".
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        began_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - began_s
+    except OSError:  # elsewhere than on Linux
+        age_s = time.time() - psutil.Process().create_time()
     return time.monotonic() - age_s
 
 

@@ -249,7 +249,8 @@ def test_the_command_prints_the_result_and_measures_its_own_birth(
     result = parse_result((out / "result.json").read_bytes())
     assert parse_result(done.stdout) == result
     assert isinstance(result, TrialOk)
-    assert 0.1 < result.setup_s < took_s + 0.1  # importing torch is part of it
+    # Importing torch is part of it; the kernel notes a start in hundredths of a second.
+    assert 0.1 < result.setup_s < took_s + 0.02
     assert not (tmp_path / "result.json").exists()
 
 
