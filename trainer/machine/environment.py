@@ -59,6 +59,9 @@ def allowed_environment(
         "GOMP_SPINCOUNT": SPIN_COUNT,
         # Else Inductor starts processes that want semaphores in /dev/shm, which trials may not.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        # Else importing Inductor asks the driver for devices in torch 2.11 and 2.12, and no process
+        # forked after that can use CUDA.
+        "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER": "0",
     }
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
 

@@ -186,6 +186,7 @@ def test_environment_is_an_allowlist() -> None:
             "PYTHONHASHSEED",
         ),
         "TORCHINDUCTOR_COMPILE_THREADS",
+        "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER",
     }
 
 
