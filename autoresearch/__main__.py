@@ -9,6 +9,7 @@ import io
 import os
 import sys
 
+from autoresearch import screen
 from autoresearch.garbage_collection import collector_at_rest
 
 
@@ -16,6 +17,7 @@ def main() -> None:
     """Load the program and run it."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a closed one is None
         sys.stdout.reconfigure(errors="replace")  # no night ends of a terminal without an ellipsis
+    screen.protect()
     try:
         os.getcwd()  # noqa: PTH109 (before anything slow is loaded)
     except OSError as error:
@@ -28,6 +30,9 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        for lost in screen.losses():
+            sys.stderr.write(f"{lost}\n")
 
 
 if __name__ == "__main__":

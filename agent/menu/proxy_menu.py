@@ -8,7 +8,9 @@ all others have the fields of the built-in trainer's Config.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from random import Random
@@ -118,6 +120,12 @@ class ProxyMenu(Frozen):
     def sha256(self) -> str:
         """The SHA-256 of the TOML text, in hexadecimal."""
         return hashlib.sha256(self.toml.encode()).hexdigest()
+
+    @property
+    def content(self) -> str:
+        """Return what the TOML text says, as canonical JSON: the same whatever its comments, its
+        formatting and the order of its keys."""
+        return json.dumps(tomllib.loads(self.toml), sort_keys=True, default=str)
 
     @cached_property
     def baseline(self) -> AnyConfig:

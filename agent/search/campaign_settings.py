@@ -121,7 +121,7 @@ def resumed_settings(
     if asked.lanes == "auto" and is_known and asked.executor == "local":
         asked = asked.model_copy(update={"lanes": kept.lanes})
     changed = differences(kept, asked, (*Sources.model_fields, *Ruler.model_fields))
-    if "menu" in chosen and load_menu(chosen["menu"]).sha256 != row.menu_sha256:
+    if "menu" in chosen and load_menu(chosen["menu"]).content != menu_of(row).content:
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
     if changed:
         raise CampaignError(

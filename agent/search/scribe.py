@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from agent.search.campaign import Campaign
 from agent.search.leftovers import Leftovers
 from agent.search.stopping import StopRequest, pause_requested
+from autoresearch import screen
 from autoresearch.layout import PAUSE_FILE
 from trajectory.rows import EventRow, Row
 
@@ -42,7 +43,9 @@ class Scribe:
 
     def index(self) -> None:
         """The second half, for all that was written since. That the index lags is said once, until
-        it has caught up."""
+        it has caught up; that a standard stream was lost, in a row of its own."""
+        for why in screen.losses():
+            self.write(EventRow(at=timestamp(), event="note", why=why))
         with self.stop.deferred():
             trouble = self.campaign.index()
         if trouble is not None and not self._lags:

@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """SIGINT and SIGTERM, and what they may cut short.
+    """The signals that ask for the end, and what they may cut short.
 
     Outside :meth:`deferred` a signal stops the work where it is: nothing is lost by that while a
     corpus is read or a model is asked. A trial is worth finishing, so while one runs the first
@@ -70,12 +70,18 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Handle the two signals while the block runs; only the main thread may."""
+        """Handle the signals while the block runs; only the main thread may.
+
+        SIGHUP, SIGUSR1 and SIGUSR2, with which terminals and Slurm announce the end, count like
+        SIGTERM, unless the process was started to ignore them, as ``nohup`` does.
+        """
 
         def asked(_signal: int, _frame: FrameType | None) -> None:
             self.ask()
 
-        signals = (signal.SIGINT, signal.SIGTERM)
+        announced = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+        heeded = [number for number in announced if signal.getsignal(number) != signal.SIG_IGN]
+        signals = (signal.SIGINT, signal.SIGTERM, *heeded)
         previous = {number: signal.signal(number, asked) for number in signals}
         try:
             yield self

@@ -29,6 +29,7 @@ from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.one_script import OneScript
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
+from autoresearch import screen
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.words import counted
@@ -73,6 +74,7 @@ class Sitting:
 
         :raises AutoresearchError: where any of it cannot be had, in one sentence.
         """
+        screen.outlive()
         stop = StopRequest()
         with ExitStack() as resources:
             resources.enter_context(stop.listening())

@@ -208,17 +208,17 @@ class PointsFile(Closing):
 
 
 def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
-    if seen == asked:
-        return
+    """The hash of the menu's text is no difference: what a point depends on is in ``base``."""
     differences = list(_differences(_flat(seen), _flat(asked)))
-    raise EnvelopeError(
-        f"{path} was measured with other settings: {'; '.join(differences)}; use those, or choose"
-        " another folder with --out"
-    )
+    if differences:
+        raise EnvelopeError(
+            f"{path} was measured with other settings: {'; '.join(differences)}; use those, or "
+            "choose another folder with --out"
+        )
 
 
 def _flat(settings: EnvelopeSettings) -> dict[str, object]:
-    fields = settings.model_dump()
+    fields = settings.model_dump(exclude={"menu_sha256"})
     return {**fields.pop("base"), **fields}
 
 

@@ -24,8 +24,10 @@ from agent.commands.machine.envelope_needs import predict as predict_needs
 from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
+from agent.search.stopping import StopRequest
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.device_telemetry import device_telemetry
+from autoresearch import screen
 from autoresearch.errors import EnvelopeError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
@@ -132,7 +134,11 @@ def envelope(
     reserve_gib = read_environment().memory_reserve_gib
     limit = device_limit(asked.device, settings.memory_gib, reserve_gib)
     wall = Wall(settings, limit.gib) if limit.is_shared and not asked.to_the_wall else None
-    with choose_executor(allow_unsandboxed=allow_unsandboxed) as executor:
+    screen.outlive()
+    with (
+        StopRequest().listening(),
+        choose_executor(allow_unsandboxed=allow_unsandboxed) as executor,
+    ):
         points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)
     _tell(found, _save(found, directory), console, as_json=as_json)
