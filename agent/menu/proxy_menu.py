@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from random import Random
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
 
@@ -68,6 +68,10 @@ class CampaignDefaults(Frozen):
     corpus: PlainText = "stdlib"
     tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072
+    device: Literal["cpu", "cuda"] | None = None
+    """The device that ``--device auto`` chooses; None: CUDA where it works, else the CPU."""
+    min_device: Literal["cpu", "cuda"] = "cpu"
+    """With "cuda", a campaign does not start on a CPU unless ``--device cpu`` says so."""
     wall_s: Positive | None = None
     """The time limit of one trial; None stands for the settings' own default."""
     memory_gib: MemoryGib | None = None
@@ -124,8 +128,10 @@ class ProxyMenu(Frozen):
     @property
     def content(self) -> str:
         """Return what the TOML text says, as canonical JSON: the same whatever its comments, its
-        formatting and the order of its keys."""
-        return json.dumps(tomllib.loads(self.toml), sort_keys=True, default=str)
+        formatting and the order of its keys, and without the defaults of new campaigns."""
+        said = tomllib.loads(self.toml)
+        said.pop("campaign", None)
+        return json.dumps(said, sort_keys=True, default=str)
 
     @cached_property
     def baseline(self) -> AnyConfig:

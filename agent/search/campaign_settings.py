@@ -33,7 +33,7 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     defaults = {
         name if name in CampaignSettings.model_fields else f"trial_{name}": value
         for name, value in menu.campaign
-        if value is not None or name == "horizon_steps"
+        if name != "min_device" and (value is not None or name == "horizon_steps")
     }
     settings = _validated(defaults | dict(chosen) | {"menu": menu_source})
     steps = settings.budget.steps(menu.baseline.tokens_per_step)

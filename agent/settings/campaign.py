@@ -100,7 +100,12 @@ class Ruler(Frozen):
     )
     """None: those after the last step."""
     backend: BackendName = Field("torch", description="Where models come from.")
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
+    device: str = Field(
+        "cpu",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="auto (CUDA where it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
+    )
+    """Of a campaign never ``auto``, which :mod:`agent.workbench.device_choice` replaces."""
     compile: bool = Field(
         False, strict=True, description="Train torch's blocks compiled. Default: no."
     )

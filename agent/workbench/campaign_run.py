@@ -30,6 +30,7 @@ from agent.search.stopping import Interrupted
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.confirming import ConfirmAsked, confirm, told
+from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
@@ -68,7 +69,7 @@ def run_campaign(
     refuse_imported(directory)
     console = Console(stderr=as_json)
     environment = read_environment()
-    settings, menu = chosen_settings(directory, chosen)
+    settings, menu = chosen_settings(directory, chosen, console)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = read_priors(priors, menu, directory)
     targets = log_targets(log)
@@ -200,18 +201,24 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
         scribe.take_note(note)
 
 
-def chosen_settings(directory: Path, chosen: dict[str, Any]) -> tuple[CampaignSettings, ProxyMenu]:
+def chosen_settings(
+    directory: Path, chosen: dict[str, Any], console: Console
+) -> tuple[CampaignSettings, ProxyMenu]:
     """The settings and menu of the campaign there, else of a new one as a person chose them.
 
     :raises AutoresearchError: where they cannot be used, in one sentence.
     """
+    if chosen.get("device") == AUTO:
+        chosen = {name: value for name, value in chosen.items() if name != "device"}
     row = read_campaign_row(directory)
     if row is not None:
         return resumed_settings(directory, row, chosen), menu_of(row)
     begun = begun_settings(directory, chosen)
     source = begun.menu if begun else chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)
-    settings = begun or new_settings(menu, source, chosen)
+    settings = begun or new_settings(
+        menu, source, {**chosen, "device": choose_device(menu, chosen, console)}
+    )
     if menu.trainer is None:
         _check_trainable(settings, menu)
     return settings, menu

@@ -165,8 +165,8 @@ def main(
     if best:
         known = sorted(known, key=LongRuns.score)[:best]
     chosen = {"menu": MENU, "threads": 1, "lanes": lanes, "trial_wall_s": 3600.0}
-    settings, menu = chosen_settings(work, chosen)
     console = Console(stderr=True)
+    settings, menu = chosen_settings(work, chosen, console)
     with (
         interruptible(console),
         Sitting.opened(work, settings, menu, console, allow_unsandboxed=False) as sitting,

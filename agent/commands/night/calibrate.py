@@ -58,7 +58,7 @@ def calibrate(
         return
     refuse_imported(directory)
     console = Console(stderr=as_json)
-    settings, own_menu = chosen_settings(directory, chosen)
+    settings, own_menu = chosen_settings(directory, chosen, console)
     check_calibratable(settings, own_menu, asked.steps)  # before there is a campaign
     with (
         interruptible(console),

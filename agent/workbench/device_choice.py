@@ -1,0 +1,48 @@
+"""The device that a new campaign's trials run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from agent.menu.files import ProxyMenu
+from agent.workbench.console import say
+from autoresearch.errors import SettingsError
+from trainer.machine import cuda_driver
+
+AUTO = "auto"
+
+
+def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) -> str:
+    """Return ``cpu``, ``cuda`` or ``cuda:N`` for a new campaign, and print which and why.
+
+    A device that the person named is taken as it is. Otherwise the menu's own comes first, then
+    CUDA where a driver starts inside the sandbox, then the CPU.
+
+    :raises SettingsError: if the menu needs a GPU and none works.
+    """
+    if "device" in chosen:
+        return str(chosen["device"])
+    device, why = _found(menu, chosen.get("executor", "local"))
+    if device == "cpu" and menu.campaign.min_device == "cuda":
+        raise SettingsError(
+            f"menu {menu.name} needs a GPU, and {why}; fix that (`autoresearch doctor` tests it), "
+            "or train on the CPU, slowly, with --device cpu"
+        )
+    say(console, f"device    {device}: {why}")
+    return device
+
+
+def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
+    if menu.campaign.device is not None:
+        return menu.campaign.device, f"menu {menu.name} is made for it; --device chooses another"
+    if executor != "local":  # its nodes have the devices, and this machine may have none
+        return menu.campaign.min_device, "the menu's own, as trials run on a cluster"
+    if not cuda_driver.is_installed():
+        return "cpu", "this machine has no NVIDIA driver"
+    from trainer.training.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
+
+    probe = probe_cuda()
+    return ("cuda" if probe.works else "cpu"), probe.said

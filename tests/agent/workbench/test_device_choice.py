@@ -1,0 +1,88 @@
+"""The device of a new campaign where nobody named one."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agent.menu.files import load_menu, parse_menu
+from agent.menu.proxy_menu import ProxyMenu
+from agent.workbench.campaign_run import chosen_settings
+from agent.workbench.device_choice import choose_device
+from autoresearch.errors import SettingsError
+from tests.support.stub_cuda import build_stub, make_machine
+from trainer.machine import cuda_driver
+
+SPARK = load_menu("spark-354m")
+TINY = load_menu("cpu-tiny")
+ANY = parse_menu(TINY.toml.replace('device = "cpu"\n', ""), "any")
+
+
+def chosen(menu: ProxyMenu, **asked: Any) -> tuple[str, str]:
+    """The device, and what was printed."""
+    console = Console(file=io.StringIO(), width=200)
+    device = choose_device(menu, asked, console)
+    return device, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+needs_no_driver = pytest.mark.skipif(cuda_driver.is_installed(), reason="a driver is installed")
+
+
+@needs_no_driver
+def test_without_a_driver_trials_run_on_the_cpu_and_the_reason_is_printed() -> None:
+    device, printed = chosen(ANY)
+    assert device == "cpu"
+    assert "driver" in printed
+
+
+@needs_no_driver
+def test_a_menu_made_for_a_gpu_does_not_start_without_one(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError):
+        choose_device(SPARK, {}, Console(file=io.StringIO()))
+    with pytest.raises(SettingsError):
+        chosen_settings(tmp_path, {"menu": "spark-354m"}, Console(file=io.StringIO()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_driver_that_does_not_start_is_named(tmp_path: Path) -> None:
+    (tmp_path / "library").mkdir()
+    machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
+    command = [sys.executable, "-m", "autoresearch", "loop", "--iters", "0", "--menu", "spark-354m"]
+    ended = subprocess.run(
+        command,
+        env=machine.environ(ends="803"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "803" in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_named_device_is_taken_and_cpu_tiny_stays_on_the_cpu() -> None:
+    assert chosen(SPARK, device="cpu") == ("cpu", "")
+    assert chosen(TINY, device="cuda:1") == ("cuda:1", "")
+    assert chosen(TINY)[0] == "cpu"
+
+
+@pytest.mark.parametrize("asked", [{}, {"device": "auto"}])
+def test_a_campaign_keeps_the_device_it_was_begun_with(
+    asked: dict[str, str], tmp_path: Path
+) -> None:
+    quiet = Console(file=io.StringIO())
+    settings, _ = chosen_settings(tmp_path, {"menu": "cpu-tiny", **asked}, quiet)
+    assert settings.device == "cpu"
+
+
+@needs_no_driver
+def test_a_cluster_has_its_own_devices() -> None:
+    assert chosen(SPARK, executor="ray")[0] == "cuda"
+    assert chosen(ANY, executor="ray")[0] == "cpu"
