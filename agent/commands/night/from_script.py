@@ -58,9 +58,10 @@ def from_script(
     """
     draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
     if not draft.knobs:
+        why = f" ({draft.left[0].option.name}: {draft.left[0].why})" if draft.left else ""
         raise MenuError(
             f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
-            "say how far it could be turned; write the menu's knobs by hand"
+            f"say how far it could be turned{why}; write the menu's knobs by hand"
         )
     parse_menu(text_of(draft), f"drafted from {script}")
     if out is None and not as_json:

@@ -14,6 +14,11 @@ from trainer.script.literals import NotLiteralError
 def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
     """Every ``add_argument`` of the script, with the defaults that ``set_defaults`` gives."""
     aliases, defaults, commands = _aliases(tree), _set_defaults(tree), _subcommands(tree, names)
+    cast = {
+        last_name(call.args[0])
+        for call in calls(tree)
+        if last_name(call.func) in {"int", "float"} and len(call.args) == 1
+    }
     for call in calls(tree):
         func = call.func
         adds = isinstance(func, ast.Attribute) and func.attr == "add_argument"
@@ -22,7 +27,12 @@ def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
         if flags := [text for one in call.args if (text := names.text(one))]:
             parser = last_name(func.value) if isinstance(func, ast.Attribute) else ""
             argument = _Argument(flags, keywords(call), names, commands.get(parser, ""))
-            yield argument.option(call.lineno, defaults)
+            option = argument.option(call.lineno, defaults)
+            is_text = not argument.kind and argument.action in {"", "store"}
+            if is_text and isinstance(option.default, int | float) and option.name not in cast:
+                why = "it has no type, so what the command line gives is text; add type= to it"
+                option = replace(option, left=option.left or why)
+            yield option
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,7 @@ class _Argument:
             doc=names.text(said.get("help")),
             required=self._is_required(),
             left=self._why_left(),
+            command=self.command,
         )
         try:
             default = typed(names.scalar(defaults.get(name, said.get("default"))), kind)
@@ -86,8 +97,6 @@ class _Argument:
         return isinstance(required, ast.Constant) and required.value is True
 
     def _why_left(self) -> str:
-        if self.command:
-            return f"it belongs to the command {self.command}"
         if not self.flag.startswith("-"):
             return "it has no name on the command line but a place"
         if self.action not in {"", "store", "store_true", "store_false", "BooleanOptionalAction"}:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
 from agent.menu.proxy_menu import Constraint
-from agent.menu.scripts.reading import Script, source_of
+from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.tree import Names
-from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from trainer.script.constants import assigned_once
-from trainer.script.editing import script_tree
 from trainer.script.literals import NotLiteralError
 
-MAX_MODULES = 20
 MAX_STEPS = 8
 """How often names are put in for names."""
 
@@ -34,7 +31,7 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
     """The constraints that the script and the modules beside it assert over these values: knobs and
     constants at their defaults."""
     found: dict[str, Constraint] = {}
-    beside = dict(_modules_beside(script))
+    beside = modules_beside(script.path, script.tree)
     outside = _imported_values(script, beside)
     for place, tree in {script.path: script.tree, **beside}.items():
         computed = {n: node for n, node in assigned_once(tree).items() if n not in values}
@@ -99,29 +96,6 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return copy.deepcopy(self._known.get(node.id, node))
-
-
-def _modules_beside(script: Script) -> Iterator[tuple[Path, ast.Module]]:
-    """The modules in the script's folder that it imports, as far as they can be read."""
-    names = [
-        name
-        for node in ast.walk(script.tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    ]
-    for name in list(dict.fromkeys(names))[:MAX_MODULES]:
-        path = script.path.parent.joinpath(*name.split(".")).with_suffix(".py") if name else None
-        if path is None or not path.is_file():
-            continue
-        try:
-            yield path, script_tree(source_of(path))
-        except (MenuError, SpecError):
-            continue
 
 
 def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, Scalar]:

@@ -16,7 +16,13 @@ _RANGES = {"IntRange": "int", "FloatRange": "float"}
 
 def click_options(tree: ast.Module, names: Names) -> Iterator[Option]:
     """Every ``@click.option`` of the script's commands."""
+    groups = {
+        one.name
+        for one in functions(tree)
+        if any(last_name(_called(each)) == "group" for each in one.decorator_list)
+    }
     for function in functions(tree):
+        command = _command(function, groups, names)
         for decorator in function.decorator_list:
             if isinstance(decorator, ast.Call) and last_name(decorator.func) in {
                 "option",
@@ -25,7 +31,25 @@ def click_options(tree: ast.Module, names: Names) -> Iterator[Option]:
                 texts = [text for one in decorator.args if (text := names.text(one))]
                 is_click = "click" in dotted(decorator.func) or any("-" in one for one in texts)
                 if texts and is_click:
-                    yield _Decorator(texts, keywords(decorator), names).option(decorator.lineno)
+                    option = _Decorator(texts, keywords(decorator), names).option(decorator.lineno)
+                    yield replace(option, command=command)
+
+
+def _called(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator
+
+
+def _command(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, groups: set[str], names: Names
+) -> str:
+    """Return the word by which a group calls a function; empty for one of no group."""
+    for one in function.decorator_list:
+        called = _called(one)
+        if isinstance(called, ast.Attribute) and called.attr in {"command", "group"}:
+            given = names.text(one.args[0]) if isinstance(one, ast.Call) and one.args else ""
+            if dotted(called.value) in groups:
+                return given or function.name.replace("_", "-")
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

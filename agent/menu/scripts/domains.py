@@ -20,7 +20,9 @@ from autoresearch.values import Scalar
 
 _RATE = r"lr|learning rate|eta|step size"
 _SHARE = r"frac|fraction|ratio|pct|percent|share"
+_FRACTION = r"sub ?sample|max (features|samples)|col ?sample\w*|quantile|tau|keep prob|smoothing"
 _NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|decay|polyak|rho|alpha"
+_BELOW_ONE = rf"{_NEAR_ONE}|dropout|prob|probability"
 _DROPOUT = r"dropout|drop|p|prob|probability"
 _SCHEDULE = r"warm ?up|warm ?down|cool ?down"
 _DECAY = r"weight ?decay|wd|l2"
@@ -87,7 +89,12 @@ def _near_one(default: float) -> RealRange:
     return _real(max(0.5, 1 - 10 * (1 - default)), 1 - (1 - default) / 10)
 
 
+def _log_to_one(default: float) -> RealRange:
+    return RealRange(low=_short(default / 10), high=min(1.0, _short(default * 10)), scale="log")
+
+
 _REAL_RULES = (
+    _Rule(_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
     _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
     _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
     _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
@@ -98,6 +105,7 @@ _REAL_RULES = (
     _Rule("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
     _Rule(_RATE, lambda v: True, lambda v: _log(v, 10)),
     _Rule(_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
+    _Rule(_BELOW_ONE, lambda v: v <= 1, _log_to_one),
     _Rule("", lambda v: True, lambda v: _log(v, 10)),
 )
 """The first that fits holds; an empty pattern is any name."""
@@ -134,7 +142,8 @@ def _of_whole(option: Option, default: int) -> Domain | str:
     if default < 1 or default > MAX_WHOLE // 4:
         words = "very large" if default > 0 else "negative" if default < 0 else ""
         return f"it is {words}" if words else "0 says nothing of its scale"
-    low, high = max(1, default // 2), max(4, 2 * default)
+    least = 2 if says(name, "samples split") else 1  # fewer cannot be split
+    low, high = max(least, default // 2), max(4, 2 * default)
     if says(name, _DEPTH):
         return WholeRange(low=low, high=high)
     is_size = default >= 16 and (default % 8 == 0 or default & (default - 1) == 0)

@@ -11,12 +11,14 @@ from pathlib import Path
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.printed.lines import Printed, curve_printed, score_printed
-from agent.menu.scripts.reading import Script
+from agent.menu.scripts.reading import Script, imported_names
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from autoresearch.values import Scalar
 
 USUAL_STEPS = 60
+MOST_ABOVE = 4
+"""Folders up to which what a script imports is looked for, and its own."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Draft:
     script: Script
     directory: str
     """Of the script, as the menu says it."""
+    module: str = ""
+    """By which ``python -m`` starts it in that directory; empty for a script that is no module."""
 
     @cached_property
     def places(self) -> list[Place]:
@@ -129,10 +133,36 @@ def draft_of(script: Script, menu: Path | None) -> Draft:
 
     :param menu: where the menu will be: its directories are relative to its own.
     """
-    own = script.path.resolve().parent
+    own, module = module_of(script)
     base = (menu.resolve() if menu is not None else Path.cwd() / "menu.toml").parent
     directory = os.path.relpath(own, base) if own.is_relative_to(base) else str(own)
-    return Draft(script, directory)
+    return Draft(script, directory, module)
+
+
+def module_of(script: Script) -> tuple[Path, str]:
+    """Return the directory that a script is started in, and its module's name where it is one of a
+    package, or imports what lies above its folder."""
+    path = script.path.resolve()
+    folder, imported = path.parent, imported_names(script.tree)
+    if script.means == "edit" or path.stem == "__main__":
+        return folder, ""
+    levels = max((len(one) - len(one.lstrip(".")) for one in imported), default=0)
+    above = [*path.parents][: levels + 1]
+    while (above[-1] / "__init__.py").is_file() and above[-1] != above[-1].parent:
+        above.append(above[-1].parent)
+    tops = {one.split(".")[0] for one in imported} - {""}
+    for place in [*path.parents][1:MOST_ABOVE]:
+        if any(_is_module(place, top) and not _is_module(folder, top) for top in tops):
+            above = max(above, [*path.parents][: path.parents[:].index(place) + 1], key=len)
+            break
+    root = above[-1]
+    parts = path.relative_to(root).with_suffix("").parts
+    return root, ".".join(parts) if len(parts) > 1 and all(p.isidentifier() for p in parts) else ""
+
+
+def _is_module(folder: Path, name: str) -> bool:
+    package = folder / name
+    return package.with_suffix(".py").is_file() or any(package.glob("*.py"))
 
 
 def words_in(expression: str) -> list[str]:

@@ -75,7 +75,11 @@ class _Text:
             "[trainer]",
             "command = [",
             f"    {toml('python' if shutil.which('python') else '{python}')},",
-            f"    {toml(self._draft.script.path.name)},",
+            *(
+                ['    "-m",', f"    {toml(self._draft.module)},"]
+                if self._draft.module
+                else [f"    {toml(self._draft.script.path.name)},"]
+            ),
         ]
         lines += [f"    {toml(braced(word))}," for word in self._draft.script.words]
         lines += [f"    {toml(word)},{note}" for word, note in self._words()]
@@ -110,10 +114,14 @@ class _Text:
 
     def _words(self) -> Iterator[tuple[str, str]]:
         """The words of the command that say a value, with a comment each."""
-        for place in self._draft.places:
+        command = ""
+        for place in sorted(self._draft.places, key=lambda one: one.option.command != ""):
             option = place.option
             if not option.argument or isinstance(place, Left):
                 continue
+            if option.command != command:
+                command = option.command
+                yield command, "  # the command that trains"
             word = option.argument
             if isinstance(place, Given):
                 word = word.replace(f"{{{option.name}}}", place.template)

@@ -1,15 +1,17 @@
-"""Options of a script that reads them from the environment."""
+"""Options of a script that reads them from the environment, or by flags of absl."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from agent.menu.scripts.option import Option, typed
-from agent.menu.scripts.tree import Names, calls, dotted
+from agent.menu.scripts.option import Option, passed, switched, typed
+from agent.menu.scripts.tree import Names, calls, dotted, last_name
 from trainer.script.literals import NotLiteralError
 
 _READERS = {"environ.get", "os.environ.get", "getenv", "os.getenv"}
+_KINDS = {"int", "float", "string", "enum"}
 
 
 def environment_options(tree: ast.Module, names: Names) -> Iterator[Option]:
@@ -31,3 +33,27 @@ def environment_options(tree: ast.Module, names: Names) -> Iterator[Option]:
             yield Option(name, call.lineno, left=f"its default cannot be read: {error}")
             continue
         yield Option(name, call.lineno, default=default, variable=name)
+
+
+def absl_options(tree: ast.Module, names: Names) -> Iterator[Option]:
+    """Yield every ``flags.DEFINE_float("lr", 1e-3, "help")``."""
+    for call in calls(tree):
+        define, _, kind = last_name(call.func).partition("_")
+        if define != "DEFINE" or len(call.args) < 2 or not names.text(call.args[0]):
+            continue
+        name, kind = names.text(call.args[0]), {"integer": "int"}.get(kind, kind)
+        is_truth = kind in {"bool", "boolean"}
+        option = Option(
+            name,
+            call.lineno,
+            argument=switched(name, f"--{name}", f"--no{name}")
+            if is_truth
+            else passed(f"--{name}", name),
+            choices=names.choices(call.args[2]) if kind == "enum" and len(call.args) > 2 else (),
+            doc=names.text(call.args[-1]),
+            left="" if is_truth or kind in _KINDS else f"it is a flag of the kind {kind}",
+        )
+        try:
+            yield replace(option, default=typed(names.scalar(call.args[1]), kind))
+        except NotLiteralError as error:
+            yield replace(option, left=f"its default cannot be read: {error}")

@@ -28,6 +28,8 @@ class Option:
     high: float | None = None
     doc: str = ""
     required: bool = False
+    command: str = ""
+    """The subcommand it belongs to."""
     left: str = ""
     """Why it cannot be set from outside without a person's help; empty where it can."""
 
@@ -49,9 +51,12 @@ def switched(name: str, yes: str, no: str = "") -> str:
 
 
 def typed(value: Scalar | None, kind: str) -> Scalar | None:
-    """A value as a script that declares its type takes it: 1 of a float is 1.0."""
+    """Return a value as a script that declares its type takes it: 1 of a float is 1.0, 1e3 of an
+    int is 1000."""
     if isinstance(value, int) and not isinstance(value, bool) and kind == "float":
         return float(value)
+    if isinstance(value, float) and kind == "int" and value.is_integer():
+        return int(value)
     if isinstance(value, str) and kind in {"int", "float"}:
         try:
             return int(value) if kind == "int" else float(value)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 from agent.menu.scripts.argparse_options import argparse_options
 from agent.menu.scripts.click_options import click_options
-from agent.menu.scripts.environment import environment_options
+from agent.menu.scripts.environment import absl_options, environment_options
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
@@ -60,14 +60,24 @@ def read_script(path: Path, means: str | None = None) -> Script:
         raise MenuError(f"{path}: {error}") from error
     left: list[Option] = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
-        options = options_by(one, source, tree)
+        options = options_by(one, source, tree, modules_beside(path, tree).values())
         if any(not option.left for option in options):
             return Script(path, tree, one, _seen_beside(options, tree))
         left += options
-    raise MenuError(_nothing(path, means, left))
+    raise MenuError(_nothing(path, means, left, tree))
 
 
-def _nothing(path: Path, means: str | None, left: list[Option]) -> str:
+_UNREAD = {
+    "hydra": "whose YAML is not read; give its keys as words of the command, optim.lr={lr}",
+    "omegaconf": "whose keys are not read; give them as words of the command, lr={lr}",
+    "jsonargparse": "whose keys are not read; give them as words of the command, --optim.lr={lr}",
+    "lightning": "whose keys are not read; give them as words of the command, --model.lr={lr}",
+    "yaml": "whose file is not read; have the script take a file of values, and add {values}",
+}
+"""Libraries of settings that are recognized and not read, and what to write by hand."""
+
+
+def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
     found = (
         f"of its {counted(len(left), 'option')} none can be ({left[0].name}: {left[0].left})"
         if left
@@ -75,7 +85,38 @@ def _nothing(path: Path, means: str | None, left: list[Option]) -> str:
         "environment and no constants were found in it"
     )
     by = f" by {means}" if means else ""
+    library = next((one for one in _UNREAD if one in imported_names(tree)), "")
+    found = f"it uses {library}, {_UNREAD[library]}" if library and not left else found
     return f"{path} has nothing that could be set{by}: {found}; write the menu's knobs by hand"
+
+
+MAX_MODULES = 20
+
+
+def imported_names(tree: ast.Module) -> list[str]:
+    """Return the modules that a script imports, relative ones with their dots."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append("." * node.level + (node.module or ""))
+    return list(dict.fromkeys(found))
+
+
+def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
+    """Return the modules in the script's folder that it imports, as far as they can be read."""
+    found = {}
+    for name in imported_names(tree)[:MAX_MODULES]:
+        parts = name.lstrip(".").split(".")
+        module = path.parent.joinpath(*parts).with_suffix(".py") if parts[0] else None
+        if module is None or not module.is_file():
+            continue
+        try:
+            found[module] = script_tree(source_of(module))
+        except (MenuError, SpecError):
+            continue
+    return found
 
 
 def source_of(path: Path) -> str:
@@ -95,19 +136,38 @@ def source_of(path: Path) -> str:
         ) from error
 
 
-def options_by(means: Means, source: str, tree: ast.Module) -> list[Option]:
+def options_by(
+    means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module] = ()
+) -> list[Option]:
     """The options that one of the means could set, those left for a person among them, each name
     once, in the order of the text."""
-    return _each_once(_options(means, source, tree))
+    return _each_once(_of_one_command(list(_options(means, source, tree, beside))))
 
 
-def _options(means: Means, source: str, tree: ast.Module) -> Iterator[Option]:
+_TRAINS = re.compile(r"(pre|fine-?)?_?(train|tune|fit)|run|main")
+
+
+def _of_one_command(options: list[Option]) -> Iterator[Option]:
+    """Yield the options, those of all subcommands but the one that trains left."""
+    commands = [option.command for option in options if option.command]
+    usual = commands[0] if commands and all(one.command for one in options) else ""
+    trains = next((one for one in commands if _TRAINS.match(one)), usual)
+    for option in options:
+        is_other = option.command not in {"", trains}
+        why = f"it belongs to the command {option.command}"
+        yield replace(option, left=option.left or why) if is_other else option
+
+
+def _options(
+    means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module]
+) -> Iterator[Option]:
     names = Names(tree)
     match means:
         case "args":
             yield from argparse_options(tree, names)
             yield from click_options(tree, names)
-            yield from signature_options(tree, names)
+            yield from absl_options(tree, names)
+            yield from signature_options(tree, names, beside)
             yield from _configurator_options(source, tree)
         case "env":
             yield from environment_options(tree, names)

@@ -30,7 +30,7 @@ _RULER = (
     r"eval|evaluation|val|valid|validation|test|held ?out|vocab|vocabulary|block size|"
     r"seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|resolution|"
     r"n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|dir|folder|"
-    r"split|shards?|upscale factor|target|reward|labels?"
+    r"(?<!samples )split|shards?|upscale factor|target|reward|labels?"
 )
 _LENGTH = (
     r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"

@@ -4,7 +4,7 @@ HfArgumentParser, draccus, pyrallis, simple-parsing)."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,8 @@ from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, l
 from autoresearch.values import Scalar
 from trainer.script.constants import assignments, field_default, is_dataclass
 from trainer.script.literals import NotLiteralError
+
+MAX_DEPTH = 4
 
 Spelling: TypeAlias = Literal["typer", "tyro", "underscores"]
 """How a library spells an option: typer and tyro ``--learning-rate`` and ``--no-compile``, the
@@ -37,21 +39,37 @@ class Parameter:
     annotation: ast.expr | None
     default: ast.expr | None
     doc: str = ""
+    command: str = ""
+    """The subcommand of typer that it belongs to."""
 
 
-def signature_options(tree: ast.Module, names: Names) -> Iterator[Option]:
-    """Every option that a signature gives, through whichever of the libraries the script calls."""
-    for spelling, parameters in _signatures(tree, names):
+def signature_options(
+    tree: ast.Module, names: Names, beside: Iterable[ast.Module] = ()
+) -> Iterator[Option]:
+    """Every option that a signature gives, through whichever of the libraries the script calls.
+
+    :param beside: modules that the script imports, whose dataclasses it may use.
+    """
+    for spelling, parameters in _signatures(tree, names, beside):
         for parameter in parameters:
             yield _option(_without_enum(parameter, tree), spelling, names)
 
 
-def _signatures(tree: ast.Module, names: Names) -> Iterator[tuple[Spelling, list[Parameter]]]:
+def _signatures(
+    tree: ast.Module, names: Names, beside: Iterable[ast.Module]
+) -> Iterator[tuple[Spelling, list[Parameter]]]:
     by_name = {function.name: function for function in functions(tree)}
-    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
-    for function in by_name.values():
-        if any(_is_typer_command(one) for one in function.decorator_list):
-            yield "typer", parameters_of(function)
+    modules = (*beside, tree)
+    classes = {n.name: n for one in modules for n in ast.walk(one) if isinstance(n, ast.ClassDef)}
+    is_typer = any(last_name(one.func) == "Typer" for one in calls(tree))
+    commands = [
+        function
+        for function in by_name.values()
+        if is_typer and any(_is_typer_command(one) for one in function.decorator_list)
+    ]
+    for function in commands:
+        word = function.name.replace("_", "-") if len(commands) > 1 else ""
+        yield "typer", [replace(one, command=word) for one in parameters_of(function)]
     for call in calls(tree):
         spelling = _spelling(call)
         if spelling is None:
@@ -65,7 +83,21 @@ def _signatures(tree: ast.Module, names: Names) -> Iterator[tuple[Spelling, list
             if name in by_name:
                 yield spelling, parameters_of(by_name[name])
             elif name in classes and is_dataclass(classes[name]):
-                yield spelling, list(fields_of(classes[name], names))
+                yield spelling, list(_nested(fields_of(classes[name], names), classes, names))
+
+
+def _nested(
+    fields: Iterable[Parameter], classes: Mapping[str, ast.ClassDef], names: Names, depth: int = 0
+) -> Iterator[Parameter]:
+    """Yield the fields, and in the place of one that is a dataclass its own: ``optim.lr``."""
+    for one in fields:
+        annotation = one.annotation
+        inner = classes.get(annotation.id) if isinstance(annotation, ast.Name) else None
+        if inner is None or not is_dataclass(inner) or depth > MAX_DEPTH:
+            yield one
+            continue
+        for each in _nested(fields_of(inner, names), classes, names, depth + 1):
+            yield replace(each, name=f"{one.name}.{each.name}")
 
 
 def _is_typer_command(decorator: ast.expr) -> bool:
@@ -139,16 +171,18 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     flag, no = _flags(
         info, names, f"--{parameter.name.replace('_', '-') if hyphens else parameter.name}"
     )
+    name = parameter.name.replace(".", "_")
     option = Option(
-        parameter.name,
+        name,
         parameter.line,
-        argument=passed(flag, parameter.name),
+        argument=passed(flag, name),
         choices=typed_choices(_literal_choices(annotation, names), kind),
         low=_number(said.get("min"), names),
         high=_number(said.get("max"), names),
         doc=parameter.doc or names.text(said.get("help")),
         required=default is None or _is_ellipsis(default),
         left=_why_left(info, default, spelling, annotation),
+        command=parameter.command,
     )
     try:
         value = None if option.required else typed(names.scalar(default), kind)
@@ -156,7 +190,7 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
         return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
         stuck = "" if (no if value else flag) else "nothing on the command line changes it"
-        argument = switched(parameter.name, flag, no)
+        argument = switched(name, flag, no)
         return replace(option, default=value, argument=argument, left=option.left or stuck)
     return replace(option, default=value)
 
@@ -208,7 +242,8 @@ def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
     texts = [names.text(one) for one in info.args] if info is not None else []
     pairs = [text.partition("/") for text in texts if text.strip().startswith(("-", "/"))]
     if not pairs:
-        return usual, f"--no-{usual.removeprefix('--')}"
+        group, dot, last = usual.removeprefix("--").rpartition(".")
+        return usual, f"--{group}{dot}no-{last}"
     yes = max((pair[0].strip() for pair in pairs), key=len)
     return yes, max((pair[2].strip() for pair in pairs), key=len)
 

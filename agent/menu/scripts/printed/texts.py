@@ -13,6 +13,7 @@ from typing import TypeAlias
 from agent.menu.scripts.tree import last_name
 
 _PERCENT = re.compile(r"%(?:\((\w+)\))?[-#0 +]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DECIMALS = re.compile(r"\.(\d+)[fF%]$")
 _PRINTS = {"print", "info", "write", "log", "echo", "warning", "debug", "print0", "log0", "secho"}
 
@@ -47,7 +48,7 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and last_name(node.func) in _PRINTS:
             parts: list[str | Hole] = []
-            for argument in node.args:
+            for argument in _put_in(node):
                 parts += [" "] if parts else []
                 parts += _parts(argument)
                 inside.update(ast.walk(argument))
@@ -59,10 +60,31 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
                 yield node.lineno, False, tuple(parts)
 
 
+def _put_in(call: ast.Call) -> list[ast.expr]:
+    """Return what a call prints: of a logger's ``("loss %.3f", x)`` the text with its values."""
+    texts = [n for n, one in enumerate(call.args) if isinstance(one, ast.Constant)]
+    match call.args[texts[0] :] if texts and isinstance(call.func, ast.Attribute) else []:
+        case [ast.Constant(value=str() as text) as first, *rest] if rest and "%" in text:
+            return [ast.BinOp(first, ast.Mod(), ast.Tuple(rest, ast.Load()))]
+        case [ast.Constant(value=str() as text) as first, *rest] if rest and "{" in text:
+            return [ast.Call(ast.Attribute(first, "format", ast.Load()), rest, [])]
+    return call.args
+
+
 def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text each)
     match node:
         case ast.Constant(value=str() as text):
-            return [text]
+            return [_ESCAPES.sub("", text)]
+        case ast.Call(func=ast.Attribute(attr="dumps"), args=[ast.Dict() as mapping, *_]):
+            return [
+                one.replace("'", '"') if isinstance(one, str) else one for one in _parts(mapping)
+            ]
+        case ast.Dict(keys=keys, values=values):
+            parts: list[str | Hole] = []
+            for key, value in zip(keys, values, strict=True):
+                word = repr(key.value) if isinstance(key, ast.Constant) else "…"
+                parts += [f", {word}: " if parts else f"{{{word}: ", _hole(value)]
+            return parts
         case ast.JoinedStr(values=values):
             return [part for value in values for part in _parts(value)]
         case ast.FormattedValue(value=value, format_spec=how):
@@ -70,9 +92,11 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
         case ast.Call(
             func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format"), args=args
         ):
-            return _formatted(text, args)
+            return _formatted(_ESCAPES.sub("", text), args)
         case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
-            return _percented(text, right.elts if isinstance(right, ast.Tuple) else [right])
+            return _percented(
+                _ESCAPES.sub("", text), right.elts if isinstance(right, ast.Tuple) else [right]
+            )
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return [*_parts(left), *_parts(right)]
     return [_hole(node)]

@@ -145,3 +145,29 @@ def test_words_of_a_name() -> None:
     assert {words_of(n) for n in ("totalBatchSize", "TOTAL_BATCH_SIZE", "total-batch-size")} == {
         "total batch size"
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("subsample", 0.5),
+        ("max_features", 1.0),
+        ("colsample_bytree", 0.8),
+        ("dropout", 0.6),
+        ("momentum", 0.3),
+        ("beta1", 0.2),
+    ],
+)
+def test_a_fraction_ends_at_one(name: str, default: float) -> None:
+    domain = domain_of(option(name, default))
+    assert isinstance(domain, RealRange)
+    assert 0 <= domain.low < domain.high <= 1
+    assert domain.contains(default)
+
+
+def test_two_samples_at_least_are_split() -> None:
+    split = option("min_samples_split", 2)
+    domain = domain_of(split)
+    assert isinstance(domain, WholeRange)
+    assert domain.low == 2
+    assert role_of(split) == "knob"

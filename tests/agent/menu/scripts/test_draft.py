@@ -276,3 +276,114 @@ def test_scores_are_shown_as_finely_as_they_are_printed(
     menu, _ = drafted(script)
     assert menu.trainer is not None
     assert menu.trainer.measure.digits == digits
+
+
+_HEAD = "import argparse\np = argparse.ArgumentParser()\n"
+_TAIL = 'a = p.parse_args()\nprint(f"val_loss: {a.lr}")\n'
+_LR = 'p.add_argument("--lr", type=float, default=1e-3)\n'
+_CLICK = """
+import click
+@click.group()
+def cli(): pass
+@cli.command()
+@click.option("--beam", default=4)
+def evaluate(beam): pass
+@cli.command()
+@click.option("--lr", default=1e-3)
+def train(lr): click.echo(f"val_loss: {lr}")
+cli()
+"""
+_ABSL = """
+from absl import app, flags
+flags.DEFINE_float("lr", 1e-3, "rate")
+flags.DEFINE_bool("amp", True, "halves")
+flags.DEFINE_integer("width", 1e2, "of the stream")
+print(f"val_loss: {flags.FLAGS.lr}")
+"""
+_TYRO = """
+from dataclasses import dataclass, field
+import tyro
+@dataclass
+class Optim:
+    lr: float = 1e-3
+    use_ema: bool = True
+@dataclass
+class Args:
+    optim: Optim = field(default_factory=Optim)
+print(f"val_loss: {tyro.cli(Args).optim.lr}")
+"""
+_SUBPARSERS = """
+p.add_argument("--width", type=int, default=64)
+s = p.add_subparsers()
+e = s.add_parser("eval")
+e.add_argument("--lr", type=float, default=5.0)
+t = s.add_parser("train")
+t.add_argument("--lr", type=float, default=1e-3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (_CLICK, ("train", "--lr={lr}")),
+        (_ABSL, ("--lr={lr}", "{amp:--amp|--noamp}", "--width={width}")),
+        (_TYRO, ("--optim.lr={optim_lr}", "{optim_use_ema:--optim.use-ema|--optim.no-use-ema}")),
+        (_HEAD + _SUBPARSERS + _TAIL, ("--width={width}", "train", "--lr={lr}")),
+        (
+            _HEAD + _LR + 'p.add_argument("--width", default=64)\n' + _TAIL,
+            ("--lr={lr}",),
+        ),
+    ],
+)
+def test_what_a_command_can_be_given_is_in_its_words(
+    tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    menu, _ = drafted(tmp_path / "train.py")
+    assert menu.trainer is not None
+    assert menu.trainer.command[2:] == words
+
+
+@pytest.mark.parametrize(
+    ("place", "imports", "words", "directory"),
+    [
+        ("pkg/t.py", "from .core import x", ("-m", "pkg.t"), "."),
+        ("scripts/t.py", "from nano.core import x", ("-m", "scripts.t"), "."),
+        ("scripts/t.py", "import torch", ("t.py",), "scripts"),
+    ],
+)
+def test_a_script_of_a_package_is_started_as_its_module(
+    tmp_path: Path, place: str, imports: str, words: tuple[str, ...], directory: str
+) -> None:
+    for folder in ("pkg", "nano", "scripts"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "core.py").write_text("x = 1\n", encoding="utf-8")
+    (tmp_path / place).write_text(f"{imports}\n{_HEAD}{_LR}{_TAIL}", encoding="utf-8")
+    run(tmp_path / place, "-o", tmp_path / "menu.toml")
+    menu = load_menu(str(tmp_path / "menu.toml"))
+    assert menu.trainer is not None
+    assert menu.trainer.command[1:-1] == words
+    assert menu.trainer.directory == directory
+
+
+def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass A:\n    width: int = 1e3\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "train.py").write_text(
+        "from transformers import HfArgumentParser\nfrom config import A\n"
+        'a = HfArgumentParser((A,))\nprint(f"val_loss: {a}")\n',
+        encoding="utf-8",
+    )
+    menu, _ = drafted(tmp_path / "train.py")
+    assert menu.knobs["width"].default == 1000
+    assert isinstance(menu.knobs["width"].default, int)
+
+
+@pytest.mark.parametrize("library", ["hydra", "omegaconf", "yaml", "jsonargparse"])
+def test_a_library_that_is_not_read_is_named(tmp_path: Path, library: str) -> None:
+    (tmp_path / "train.py").write_text(f"import {library}\n", encoding="utf-8")
+    assert library in refused(MenuError, tmp_path / "train.py")

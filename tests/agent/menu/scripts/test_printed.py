@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.menu.scripts.printed.lines import curve_printed, score_printed
+from trainer.command.printed import Number
 
 
 def printed(source: str) -> str:
@@ -51,6 +52,14 @@ def printed(source: str) -> str:
         ("""print(f"epoch {epoch} | loss: {val_loss:.3f}")""", 2.5),
         ("""print(f"valid acc {acc:.1%} at {step}")""", 75.0),
         ("""line = f"val loss {val_loss}"\nprint(line)""", 2.5),
+        ("""import json\nprint(json.dumps({"loss": loss, "val_loss": val_loss}))""", 2.5),
+        ("""print({"loss": loss, "val_loss": val_loss})""", 2.5),
+        (
+            """class log:
+                   info = staticmethod(lambda text, *a: print(text % a))
+log.info("epoch %d: val loss %.4f (%d)", epoch, val_loss, n)""",
+            2.5,
+        ),
     ],
 )
 def test_the_score_is_found_in_what_is_printed(line: str, score: float) -> None:
@@ -61,6 +70,15 @@ def test_the_score_is_found_in_what_is_printed(line: str, score: float) -> None:
     ]
     assert [float(match[1]) for match in matches] == [score]
     assert not found.is_training
+
+
+def test_a_colored_line_is_read_as_it_is_shown() -> None:
+    source = r"""print(f"\x1b[32mval_loss\x1b[0m: \x1b[1m{val_loss:.5f}\x1b[0m")"""
+    found = score_printed(ast.parse(source))
+    assert found is not None
+    match = Number(found.pattern).search(printed(source).strip())
+    assert match is not None
+    assert match[1] == 2.5
 
 
 @pytest.mark.parametrize(
