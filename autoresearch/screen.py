@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 from autoresearch.errors import MachineryError
+from autoresearch.redaction import redact
 
 OUTPUT = "standard output"
 
@@ -35,11 +36,11 @@ class Screen:
         self._stream = stream or open(os.devnull, "w")  # noqa: PTH123, SIM115 (until the end)
 
     def write(self, text: str) -> int:
-        """Write it, or drop it once the stream is lost."""
+        """Write it without secrets, or drop it once the stream is lost."""
         if self._failure and not Screen.outlived:
             raise self._failure
         with self._guarded():
-            self._stream.write(text)
+            self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:

@@ -124,14 +124,18 @@ def test_prompts_hold_no_python_logic() -> None:
 
 def test_the_environment_is_read_in_one_module() -> None:
     """A child's process gets an allowlist of it, and a home that the sandbox sets; everything else
-    goes through agent.settings."""
+    goes through agent.settings, and what is redacted is read where it is."""
     readers = {
         name
         for name, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
-    assert readers <= {"trainer.machine.environment", "trainer.isolation.kernel.sandbox"}
+    assert readers <= {
+        "autoresearch.redaction",
+        "trainer.machine.environment",
+        "trainer.isolation.kernel.sandbox",
+    }
 
 
 @pytest.mark.parametrize("module", ["trainer.spec", "trajectory.rows", "trajectory.history.store"])

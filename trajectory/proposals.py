@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
+from autoresearch.redaction import redact
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Scalar
 
 
 def _encodable(value: Any) -> Any:
-    """Lone surrogates, which a model can spell in JSON and UTF-8 cannot, become U+FFFD."""
+    """Lone surrogates, which a model can spell in JSON and UTF-8 cannot, become U+FFFD; secrets of
+    the environment, which a server may echo, are redacted."""
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return redact(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return value
 
 

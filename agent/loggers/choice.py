@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agent.loggers.background import BackgroundLogger
 from agent.loggers.base import CampaignFacts, RunLogger
+from agent.settings.environment import check_tracker_secrets
 from autoresearch.errors import SettingsError
 from autoresearch.words import did_you_mean, json_text
 
@@ -28,7 +29,8 @@ class LogTarget:
     def parse(cls, text: str) -> LogTarget:
         """``mlflow[:URI]``, ``wandb[:PROJECT]`` or ``tensorboard[:DIR]``.
 
-        :raises SettingsError: on anything else, or where the library is not installed.
+        :raises SettingsError: on anything else, where the library is not installed, or where its
+            key cannot be sent.
         """
         tracker, _, where = text.partition(":")
         if tracker not in TRACKERS:
@@ -41,6 +43,7 @@ class LogTarget:
                 f"--log {tracker} needs {tracker}, which is not installed; run: "
                 f"pip install 'autoresearch[{tracker}]'"
             )
+        check_tracker_secrets(tracker)
         return cls(tracker, where)
 
     def started(self, facts: CampaignFacts) -> BackgroundLogger:

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.settings.rates import DEFAULT_KWH_USD, KWH_NAMES, KwhPrice
 from autoresearch.errors import SettingsError
+from autoresearch.redaction import learn, sendable, strip_variable
 from autoresearch.values import NonNegative, explain
 from trainer.spec import DEFAULT_RESERVE_GIB
+
+
+def _sendable(secret: SecretStr, info: ValidationInfo) -> SecretStr:
+    try:
+        return SecretStr(sendable(secret.get_secret_value().strip()))
+    except ValueError as error:
+        raise ValueError(f"AUTORESEARCH_{str(info.field_name).upper()} {error}") from None
+
+
+Secret: TypeAlias = Annotated[SecretStr, AfterValidator(_sendable)]
+"""Without the line end of a file that it was copied from, and fit for a header."""
+Address: TypeAlias = Annotated[str, BeforeValidator(str.strip)]
+"""A URL, which may hold a password."""
 
 
 class Environment(BaseSettings):
@@ -23,11 +44,11 @@ class Environment(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="AUTORESEARCH_", extra="ignore")
 
-    llm_base_url: str | None = None
+    llm_base_url: Address | None = None
     """An OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     llm_model: str | None = None
     """None: the first model the endpoint lists."""
-    llm_api_key: SecretStr | None = None
+    llm_api_key: Secret | None = None
     llm_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """For one request, to the last byte of its reply; a large model may need more."""
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
@@ -36,12 +57,18 @@ class Environment(BaseSettings):
     """For the cost of a campaign's measured energy."""
     data_dir: Path | None = None
     """Where prepared corpora are cached."""
-    history_url: str | None = None
+    history_url: Address | None = None
     """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
     memory_reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
     """Kept from trials on a GPU that shares the machine's memory."""
-    serve_token: SecretStr | None = None
+    serve_token: Secret | None = None
     """What whoever looks at the live page from another machine has to show."""
+
+
+_TRACKER_SECRETS = {
+    "wandb": ("WANDB_API_KEY",),
+    "mlflow": ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_URI"),
+}
 
 
 class CudaEnvironment(BaseSettings):
@@ -64,11 +91,24 @@ def read_environment() -> Environment:
 
     :raises SettingsError: naming the variable that makes no sense.
     """
+    learn()
     try:
         return Environment()
     except ValidationError as error:
         said = explain(error).replace("KWH_USD:", f"{KWH_NAMES}:")
         raise SettingsError(f"an environment variable is not usable: {said}") from error
+
+
+def check_tracker_secrets(tracker: str) -> None:
+    """Strip the secrets that a tracker's library reads by itself.
+
+    :raises SettingsError: on one that no request can carry.
+    """
+    for name in _TRACKER_SECRETS.get(tracker, ()):
+        try:
+            strip_variable(name)
+        except ValueError as error:
+            raise SettingsError(f"the variable {name} {error}") from None
 
 
 def data_dir() -> Path:

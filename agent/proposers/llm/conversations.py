@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.proposers.llm.completions import Message
 from autoresearch.files import replace_file, writing_to
+from autoresearch.redaction import redact
 
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
@@ -46,7 +47,7 @@ class Conversations:
         path = self._path(messages_sha256(prompt))
         with writing_to(self._directory.parent):
             self._directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, messages_json(messages))
+            replace_file(path, redact(messages_json(messages)))
 
     def read(self, prompt_sha256: str) -> list[Message] | None:
         """What was sent in the turn of this prompt; None where it was not kept, or is not it."""

@@ -18,6 +18,7 @@ import tenacity
 from agent.proposers.base import ProposerError
 from agent.proposers.llm.patience import AsToldOr, Patience, Standing, may_pass
 from autoresearch.errors import SettingsError
+from autoresearch.redaction import redact
 
 MAX_BODY_BYTES = 1 << 20
 """The longest HTTP response that is read; a proposal has a few hundred bytes."""
@@ -156,7 +157,7 @@ class Wire:
         """The text without this wire's secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
-        return text
+        return redact(text)
 
     def _timed(self, request: Callable[[float], bytes], timeout_s: float) -> bytes:
         began = time.monotonic()

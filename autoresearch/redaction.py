@@ -1,0 +1,128 @@
+"""Secrets of the environment, and text without them.
+
+A secret is the value of a variable that is named like one, or the password of a URL in any variable
+or command option. :func:`redact` is applied where text leaves the program: to the standard streams
+and to all text from outside that a row or a kept conversation holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus, unquote
+
+REDACTED = "[secret]"
+SHORTEST = 8
+"""Characters. A shorter value is no secret worth hiding, and occurs in ordinary text."""
+_PREFIX = 16
+"""Characters of a secret, cut off amid a text, that are redacted too."""
+_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|BEARER|PRIVATE|COOKIE", re.IGNORECASE)
+_ORDINARY = frozenset(
+    "anything autoresearch disabled localhost no-key-needed not-needed password postgres "
+    "required something".split()
+)
+_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s]+)@")
+_USER = re.compile(r"://([^/\s:@]{16,})@")
+
+_forms: dict[str, list[str]] | None = None
+"""By their first characters; None: the environment was not read yet."""
+
+
+def redact(text: str) -> str:
+    """Return the text with every form of every secret replaced by :data:`REDACTED`."""
+    for start, forms in (learn() if _forms is None else _forms).items():
+        if start in text:
+            for form in forms:
+                text = text.replace(form, REDACTED)
+            for form in forms:
+                text = _without_cut(text, form)
+    return text
+
+
+def learn() -> dict[str, list[str]]:
+    """Read the secrets of this process's environment and command line, in every form, for
+    :func:`redact`."""
+    global _forms  # noqa: PLW0603 (one process has one environment)
+    secrets = {secret.strip() for secret in _found()}
+    spelled = {form for secret in secrets if _is_telling(secret) for form in _spelled(secret)}
+    _forms = {}
+    for form in sorted(spelled, key=len, reverse=True):
+        if len(form) >= SHORTEST:
+            _forms.setdefault(form[:SHORTEST], []).append(form)
+    return _forms
+
+
+def strip_variable(name: str) -> None:
+    """Remove the white space around a value that a library reads by itself.
+
+    :raises ValueError: see :func:`sendable`.
+    """
+    if name in os.environ:
+        os.environ[name] = sendable(os.environ[name].strip())
+
+
+def sendable(secret: str) -> str:
+    """Return a secret that fits a header.
+
+    :raises ValueError: where it does not, with a clause that names the kind of character alone.
+    """
+    if not secret.isascii():
+        kind = "a character outside ASCII, such as a typographic quote"
+    elif not secret.isprintable():
+        kind = "a control character, such as a line end"
+    else:
+        return secret
+    raise ValueError(f"holds {kind}, which no request can carry; copy the secret again")
+
+
+def _found() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if _NAMES.search(name) and "://" not in value and not value.startswith(("/", "~")):
+            yield value
+    for text in (*os.environ.values(), *sys.argv):
+        for found in (*_PASSWORD.findall(text), *_USER.findall(text)):
+            yield from (found, unquote(found))
+
+
+def _is_telling(secret: str) -> bool:
+    return (
+        len(secret) >= SHORTEST
+        and secret.lower() not in _ORDINARY
+        and len(set(secret)) > 2  # "xxxxxxxx", "--------"
+    )
+
+
+def _spelled(secret: str) -> Iterator[str]:
+    """The forms in which a library or a server may print a secret."""
+    raw = secret.encode("utf-8", "surrogateescape")
+    safe = raw.decode("utf-8", "replace")
+    escaped = json.dumps(secret)[1:-1]
+    yield from (secret, repr(secret)[1:-1], repr(raw)[2:-1], ascii(secret)[1:-1], escaped)
+    yield from (escaped.replace("/", "\\/"), json.dumps(secret, ensure_ascii=False)[1:-1])
+    yield from (html.escape(secret), html.escape(secret, quote=False))
+    yield html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+    for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
+        yield encoded
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+    for before in range(3):  # bytes of whatever stands before it, such as a user's name
+        text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
+        yield from (whole, whole.replace("+", "-").replace("/", "_"))
+
+
+def _without_cut(text: str, form: str) -> str:
+    """The text without beginnings of a form that a message's limit cut off."""
+    start = 0
+    while (start := text.find(form[:SHORTEST], start)) >= 0:
+        size = SHORTEST
+        while size < len(form) and text[start + size : start + size + 1] == form[size]:
+            size += 1
+        if size >= _PREFIX or start + size == len(text):
+            text = text[:start] + REDACTED + text[start + size :]
+        start += SHORTEST
+    return text

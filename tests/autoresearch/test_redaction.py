@@ -1,0 +1,69 @@
+"""Every form of a secret is redacted, and ordinary text is not."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from autoresearch.redaction import REDACTED, learn, redact
+
+KEY = "sk-Mark'er<1>/\"x+é\\ABCDEFGH"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as inner:
+        inner.setenv("AUTORESEARCH_LLM_API_KEY", f"{KEY}\r\n")
+        inner.setenv("HTTP_PROXY", "http://bob:Pr%40xyPassword@proxy:3128")
+        inner.setenv("SOME_TOKEN", "none")
+        inner.setenv("PRIVATE_KEY_FILE", "/etc/ssl/private/server.pem")
+        learn()
+        yield
+    learn()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KEY,
+        repr(KEY)[1:-1],
+        repr(KEY.encode())[2:-1],
+        json.dumps(KEY)[1:-1],
+        json.dumps(KEY, ensure_ascii=False)[1:-1],
+        html.escape(KEY),
+        quote(KEY),
+        quote(KEY, safe=""),
+        quote_plus(KEY),
+        "Pr%40xyPassword",
+        "Pr@xyPassword",
+    ],
+)
+def test_each_form_is_replaced(form: str) -> None:
+    assert redact(f"before {form}, after") == f"before {REDACTED}, after"
+
+
+@pytest.mark.parametrize("user", ["", "a", "ab", "abc"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_nothing_of_a_base64_form_is_left(user: str, encode: object) -> None:
+    assert callable(encode)
+    sent = encode(f"{user}:{KEY}".encode()).decode()
+    left = redact(f"Basic {sent}").split(REDACTED)
+    assert len(left) == 2
+    assert len("".join(left)) < len("Basic ") + 12
+
+
+@pytest.mark.parametrize("text", [KEY[:8], f"({KEY[:17]}); check it", f"Bearer {KEY[:-1]}"])
+def test_a_secret_that_a_limit_cut_off_is_replaced(text: str) -> None:
+    assert KEY[:8] not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["none of it", "/etc/ssl/private/server.pem", "sk-Mark and more", "http://proxy:3128"]
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redact(text) == text
