@@ -15,6 +15,7 @@ from agent.search.first_row import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
 from autoresearch.layout import TRIALS_DIR, nth_trial_id
+from autoresearch.plain_text import plain
 from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
@@ -54,6 +55,7 @@ class OwnTrainer:
                     f"the script of {campaign} lay in {directory}, which is gone; bring it back"
                 )
         else:
+            _refuse_unfinished(menu)
             directory = _beside(settings.menu, table.directory)
         return cls._in(directory, menu, table, campaign, settings.executor)
 
@@ -69,6 +71,7 @@ class OwnTrainer:
         table = menu.trainer
         if table is None:
             return None
+        _refuse_unfinished(menu)
         return cls._in(_beside(source, table.directory), menu, table, campaign, executor)
 
     @classmethod
@@ -121,6 +124,18 @@ class OwnTrainer:
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads
+
+
+def _refuse_unfinished(menu: ProxyMenu) -> None:
+    """
+    :raises MenuError: where a draft's TO DO is left in the menu.
+    """
+    for number, line in enumerate(menu.toml.splitlines(), 1):
+        if "TO DO:" in line or ("TO DO" in line and not line.startswith("#")):
+            raise MenuError(
+                f"menu {menu.name}, line {number}, still says {plain(line.strip())[:200]!r}; do "
+                "what it says and remove the words TO DO"
+            )
 
 
 def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptInfo:

@@ -20,6 +20,9 @@ from agent.menu.scripts.reading import read_script
 from autoresearch.errors import MenuError
 from autoresearch.words import counted
 
+NOT_STARTED = 3
+"""The exit code where the draft was written and its default config failed."""
+
 
 def from_script(
     script: Annotated[
@@ -47,6 +50,13 @@ def from_script(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    try_it: Annotated[
+        bool,
+        typer.Option(
+            "--dry-start/--no-dry-start",
+            help="Run the default config once, in a trial's sandbox, where a file is written.",
+        ),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Draft a menu from a training script, which is read and not run.
@@ -55,6 +65,9 @@ def from_script(
     constants of a module become knobs, with a domain guessed from name and default, and the lines
     that the script prints become the patterns of score and curve. It is a draft: how long a run is
     and what the score is measured with are constants, the rest is for a person to prune.
+
+    Where a file is written, the default config is then run once as a trial is, for up to a minute;
+    if that fails, the file stays and the exit code is 3.
     """
     draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
     if not draft.knobs:
@@ -69,11 +82,22 @@ def from_script(
         return
     if out is not None:
         write_new(out, text_of(draft), replace=force, error=MenuError)
+    tried = _tried(draft, out) if try_it and out is not None else None
     if as_json:
-        typer.echo(json.dumps(_report(draft, out), indent=2))
-        return
-    assert out is not None
-    _say(draft, out)
+        typer.echo(json.dumps(_report(draft, out) | {"dry_start": tried and tried[1]}, indent=2))
+    elif out is not None:
+        _say(draft, out)
+        if tried is not None:
+            Console().print(Text(f"tried: {tried[1]}"), soft_wrap=True)
+    if tried is not None and not tried[0]:
+        raise typer.Exit(NOT_STARTED)
+
+
+def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:
+    """Return whether the draft started, and a sentence; None for one with something TO DO."""
+    from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
+
+    return None if draft.to_do else dry_start(str(out))
 
 
 def _say(draft: Draft, out: Path) -> None:
@@ -88,6 +112,8 @@ def _say(draft: Draft, out: Path) -> None:
     )
     for one in draft.to_do:
         console.print(Text(f"to do: {one}"), soft_wrap=True)
+    for one in draft.notes:
+        console.print(Text(f"note: {one}"), soft_wrap=True)
     for each in draft.lengths:
         console.print(Text(f"length: {each}, by the budget under [campaign]"), soft_wrap=True)
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
@@ -105,6 +131,7 @@ def _report(draft: Draft, out: Path | None) -> dict[str, object]:
         "left": {one.option.name: one.why for one in draft.left},
         "constraints": [one.expr for one in draft.constraints],
         "to_do": draft.to_do,
+        "notes": draft.notes,
         "menu": str(out) if out else None,
         "toml": text_of(draft),
     }

@@ -78,7 +78,7 @@ class Draft:
 
     @property
     def to_do(self) -> list[str]:
-        """What a person must mend before the menu can be used, or should know, a clause each."""
+        """Return what a person must fix before the menu can be used, a clause each."""
         told = [
             f"{place.option.name} (line {place.option.line}): {place.why}; add it to the command"
             for place in self.left
@@ -86,7 +86,13 @@ class Draft:
         ]
         if self.score is None:
             told.append("no line that prints a score was found: say under score how it is printed")
-        elif self.score.is_training:
+        return told
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what a person should know before the menu is used, a clause each."""
+        told = []
+        if self.score and self.score.is_training:
             told.append(
                 "no line that prints a validation score was found, and one of training is taken"
             )

@@ -56,6 +56,7 @@ class _Text:
             f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
             "# that are no question, narrow the others, and mind the words TO DO.",
             *(f"# TO DO: {one}" for one in self._draft.to_do),
+            *(f"# NOTE: {one}" for one in self._draft.notes),
             f"name = {toml(self._name())}",
             f"doc = {toml(f'the options of {plain(name)}')}",
         ]

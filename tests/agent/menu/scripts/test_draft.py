@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from agent.commands.night.menu import app
 from agent.menu.files import ProxyMenu, load_menu
+from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, MenuError
 
 ARGUMENTS = """
@@ -71,7 +72,9 @@ def script(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["from-script", *map(str, arguments)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(
+        app, ["from-script", "--no-dry-start", *map(str, arguments)], env={"COLUMNS": "200"}
+    )
     assert result.exception is None, result.output
     return result.stdout
 
@@ -175,7 +178,7 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
     assert menu.trainer.tells_seed
-    assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["to_do"])
+    assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["notes"])
     toml = report["toml"]
     assert report["lengths"] == []  # 100 was given by hand
     assert "#   max_iters = 100" in toml
@@ -387,3 +390,29 @@ def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
 def test_a_library_that_is_not_read_is_named(tmp_path: Path, library: str) -> None:
     (tmp_path / "train.py").write_text(f"import {library}\n", encoding="utf-8")
     assert library in refused(MenuError, tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ('print("val_loss:", a.lr)', 0, "0.001"),
+        ("print('val_loss:', 1 / (a.lr - a.lr))", 3, "Zero"),
+    ],
+)
+def test_a_draft_is_tried_once(tmp_path: Path, line: str, code: int, says: str) -> None:
+    menu = tmp_path / "menu.toml"
+    text = f"{_HEAD}{_LR}a = p.parse_args()\n{line}\n"
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    words = ["from-script", str(tmp_path / "train.py"), "-o", str(menu), "--json"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == code
+    assert says in json.loads(result.stdout)["dry_start"]
+    assert load_menu(str(menu)).knobs.keys() == {"lr"}
+
+
+def test_a_menu_with_something_to_do_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{_HEAD}{_LR}", encoding="utf-8")
+    menu, report = drafted(tmp_path / "train.py")
+    assert report["to_do"]
+    with pytest.raises(MenuError, match="line"):
+        OwnTrainer.at(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")

@@ -39,4 +39,4 @@ def test_karpathys_autoresearch_has_its_constants_drafted() -> None:
     assert menu.trainer.score.pattern is not None
     assert menu.trainer.score.pattern.startswith("val_bpb")
     assert (str(menu.campaign.budget), menu.trainer.tells_seed) == ("1 run", False)
-    assert any("takes no seed" in one for one in found.to_do)
+    assert any("takes no seed" in one for one in found.notes)

@@ -1,0 +1,63 @@
+"""Try a drafted menu: one run of its default config, in the sandbox that every trial has."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from agent.menu.files import load_menu
+from agent.workbench.own_trainer import OwnTrainer
+from autoresearch.errors import AutoresearchError
+from autoresearch.layout import TRIALS_DIR, nth_trial_id
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.spec import CommandOk, Limits, TrialFailed, TrialSpec
+
+PATIENCE_S = 60.0
+"""Long enough for a script to start; one that still trains then has started well."""
+
+
+def dry_start(source: str) -> tuple[bool, str]:
+    """Run a menu's command once; whether it can be used, and a sentence why.
+
+    :param source: the menu's file.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            result = _result(source, Path(place) / "dry-start")
+    except AutoresearchError as error:
+        return False, f"{error}"
+    if isinstance(result, CommandOk):
+        return True, f"the default config scored {result.score:g} in {result.train_s:.1f} s"
+    if result.status == "timeout":
+        return (
+            True,
+            f"the default config still trained after {PATIENCE_S:g} s; no score was awaited",
+        )
+    return False, f"the default config failed ({result.status}): {result.message}"
+
+
+def _result(source: str, campaign: Path) -> CommandOk | TrialFailed:
+    menu = load_menu(source)
+    own = OwnTrainer.at(source, menu, campaign)
+    assert own is not None
+    trial_dir = campaign / TRIALS_DIR / nth_trial_id(1)
+    trial_dir.parent.mkdir(parents=True)
+    spec = TrialSpec(
+        trial_id=trial_dir.name,
+        config=menu.baseline,
+        seed=0,
+        corpus_dir="",
+        corpus_sha256="",
+        budget=menu.campaign.budget,
+        horizon_steps=menu.campaign.horizon_steps,
+        threads=menu.campaign.threads,
+        limits=Limits(wall_s=PATIENCE_S),
+        command=own.command,
+    )
+    executor = LocalExecutor(entry=COMMAND_ENTRY, fork_server=False)
+    try:
+        result = executor.submit(spec, trial_dir).result().result
+    finally:
+        executor.close()
+    assert isinstance(result, CommandOk | TrialFailed)
+    return result
