@@ -99,7 +99,7 @@ class _Run:
         if failure is not None:
             return failure
         if self._printed.cut:
-            why = f"the score's pattern stops inside {self._printed.cut}; "
+            why = f"the score's pattern reads only a part of {self._printed.cut}; "
             by_comma = "print it without commas" if "," in self._printed.cut else ""
             why += by_comma or f"write {_ANY_NUMBER}"
             return self._failed("no_score", why)
@@ -140,7 +140,7 @@ class _Run:
         ours, theirs = os.pipe()
         started = self._start(told, theirs)
         os.close(theirs)
-        lines = Lines()
+        lines = Lines(self._printed.wanted)
         try:
             with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
                 for data in _until_end(ours, started):

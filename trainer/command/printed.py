@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from autoresearch.plain_text import plain
 from trainer.spec import Command, Take
@@ -32,25 +32,61 @@ OUT_OF_MEMORY = (
     r"RESOURCE_EXHAUSTED",
 )
 """How PyTorch, Python, the C++ runtime and JAX say it."""
-_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?))"
-_GOES_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(?![\d,])")
-"""What stands behind a number that is not whole, and one whose thousands are set off."""
+_OOM_TEXTS = ("emory", "std::bad_alloc", "RESOURCE_EXHAUSTED")
+"""One of them is in every text that :data:`OUT_OF_MEMORY` matches."""
+_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
+_DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
+_WITH_COMMA = re.compile(r"[-+]?\d+,\d")
+_BEGUN_BEFORE = re.compile(r"(?:\d\.?|(?:^|[\s:=(\[{,'\"])-)$")
+"""What surrounds a number that is not whole: digits, a decimal comma, its sign."""
+_WORD_GOES_ON = re.compile(r"[^\W\d]")
+_UNIT = re.compile(r"[\w\[]|\(\?:\w")
+"""A word behind a number, and how a pattern says that it expects one."""
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})(?!\w|[.,]\d)")
+"""Commas that surely set off thousands; 3,200 may be a decimal comma."""
 _WHOLE = re.compile(r"[-+\w.,]+")
+_ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])"
+_WRAPPED = (
+    r"\b(?:\w+\.)?(?:[tT]ensor|[aA]rray|b?float\d+|u?int\d+)\(\s*\[*\s*"
+    r"([-+]?\d[-+.\deE]*|(?i:[-+]?(?:nan|inf)))\s*\]*(?:,\s*\w+=[^()]*(?:\([^()]*\))?[^()]*)?\)"
+)
+_CLEANED = (
+    (re.compile(_ESCAPES), "", r"\\x1b|\\0?33|\x1b"),
+    (re.compile(_WRAPPED), r"\1", r"ensor|rray|float|int\d"),
+)
+"""What a line is read without, unless the pattern speaks of it: colors, and ``tensor(…)`` or
+``np.float64(…)`` around a number."""
+_LITERAL = re.compile(
+    r"(?:\^|\\b|\\s[*+]?|\(\?<!\w+\W?\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
+)
+"""The text that a pattern begins with."""
+_ESCAPES_BYTES = re.compile(_ESCAPES.encode())
 _END = re.compile(rb"[\r\n]")
+_TAIL_BYTES = 4096
+"""Kept, for a message, of printed bytes that hold nothing to read."""
 
 
 class Lines:
     """Takes in bytes wherever they are cut; a carriage return ends a line as a new line does."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Sequence[bytes] = ()) -> None:
+        """
+        :param wanted: lines without any of these texts are skipped but for the last; none: no line
+            is skipped.
+        """
+        self._wanted = wanted
         self._unread = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
         """The lines completed by ``data``."""
-        *lines, unread = _END.split(self._unread + data)
-        self._unread = unread[:MAX_LINE_BYTES]
-        for line in lines:
+        data = self._unread + data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._unread, data = data[end : end + MAX_LINE_BYTES], data[:end]
+        if self._wanted and len(data) > _TAIL_BYTES:
+            seen = data + _ESCAPES_BYTES.sub(b"", data) if b"\x1b" in data else data
+            if not any(text in seen for text in self._wanted):
+                data = data[-_TAIL_BYTES:]
+        for line in _END.split(data):
             if line:
                 yield line[:MAX_LINE_BYTES].decode("utf-8", "replace")
 
@@ -66,18 +102,31 @@ class Number:
 
     def __init__(self, pattern: str, group: int = 1) -> None:
         self._found = re.compile(pattern)
+        self._cleaned = [(one, to) for one, to, said in _CLEANED if not re.search(said, pattern)]
         self._lost = _twin(pattern, group)
         self._group = group
+        _, end = _group_span(pattern, group) or (0, len(pattern))
+        self._names_unit = _UNIT.match(pattern, end + 1) is not None
         self.cut = ""
         """The first number that the pattern read a part of."""
 
     def search(self, line: str) -> tuple[re.Match[str], float] | None:
-        """The first match and its number, which may be nan or infinite; or None."""
+        """Return the first match and its number, which may be nan or infinite; or None.
+
+        A number that goes on as a word (``3.2abc``) is none.
+        """
+        for cleaned, to in self._cleaned:
+            line = cleaned.sub(to, line)
         match = self._found.search(line)
         if match is not None:
-            number = number_in(match.group(self._group))
+            begin, end = match.span(self._group)
+            thousands = _THOUSANDS.match(line, begin)
+            number = number_in(thousands[0] if thousands else match[self._group])
             if number is not None:
-                self._note_cut(line, match)
+                if not thousands and _is_cut(line, begin, end):
+                    self._note_cut(line, begin)
+                elif not thousands and not self._names_unit and _WORD_GOES_ON.match(line, end):
+                    return None
                 return match, number
         if self._lost is not None and (match := self._lost.search(line)) is not None:
             number = number_in(match.group(self._group))
@@ -85,20 +134,18 @@ class Number:
                 return match, number
         return None
 
-    def _note_cut(self, line: str, match: re.Match[str]) -> None:
-        begin, end = match.span(self._group)
-        if not self.cut and (
-            _GOES_ON.match(line, end)
-            or (line.startswith(",", end) and _THOUSANDS.match(line, begin))
-        ):
-            whole = _WHOLE.match(line, begin)
-            self.cut = whole[0].rstrip(".,") if whole else ""
+    def _note_cut(self, line: str, begin: int) -> None:
+        while begin and _WHOLE.fullmatch(line[begin - 1]):
+            begin -= 1
+        whole = _WHOLE.match(line, begin)
+        self.cut = self.cut or (whole[0].rstrip(".,") if whole else "")
 
 
 class Printed:
     """All that was printed, as far as anybody will ask."""
 
     def __init__(self, command: Command) -> None:
+        self._command = command
         score, curve = command.score, command.curve
         self._score = None if score.pattern is None else Number(score.pattern)
         self._curve: Number | None = None
@@ -108,7 +155,7 @@ class Printed:
             loss = named.get("loss", 3 - named["step"] if "step" in named else 2)
             self._step = 3 - loss
             self._curve = Number(curve.pattern, loss)
-        self._oom = re.compile("|".join(f"(?:{each})" for each in (*OUT_OF_MEMORY, *command.oom)))
+        self._oom = [re.compile(each) for each in ("|".join(OUT_OF_MEMORY), *command.oom)]
         self.last: deque[str] = deque(maxlen=SHOWN_LINES)
         """The last of them that are not blank."""
         self.scores: list[float] = []
@@ -120,7 +167,7 @@ class Printed:
         """Take in a line; the point of the curve that it is, if it is one."""
         if line.strip(" ^~"):  # nor what only underlines the line before, in a traceback
             self.last.append(line[:SHOWN_CHARACTERS])
-        if not self.out_of_memory and self._oom.search(line):
+        if not self.out_of_memory and any(one.search(line) for one in self._oom):
             self.out_of_memory = line[:SHOWN_CHARACTERS]
         if self._score is not None and (found := self._score.search(line)) is not None:
             self.scores.append(found[1])
@@ -132,6 +179,17 @@ class Printed:
         if step is None or not 0 <= step < 2**53 or step != int(step):
             return None
         return int(step), found[1]
+
+    @property
+    def wanted(self) -> tuple[bytes, ...]:
+        """Texts of which every line has one that says a score, a point or that memory is out; none
+        where a pattern names none."""
+        patterns = [one for one in (self._command.score.pattern, *self._command.oom) if one]
+        patterns += [self._command.curve.pattern] if self._command.curve else []
+        found = [None if "|" in one else _LITERAL.match(one) for one in patterns]
+        texts = [re.sub(r"\\(.)", r"\1", one[1]) for one in found if one]
+        complete = len(texts) == len(patterns)
+        return tuple(one.encode() for one in (*texts, *_OOM_TEXTS)) if complete else ()
 
     @property
     def cut(self) -> str:
@@ -147,10 +205,21 @@ class Printed:
 _MOST_SCORES = 100_000
 
 
+def _is_cut(line: str, begin: int, end: int) -> bool:
+    """Return whether the digits from ``begin`` to ``end`` are a part of a longer number."""
+    comma = _WITH_COMMA.match(line, begin)
+    return bool(
+        _DIGITS_GO_ON.match(line, end)
+        or (comma and comma.end() == end + 2)
+        or _BEGUN_BEFORE.search(line, max(0, begin - 2), begin)
+    )
+
+
 def number_in(text: str | None) -> float | None:
     """The number that a text is, a full stop at its end aside."""
+    whole = (text or "").strip().rstrip(".,;")
     try:
-        return float((text or "").strip().rstrip(".,;"))
+        return float(whole.replace(",", "") if _THOUSANDS.fullmatch(whole) else whole)
     except ValueError:
         return None
 

@@ -1,13 +1,16 @@
-"""The score in a file that a command wrote: JSON, or JSON lines."""
+"""The score in a file that a command wrote: JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.given_file import open_regular
+from trainer.command.printed import number_in
 from trainer.spec import ScoreRule
 
 MAX_FILE_BYTES = 8 << 20
@@ -28,8 +31,21 @@ def scores_in(out: Path, rule: ScoreRule) -> list[float]:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         return []
+    if rule.file.endswith((".csv", ".tsv")):
+        return list(_column(data.decode("utf-8-sig", "replace"), rule.key))
     found = (_under(document, rule.key) for document in _documents(data, rule.file))
     return [number for number in found if number is not None]
+
+
+def _column(text: str, key: str) -> Iterator[float]:
+    """Yield the values of a column that are not empty; nan for one that is no number."""
+    lines = text.splitlines()
+    delimiter = max(",\t;", key=lines[0].count) if lines else ","
+    for row in csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True):
+        value = (row.get(key) or "").strip()
+        if value:
+            number = number_in(value)
+            yield math.nan if number is None else number
 
 
 def _documents(data: bytes, name: str) -> Iterator[object]:

@@ -33,9 +33,10 @@ class ScoreRule(Frozen):
     pattern: Pattern | None = None
     """Its one group is the number."""
     file: Annotated[PlainText, Field(min_length=1, max_length=200)] | None = None
-    """JSON, or JSON lines where its name ends in ``.jsonl``; relative to the trial's directory."""
+    """JSON, or JSON lines where its name ends in ``.jsonl``, or a table with a header where it ends
+    in ``.csv`` or ``.tsv``; relative to the trial's directory."""
     key: Annotated[PlainText, Field(min_length=1, max_length=200)] | None = None
-    """Of the number in the file; dots go deeper."""
+    """Of the number in the file, whose dots go deeper; the column of a table."""
     take: Take = "last"
     """Which of several."""
 

@@ -113,6 +113,8 @@ def test_a_score_to_grow_is_turned_to_be_minimised(run: Runs) -> None:
             "[print(json.dumps({'l': x}), file=f) for f in [open('m.jsonl', 'w')] for x in (3, 2)]",
             *("m.jsonl", "l", 2.0),
         ),
+        ("open('m.csv', 'w').write('step,l\\n1,3\\n2,2.5\\n3,\\n')", "m.csv", "l", 2.5),
+        ("open('m.csv', 'w').write('step; l\\n1; 3\\n2; 2\\n')", "m.csv", "l", 2.0),
     ],
 )
 def test_a_score_may_be_in_a_file(run: Runs, text: str, file: str, key: str, wanted: float) -> None:
@@ -382,7 +384,9 @@ def test_a_score_that_its_pattern_cuts_is_none(run: Runs) -> None:
     result = run('print("val loss 3.4e-5")')
     assert isinstance(result, TrialFailed)
     assert result.status == "no_score"
-    assert result.message == "the score's pattern stops inside 3.4e-5; write ([-+0-9.eE]+)"
+    assert result.message == (
+        "the score's pattern reads only a part of 3.4e-5; write ([-+0-9.eE]+)"
+    )
 
 
 def test_what_a_run_by_hand_left_is_told_with_what_to_do(run: Runs, tmp_path: Path) -> None:

@@ -37,6 +37,32 @@ def test_a_line_without_end_is_cut() -> None:
     assert len(next(lines.feed(b"\n"))) == MAX_LINE_BYTES
 
 
+@pytest.mark.parametrize("pattern", [r"val loss ([0-9.]+)", r"^\s*val loss:?\s*(\S+)"])
+def test_what_holds_no_text_of_a_pattern_is_skipped(pattern: str) -> None:
+    """The lines that say the score or the end of memory are read from among a flood, colored or
+    not, and the last lines are kept."""
+    printed = Printed(command(score=ScoreRule(pattern=pattern), curve=None))
+    lines, flood, seen = Lines(printed.wanted), b"x" * 99 + b"\n", 0
+    says = [b"\x1b[1mval \x1b[0mloss 3.5\n", b"CUDA out of memory\n", b"val loss 3.2\n"]
+    for data in (*says, b""):
+        for line in lines.feed(flood * 1000 + data + flood * 1000):
+            seen += 1
+            printed.take(line)
+        seen = 0 if data else seen
+    assert 0 < seen < 50
+    assert printed.scores == [3.5, 3.2]
+    assert printed.out_of_memory
+    assert list(printed.last) == ["x" * 99] * 5
+
+
+@pytest.mark.parametrize("pattern", [r"(?i)val loss (\S+)", r"([0-9.]+)", r"val|test (\S+)"])
+def test_nothing_is_skipped_under_a_pattern_without_text(pattern: str) -> None:
+    rule = CurveRule(pattern=r"step (\d+) (\S+)")
+    assert not Printed(
+        command(score=ScoreRule(file="x", key="y"), curve=rule, oom=(pattern,))
+    ).wanted
+
+
 NANO = r"val loss ([0-9.]+)"
 
 
@@ -53,6 +79,29 @@ NANO = r"val loss ([0-9.]+)"
         (r"acc \(([\d.]+)%\)", "acc (91.5%)", 91.5),
         (r"acc \(([\d.]+)%\)", "acc (nan%)", math.nan),
         (NANO, "val loss banana", None),
+        (NANO, "val loss nano", None),
+        (NANO, "val loss 3.2abc", None),
+        (NANO, "val loss 3.2e", None),
+        (NANO, "val loss 3.2.1", None),
+        (NANO, "saved epoch=3-val loss 3.21.ckpt", None),
+        (r"val loss ([-+0-9.eE]+)", "val loss 3.2e", None),
+        (r"val loss (\S+)", "val loss 3,2", None),
+        (r"val loss ([0-9.]+)nats", "val loss 3.2nats", 3.2),
+        (r"val loss ([0-9.]+)(?:s|ms)", "val loss 3.2ms", 3.2),
+        (NANO, "val loss 1,234.5", 1234.5),
+        (NANO, "val loss 1,234,567, 8", 1234567.0),
+        (r"val loss (\S+)", "val loss 1,234.5", 1234.5),
+        (NANO, "\x1b[32mval \x1b[0mloss \x1b[1m3.2\x1b[0m", 3.2),
+        (NANO, "val loss \x1b]8;;http://x\x1b\\3.2\x1b[K", 3.2),
+        (r"val loss\D*(\d[\d.]*)", "val loss \x1b[1;31mnone", None),
+        (r"\x1b\[1m([0-9.]+)", "val loss \x1b[1m3.2", 3.2),
+        (NANO, "val loss tensor(3.2)", 3.2),
+        (NANO, "val loss tensor([3.2], device='cuda:0', grad_fn=<NllLossBackward0>)", 3.2),
+        (NANO, "val loss tf.Tensor(3.2, shape=(), dtype=float32)", 3.2),
+        (r"val loss\D*(\d[\d.]*)", "val loss np.float64(3.2)", 3.2),
+        (NANO, "val loss tensor(nan)", math.nan),
+        (NANO, "val loss tensor([3.2, 4.1])", None),
+        (r"tensor\(([0-9.]+)", "val loss tensor(3.2)", 3.2),
         (NANO, "train loss 2.5", None),
     ],
 )
@@ -72,13 +121,16 @@ def test_a_number_is_found_also_where_it_is_lost(
     [
         (NANO, "val loss 3.4e-5", "3.4e-5"),
         (NANO, "val loss 1.5E5, 2", "1.5E5"),
-        (NANO, "val loss 1,234.5", "1,234.5"),
+        (NANO, "val loss 3,2", "3,2"),
+        (NANO, "val loss 1,234", "1,234"),
+        (r"val loss.*([0-9.]+)", "val loss 3.25", "3.25"),
+        (r"val loss\D*(\d[\d.]*)", "val loss -3.2", "-3.2"),
         (r"val loss (\d+)", "val loss 2.5.", "2.5"),
         (r"val loss (\d\.\d\d)", "val loss 2.512", "2.512"),
         (NANO, "val loss 2.5, 123", ""),
         (NANO, "val loss 2.5,123,7", ""),
-        (NANO, "val loss 1234,567", ""),
-        (NANO, "val loss 2.5epochs", ""),
+        (NANO, "val loss 1234,567", "1234,567"),
+        (NANO, "val loss 2.5,best 2.4", ""),
         (NANO, "val loss 2.5.", ""),
         (r"val loss ([-+0-9.eE]+)", "val loss 3.4e-5", ""),
     ],
