@@ -24,9 +24,14 @@ import math
 from dataclasses import replace
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
+from autoresearch.errors import MachineryError
+from autoresearch.plain_text import plain
+from autoresearch.redaction import redact
 from trajectory.proposals import Changes
 from trajectory.track_record import MODEL, TrackRecord
 
+SAID_CHARACTERS = 300
+"""The most that is repeated of an unexpected error."""
 SHARE = 0.05
 WARMUP = 10
 MODEL_TURNS, SAMPLER_TURNS = 10, 30
@@ -69,7 +74,9 @@ class HybridProposer:
             return suggested
         try:
             offer = self._llm.propose(memory, _shown(suggested, memory))
-        except ProposerError as error:
+        except MachineryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a proposer's bug costs its turn alone)
             return standing_in(suggested, error)
         return _with_latency(offer, suggested.record.latency_s)
 
@@ -122,12 +129,17 @@ class FallbackProposer:
         """
         try:
             return self._primary.propose(memory)
-        except ProposerError as error:
+        except MachineryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a proposer's bug costs its turn alone)
             return standing_in(self._fallback.propose(memory), error)
 
 
-def standing_in(offer: Offer, error: ProposerError) -> Offer:
+def standing_in(offer: Offer, error: Exception) -> Offer:
     """An offer made because another proposer failed, with what that one went through."""
+    if not isinstance(error, ProposerError):
+        said = plain(f"{type(error).__name__}: {redact(str(error))}")[:SAID_CHARACTERS]
+        error = ProposerError(f"the proposer failed ({said}); it is asked again at its next turn")
     record = offer.record.model_copy(
         update={
             "fallback": str(error),

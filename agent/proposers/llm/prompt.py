@@ -9,7 +9,7 @@ of history. Whatever is left out is counted in the prompt."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,17 +186,20 @@ class Prompter:
     def _written(
         self, system: str, facts: Mapping[str, Any], sections: Mapping[str, Section]
     ) -> Prompt:
-        user = self._render(USER, {**facts, **sections})
+        shown = {name: asdict(section) for name, section in sections.items()}
+        user = self._render(USER, {**facts, **shown})
         return Prompt((Message("system", system), Message("user", user)))
 
     def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
         """The same for all of a sitting, so that a server need read it only once."""
         menu = memory.menu
         program = _cut_to(self._program, directions)
-        knobs, constraints = tuple(menu.knobs.values()), menu.constraints
-        if terse:
-            knobs = tuple(knob.model_copy(update={"doc": ""}) for knob in knobs)
-            constraints = tuple(each.model_copy(update={"doc": ""}) for each in constraints)
+        unsaid = {"doc": ""} if terse else {}
+        knobs = [
+            {**knob.model_dump(mode="json"), "domain": str(knob.domain), **unsaid}
+            for knob in menu.knobs.values()
+        ]
+        constraints = [{**each.model_dump(mode="json"), **unsaid} for each in menu.constraints]
         return self._render(
             SYSTEM,
             {
@@ -206,9 +209,9 @@ class Prompter:
                 "constraints": constraints,
                 "budget": str(self._budget),
                 "horizon": self._horizon_steps,
-                "corpus": memory.corpus,
+                "corpus": memory.corpus and memory.corpus.model_dump(mode="json"),
                 "own": _own(memory),
-                "measure": menu.measure,
+                "measure": _measure(memory),
                 "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
                 "max_changes": memory.asked_changes,
@@ -225,12 +228,14 @@ class Prompter:
         sigma = memory.evidence.sigma
         return {
             "own": _own(memory),
-            "measure": memory.menu.measure,
+            "measure": _measure(memory),
             "iteration": memory.iter,
             "until": memory.until,
             "reference": _point(memory, memory.reference),
             "baseline": _point(memory, memory.menu.baseline),
-            "noise": None if sigma is None else NoiseLevel(sigma, 1.96 * 2**0.5 * sigma),
+            "noise": None
+            if sigma is None
+            else {"sigma": sigma, "difference": 1.96 * 2**0.5 * sigma},
             "refusals": dict(memory.evidence.refusals.most_common()),
             "configs": digest.configs,
             "failed": digest.failed,
@@ -241,26 +246,6 @@ class Prompter:
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:
         return self._templates[name].render(variables)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A config as the prompt shows it."""
-
-    values: str
-    mean: float | None
-    """An objective; None where it was not measured."""
-    n: int
-    params: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseLevel:
-    """What of a difference is chance, in the score's unit."""
-
-    sigma: float
-    difference: float
-    """Two single runs of one config differ by more than this once in twenty times."""
 
 
 def _in_flight(memory: Memory) -> Iterator[str]:
@@ -278,12 +263,19 @@ def _own(memory: Memory) -> str | None:
     return None if menu.trainer is None else menu.measure.name
 
 
-def _point(memory: Memory, config: AnyConfig) -> Point:
+def _measure(memory: Memory) -> dict[str, Any]:
+    measure = memory.menu.measure
+    return {**measure.model_dump(mode="json"), "better": measure.better, "parts": measure.parts}
+
+
+def _point(memory: Memory, config: AnyConfig) -> dict[str, Any]:
+    """Return a config as the prompt shows it: its mean is an objective, None where unmeasured."""
     entry = memory.evidence.configs.get(config.config_hash)
-    values = changes_text(memory.menu.knob_values(config))
+    point = {"values": changes_text(memory.menu.knob_values(config)), "mean": None, "n": 0}
     if entry is None or not entry.scores:
-        return Point(values, None, 0)
-    return Point(values, entry.mean, entry.n, entry.params)
+        return point
+    score = memory.menu.measure.text(entry.mean)
+    return {**point, "mean": entry.mean, "score": score, "n": entry.n, "params": entry.params}
 
 
 def share_of(context: int) -> int:

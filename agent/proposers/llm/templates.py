@@ -1,13 +1,14 @@
 """The prompt's templates: the shipped ones, or a person's own of the same name.
 
 They are rendered in the process that holds the endpoint's key, and one may come from anybody. So
-that happens in Jinja's immutable sandbox: they see the values they are given and cannot reach
-through them to Python. What it does not bound is time and memory: loops within loops may run for
-long, and a filter that pads a text may make it as large as it likes.
+that happens in Jinja's immutable sandbox, and they are given nothing but what JSON can say: text,
+numbers, lists and dictionaries. What the sandbox does not bound is time and memory: loops within
+loops may run for long, and a filter that pads a text may make it as large as it likes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from importlib import resources
@@ -34,6 +35,12 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
     """Not folded when a template is compiled, and asked for below when it is rendered."""
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Prefer a dictionary's items to its methods: ``reference.values`` is an item."""
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
     def call_binop(
         self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
     ) -> Any:
@@ -58,10 +65,11 @@ class Template:
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text, ending in one line end.
 
+        :param variables: nothing but data that JSON can say.
         :raises ProposerError: whatever the template does wrong.
         """
         try:
-            return self._compiled.render(variables).strip() + "\n"
+            return self._compiled.render(json.loads(json.dumps(variables))).strip() + "\n"
         except Exception as error:  # a template can raise whatever Python can
             raise ProposerError(
                 f"the prompt template {self.name} cannot be rendered ({_said(error)}); mend it"

@@ -14,6 +14,7 @@ from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
+from autoresearch.errors import MachineryError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
@@ -32,7 +33,7 @@ OWN = raw({"lr": 0.0041})
 class Model:
     """A model that always has the same idea, or none."""
 
-    def __init__(self, error: ProposerError | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
         self.asked: list[tuple[int, Mapping[str, Scalar] | None]] = []
 
@@ -185,6 +186,23 @@ def test_a_failing_model_leaves_the_samplers_own_offer_and_is_asked_again() -> N
     assert record.overrode is None
     hybrid.propose(at(2))
     assert [iteration for iteration, _ in model.asked] == [1, 2]
+
+
+def test_a_bug_in_a_proposer_costs_its_turn_alone() -> None:
+    bug = UnicodeEncodeError("ascii", "\u201csk", 0, 1, "ordinal not in range")
+    for proposer in (
+        HybridProposer(sampler(), Model(bug), share=1, warmup=0),
+        FallbackProposer(Model(bug), sampler()),
+    ):
+        record = proposer.propose(at(1)).record
+        assert record.kind == "scripted"
+        assert "UnicodeEncodeError" in (record.fallback or "")
+
+
+@pytest.mark.parametrize("error", [MachineryError("the disk is full"), KeyboardInterrupt()])
+def test_a_full_disk_and_a_stop_end_the_turn(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        HybridProposer(sampler(), Model(error), share=1, warmup=0).propose(at(1))
 
 
 def test_a_night_with_a_dead_endpoint_is_the_samplers_night() -> None:

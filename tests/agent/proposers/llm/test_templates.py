@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.proposers.base import ProposerError
+from agent.proposers.llm.prompt import SYSTEM, USER, Prompter
 from agent.proposers.llm.templates import Template, load_templates
 from autoresearch.errors import AutoresearchError, SettingsError
+from tests.support.memories import memory_of
+from trainer.spec import Budget
 
 NAME = "repair.md.j2"
 KNOWN = {NAME: {"why", "max_changes", "items"}}
@@ -42,6 +45,30 @@ def loaded(folder: Path, text: str) -> Template:
 def test_a_template_reaches_no_python(tmp_path: Path, expression: str) -> None:
     with pytest.raises(AutoresearchError, match=r"prompt template .*repair.md.j2.* mend it"):
         print(loaded(tmp_path, "{{ " + expression + " }}").render(VALUES))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(knobs | first).parse_raw('x', proto='pickle', allow_pickle=True)",
+        "(constraints | first).model_copy()",
+        "measure.model_dump()",
+        "corpus.__class__",
+        "reference.__class__",
+        "noise.__class__",
+        "best.__class__",
+    ],
+)
+def test_a_prompts_variables_are_data_alone(tmp_path: Path, expression: str) -> None:
+    for name in (SYSTEM, USER):
+        (tmp_path / name).write_text("{% if knobs or best %}{{ " + expression + " }}{% endif %}")
+    with pytest.raises(AutoresearchError):
+        Prompter(Budget(), directory=tmp_path).prompt(memory_of(5))
+
+
+def test_an_object_is_never_handed_to_a_template(tmp_path: Path) -> None:
+    with pytest.raises(ProposerError):
+        loaded(tmp_path, "{{ why }}").render({**VALUES, "why": Budget()})
 
 
 @pytest.mark.parametrize(
