@@ -12,8 +12,8 @@ imported.jsonl      what another tool measured, and where it is from
 prompts/            what was said to a language model
 compiled/           what its trials compiled
 texts/              tokens of the texts that a confirmation scores
-trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, error.json, tmp/
-trials/.specs/      the orders, where no trial can write
+trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, tmp/
+trials/.specs/      the orders and results, where no trial can write
 report/             report.html and figures/
 export/             for other tools
 """
@@ -46,7 +46,6 @@ SPEC_FILE = "spec.json"
 LOG_FILE = "trainer.log"
 CURVE_FILE = "curve.jsonl"
 RESULT_FILE = "result.json"
-ERROR_FILE = "error.json"
 SCRATCH_DIR = "tmp"
 
 CAMPAIGN_MARKS = frozenset((JOURNAL_FILE, LOCK_FILE, IMPORTED_FILE))

@@ -11,8 +11,7 @@ ENTRY = "bench.sleeping_trial:run"
 SLEEP_S = 2.0
 
 
-def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """Sleep, and leave a result."""
+def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> TrialFailed:
+    """Sleep, and return a result."""
     time.sleep(SLEEP_S)
-    result = TrialFailed(status="pruned", message="slept")
-    (trial_dir / "result.json").write_text(result.model_dump_json())
+    return TrialFailed(status="pruned", message="slept")

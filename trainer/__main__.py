@@ -9,7 +9,9 @@ import typer
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError, SpecError
+from autoresearch.files import replace_file
 from autoresearch.given_file import read_given
+from autoresearch.layout import RESULT_FILE
 from autoresearch.values import explain
 from trainer.spec import TrialSpec
 
@@ -21,11 +23,16 @@ def main(
     ] = None,
 ) -> None:
     """Train the config in SPEC, score it, and write result.json."""
-    from trainer.training.child import run_trial  # noqa: PLC0415 (torch takes a second; --help does not)
+    # Torch takes a second; --help does not.
+    from trainer.training.child import refused_by_the_system, run_trial  # noqa: PLC0415
 
     try:
         trial_dir = _directory(spec.parent if out is None else out)
         result = run_trial(_read(spec), trial_dir)
+        try:
+            replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
+        except OSError as error:
+            raise refused_by_the_system(error, trial_dir) from error
     except AutoresearchError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -14,11 +14,10 @@ from trainer.spec import TrialFailed, TrialSpec
 ENTRY = "bench.lanes.sleeping:run"
 
 
-def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
+def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> TrialFailed:
     """Sleep as many seconds as the spec's budget says; leave both times (``time.monotonic()``) and
-    the processors it could use in ``result.json``, where a message has room for them."""
+    the processors it could use in the result, where a message has room for them."""
     began = time.monotonic()
     time.sleep(spec.budget.amount)
     said = json.dumps([began, time.monotonic(), sorted(os.sched_getaffinity(0))])
-    result = TrialFailed(status="pruned", message=said)
-    (trial_dir / "result.json").write_text(result.model_dump_json())
+    return TrialFailed(status="pruned", message=said)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file
-from autoresearch.layout import CURVE_FILE, RESULT_FILE
+from autoresearch.layout import CURVE_FILE
 from bench.simulator.world import World
 from trainer.executors.base import Executor, Finished, Job, StillRunning
 from trainer.isolation.outcome import aborted
@@ -101,7 +101,7 @@ class SimulatedExecutor(Executor):
             result, points = self._world.outcome(spec)
             lines = b"".join(point.model_dump_json().encode() + b"\n" for point in points)
             replace_file(trial_dir / CURVE_FILE, lines)
-            replace_file(trial_dir / RESULT_FILE, result.model_dump_json())
+            files.write_result(result)
         finally:
             files.close()
         if isinstance(result, TrialOk):

@@ -21,9 +21,9 @@ import threading
 import time
 from pathlib import Path
 
-from tests.support.hostile import run
+from autoresearch.errors import MachineryError
+from tests.support.hostile import leave_result, run
 from trainer.isolation.kernel.syscalls import ARCHITECTURES
-from trainer.spec import TrialFailed
 
 __all__ = ["ENTRY", "run"]
 
@@ -283,15 +283,11 @@ def rewrite_spec(trial_dir: Path, seed: int, result: str, exit_code: int) -> Non
     spec["seed"] = seed
     path.unlink()
     path.write_text(json.dumps(spec))
-    (trial_dir / "result.json").write_text(result)
+    leave_result(trial_dir, result)
     sys.exit(exit_code)
 
 
 def leave_result_and_report(trial_dir: Path, result: str) -> None:
-    """A result, and the word that none could be had."""
+    """A result as a file, and the word that none could be had."""
     (trial_dir / "result.json").write_text(result)
-    failure = TrialFailed(status="crash", message="-")
-    (trial_dir / "error.json").write_text(
-        json.dumps({"kind": "MachineryError", "message": f"no result, {failure.status}"})
-    )
-    sys.exit(70)
+    raise MachineryError("no result")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
-from trainer.spec import TrialSpec
+from trainer.spec import Measured, TrialFailed, TrialSpec
 
 ENTRY = "tests.support.hostile:run"
 
@@ -48,17 +48,17 @@ def loot(trial_dir: Path) -> Any:
     return json.loads((trial_dir / _LOOT).read_text())
 
 
-def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """The trial. Its result is for the attack to write.
+def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed | None:
+    """The trial. Its result is for the attack to report.
 
     A spec that names a command is run as one: the attack is then the script's to make.
     """
     if spec.command is not None:
         from trainer.command.child import run_command
 
-        run_command(spec, trial_dir, born=born)
-        return
+        return run_command(spec, trial_dir, born=born)
     strike(trial_dir)
+    return None
 
 
 def strike(trial_dir: Path) -> None:
@@ -383,14 +383,8 @@ def say_everything(trial_dir: Path) -> None:
 
 
 def _line() -> int:
-    """What a trial may speak to its fork server by: the one pipe it can write to."""
-    [line] = [
-        fd
-        for fd in range(3, 256)
-        if _is_open(fd)
-        and stat.S_ISFIFO(os.fstat(fd).st_mode)
-        and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
-    ]
+    """What a trial may speak to its fork server by: the one socket that it has."""
+    [line] = [fd for fd in range(3, 256) if _is_open(fd) and stat.S_ISSOCK(os.fstat(fd).st_mode)]
     return line
 
 
@@ -419,7 +413,10 @@ def _note(trial_dir: Path) -> None:
 
 
 def leave_result(trial_dir: Path, text: str) -> None:
-    (trial_dir / "result.json").write_text(text)
+    """As the trainer does."""
+    report = b"r" + text.encode() + b"\n"
+    while report:
+        report = report[os.write(_line(), report) :]
 
 
 def leave_everything(trial_dir: Path, lines: list[str], printed: str, text: str) -> None:
@@ -428,14 +425,16 @@ def leave_everything(trial_dir: Path, lines: list[str], printed: str, text: str)
     leave_result(trial_dir, text)
 
 
-def leave_result_and_hang(trial_dir: Path, text: str) -> None:
+def leave_result_and_go_on(trial_dir: Path, text: str, then: str, given: dict[str, Any]) -> None:
+    """Report a result, leave one as a file too, and then make another attack."""
     leave_result(trial_dir, text)
-    time.sleep(60)
+    (trial_dir / "result.json").write_text(text)
+    globals()[then](trial_dir, **given)
 
 
 def leave_huge_result(trial_dir: Path) -> None:
-    with (trial_dir / "result.json").open("wb") as file:
-        file.truncate(64 << 20)
+    with contextlib.suppress(OSError):
+        leave_result(trial_dir, "x" * (64 << 20))
 
 
 def leave_symlinked_result(trial_dir: Path, path: str) -> None:

@@ -1,12 +1,13 @@
-"""What a trial's process does where a command trains: start it, read it, leave a result.
+"""What a trial's process does where a command trains: start it, read it, report a result.
 
 It is confined before it starts anything, so the command is too. Like the built-in trainer's it
-writes curve.jsonl and result.json in the trial's directory; the command's own place is among the
+writes curve.jsonl in the trial's directory; the command's own place is among the
 trial's temporary files (:mod:`trainer.command.workspace`) and goes with them.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -17,8 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
-from autoresearch.files import replace_file
-from autoresearch.layout import CURVE_FILE, RESULT_FILE
+from autoresearch.layout import CURVE_FILE
 from trainer.command.filling import Filled, filled
 from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
@@ -38,6 +38,7 @@ from trainer.spec import (
     TrialSpec,
 )
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _LOOK_S = 0.05
 """Between two looks whether a command that prints nothing has ended."""
 _CHUNK_BYTES = 1 << 16
@@ -47,22 +48,23 @@ _LEFT_CHUNKS = 64
 
 
 def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed:
-    """Run the trial and write its result.json, whatever came of it.
+    """Run the trial and return its result, whatever came of it.
 
     :raises AutoresearchError: where the command cannot be started or asks for what there is not;
         then there is no result.
     """
     if spec.command is None:
         raise SpecError("a trial of the built-in trainer was sent to the one for commands")
+    run = _Run(spec, spec.command, trial_dir, born)
     try:
-        result = _Run(spec, spec.command, trial_dir, born).result()
-        replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n", durable=True)
+        return run.result()
     except OSError as error:
+        if run.has_begun and error.errno not in _FULL:
+            return run.failed("crash", f"its files or output cannot be read or kept ({error})")
         raise MachineryError(
             f"the trial's directory {trial_dir} cannot be written ({error.strerror}); free some "
             "space there or choose another directory"
         ) from error
-    return result
 
 
 def _cores() -> int:
@@ -84,6 +86,8 @@ class _Run:
         self._last_step: int | None = None
         self._lost: int | None = None
         """The first step whose loss was not finite."""
+        self.has_begun = False
+        """The command has: what fails in its files from there on may be its own doing."""
 
     def result(self) -> Measured | TrialFailed:
         """Run it, and say what came of it."""
@@ -102,7 +106,7 @@ class _Run:
             why = f"the score's pattern reads only a part of {self._printed.cut}; "
             by_comma = "print it without commas" if "," in self._printed.cut else ""
             why += by_comma or f"write {_ANY_NUMBER}"
-            return self._failed("no_score", why)
+            return self.failed("no_score", why)
         score = self._score()
         if score is None or score - score != 0:
             return self._without_score(score)
@@ -137,12 +141,13 @@ class _Run:
 
     def _attended(self, told: Filled, began: float) -> int:
         """Read all that it prints until it has ended; its exit code."""
-        ours, theirs = os.pipe()
-        started = self._start(told, theirs)
-        os.close(theirs)
         lines = Lines(self._printed.wanted)
-        try:
-            with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+        with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+            ours, theirs = os.pipe()
+            started = self._start(told, theirs)
+            self.has_begun = True
+            os.close(theirs)
+            try:
                 for data in _until_end(ours, started):
                     _log(data)
                     for line in lines.feed(data):
@@ -151,10 +156,10 @@ class _Run:
                         break
                 for line in lines.rest():
                     self._take(line, curve, began)
-        finally:
-            os.close(ours)
-            if started.ended() is None:
-                started.end()
+            finally:
+                os.close(ours)
+                if started.ended() is None:
+                    started.end()
         return started.ended() or 0
 
     def _start(self, told: Filled, output: int) -> Started:
@@ -193,27 +198,28 @@ class _Run:
     def _failure(self, code: int) -> TrialFailed | None:
         printed = self._printed
         if self._pruner.why:
-            return self._failed("pruned", self._pruner.why)
+            return self.failed("pruned", self._pruner.why)
         if code == 0:
             return None
         if printed.out_of_memory:
-            return self._failed("oom", f"out of memory: {printed.out_of_memory}")
+            return self.failed("oom", f"out of memory: {printed.out_of_memory}")
         how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
         hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
-        return self._failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
+        return self.failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
 
     def _without_score(self, score: float | None) -> TrialFailed:
         if score is not None:
-            return self._failed("nonfinite", f"the score was {score}", lines=True)
+            return self.failed("nonfinite", f"the score was {score}", lines=True)
         if self._lost is not None:
-            return self._failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
+            return self.failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
         rule = self._command.score
         where = f"{rule.file} has no {rule.key}"
         if rule.pattern is not None:
             where = f"no line has {rule.pattern!r}"
-        return self._failed("no_score", f"it ended without a score: {where}", lines=True)
+        return self.failed("no_score", f"it ended without a score: {where}", lines=True)
 
-    def _failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
+    def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
+        """The result of a trial that ended so; ``lines``: with what it printed last."""
         if lines:
             directory = Path(self._command.directory)
             hint = refusal_hint(self._printed.last, directory.resolve(), self._work)

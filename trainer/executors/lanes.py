@@ -16,6 +16,7 @@ from autoresearch.layout import RESULT_FILE
 from trainer.executors.base import Executor, Job, LaneLost, kind_of_seed
 from trainer.executors.lane_jobs import Lane, LanesJob, Stay
 from trainer.isolation.outcome import aborted
+from trainer.isolation.scratch import clear
 from trainer.spec import TrialSpec
 
 __all__ = ["MOST_LOSSES", "Lane", "Lanes", "LanesJob"]
@@ -173,8 +174,8 @@ class Lanes(Executor):
         if job.losses > MOST_LOSSES or job.cancelled:
             return False
         with contextlib.suppress(OSError):
-            # Written before its supervisor was gone, so that nobody has vouched for it.
-            (job.trial_dir / RESULT_FILE).unlink(missing_ok=True)
+            # Whatever a trial left there would keep it from running again.
+            clear(job.trial_dir / RESULT_FILE)
         with self._door:
             if self._closing:
                 return False

@@ -1,10 +1,13 @@
-"""What a trial's process tells the fork server, through a pipe: how far it has come with its GPU's
-driver, where it can be believed, and that it is over.
+"""What a trial's process tells the fork server: how far it has come with its GPU's driver, where it
+can be believed, what came of the trial, and that it is over.
 
 A crash while the driver starts is no evidence about a config, and looks from outside like a crash
 that a config brought about. So the trial's process says that it starts the driver and that the
 driver runs, and then, before it looks at the config, that nothing more will be said of it: nothing
 that a config decides can speak of the driver after that.
+
+Then it reports the result, or the error that kept it from one. A command cannot: the processes that
+a trial starts do not inherit the line, and since it is a socket nobody can open it through /proc.
 
 Its last word is that it is over. That is taken at its word: who says so is killed at once. A
 process that has imported torch takes the kernel ten milliseconds to take apart, and the next trial
@@ -15,17 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Literal
+import socket
 
-from trainer.isolation.messages import Driver
+from trainer.isolation.messages import Driver, Over, Said
 
 _STARTING, _UP, _UP_UNIFIED, _NO_MORE, _OVER = b"s", b"u", b"U", b".", b"o"
+_RESULT, _ERROR, _END = b"r", b"e", b"\n"
 _WORDS = {
     _STARTING: Driver(phase="starting"),
     _UP: Driver(phase="up"),
     _UP_UNIFIED: Driver(phase="up", is_unified=True),
 }
-_MOST_BYTES = 16
+_CHUNK_BYTES = 1 << 16
+_MOST_BYTES = 1 << 20
+"""The longest report that is read."""
 
 
 class DriverLine:
@@ -46,53 +52,98 @@ class DriverLine:
         """Nothing more will be said of the driver."""
         os.write(self._fd, _NO_MORE)
 
+    def result(self, text: str) -> None:
+        """Report the result, as JSON in one line."""
+        self._report(_RESULT, text)
+
+    def error(self, text: str) -> None:
+        """Report a TrialError, as JSON in one line."""
+        self._report(_ERROR, text)
+
     def over(self) -> None:
         """This process has done what it was for, and ends with exit code 0, if not by itself. What
         a trial did to its end of the line costs it nothing but time."""
         with contextlib.suppress(OSError):
             os.write(self._fd, _OVER)
 
+    def close(self) -> None:
+        """Let go of it, as each process does that this one forks."""
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+
+    def _report(self, kind: bytes, text: str) -> None:
+        left = kind + text.encode() + _END
+        with contextlib.suppress(OSError):  # the server is gone, and this process about to be
+            while left:
+                left = left[os.write(self._fd, left) :]
+
 
 class DriverEar:
     """The fork server's end of a new line."""
 
     def __init__(self) -> None:
-        self._fd, self._their_fd = os.pipe()
+        here, there = socket.socketpair()
+        self._fd, self._their_fd = here.detach(), there.detach()
         os.set_blocking(self._fd, False)
         self._driver_may_speak = True
+        self._has_reported = False
+        self._cut = b""
+        """The beginning of a report whose end is to come."""
 
     def fileno(self) -> int:
         return self._fd
 
     def as_trial(self) -> DriverLine:
-        """In the trial's process: let go of this end, and return the other."""
+        """In the trial's process: let go of this end, and return the other, which processes that
+        this one forks do not get."""
         os.close(self._fd)
-        return DriverLine(self._their_fd)
+        line = DriverLine(self._their_fd)
+        os.register_at_fork(after_in_child=line.close)
+        return line
 
     def as_server(self) -> None:
         """In the fork server: let go of the trial's end."""
         os.close(self._their_fd)
 
-    def hear(self) -> list[Driver | Literal["over"]] | None:
+    def hear(self) -> list[Driver | Said | Over] | None:
         """What was said since the last call; None once nothing more is worth hearing. After what is
-        said of the driver that is all but one word, so that nobody can keep the server listening.
+        said of the driver that is one report and one word, so that nobody can keep the server
+        listening.
         """
-        try:
-            said = os.read(self._fd, _MOST_BYTES)
-        except BlockingIOError:
-            return []
-        if not said:
-            return None
-        heard: list[Driver | Literal["over"]] = []
-        for at in range(len(said)):
-            byte = said[at : at + 1]
-            if self._driver_may_speak and byte in _WORDS:
-                heard.append(_WORDS[byte])
-            elif self._driver_may_speak and byte == _NO_MORE:
+        heard: list[Driver | Said | Over] = []
+        while True:
+            try:
+                said = os.read(self._fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return heard
+            except ConnectionResetError:
+                said = b""
+            if not said or not self._take(said, heard):
+                return heard or None
+
+    def _take(self, said: bytes, heard: list[Driver | Said | Over]) -> bool:
+        """Add the words in these bytes to ``heard``; whether more are worth hearing."""
+        said, self._cut = self._cut + said, b""
+        while said:
+            word, said = said[:1], said[1:]
+            if word in {_RESULT, _ERROR} and not self._has_reported:
+                self._driver_may_speak = False
+                text, end, rest = said.partition(_END)
+                if not end:
+                    self._cut = word + said
+                    return len(self._cut) <= _MOST_BYTES
+                report = text.decode(errors="replace")
+                heard.append(Said(pid=0, text=report, is_error=word == _ERROR))
+                self._has_reported, said = True, rest
+            elif self._driver_may_speak and word in _WORDS:
+                heard.append(_WORDS[word])
+            elif self._driver_may_speak and word == _NO_MORE:
                 self._driver_may_speak = False
             else:
-                return [*heard, "over"] if byte == _OVER else heard or None
-        return heard
+                if word == _OVER:
+                    heard.append(Over(pid=0))
+                return False
+        return True
 
     def close(self) -> None:
         os.close(self._fd)

@@ -34,7 +34,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -43,7 +42,6 @@ from trainer.isolation import trial_startup
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import (
     Channel,
-    Driver,
     Over,
     Ready,
     ServerSettings,
@@ -198,18 +196,21 @@ class ForkServer:
         self._signalled.close()
 
     def _hear_trial(self) -> None:
-        """Pass on what the trial says."""
-        trial = self._trial
-        while trial is not None and trial.ear is not None and (said := trial.ear.hear()) != []:
-            for word in said or ():
-                if isinstance(word, Driver):
-                    self._channel.send(word.model_copy(update={"pid": trial.pid}))
-                else:
+        if self._trial is not None:
+            self._pass_on(self._trial)
+            if self._trial.said_over:
+                self._end_at_its_word(self._trial)
+
+    def _pass_on(self, trial: Waiting) -> None:
+        """Report to the supervisor what the trial has said by now."""
+        while trial.ear is not None and (words := trial.ear.hear()) != []:
+            for word in words or ():
+                if isinstance(word, Over):
                     trial.said_over = True
-            if said is None or trial.said_over:
+                else:
+                    self._channel.send(word.model_copy(update={"pid": trial.pid}))
+            if words is None or trial.said_over:
                 self._hang_up(trial)
-        if trial is not None and trial.said_over:
-            self._end_at_its_word(trial)
 
     def _hang_up(self, trial: Waiting) -> None:
         if trial.ear is not None:
@@ -254,10 +255,7 @@ class ForkServer:
         if trial is not None and dead.has(trial.pid):
             self._signal_trial(signal.SIGKILL)
             survivors = dead.sweep(but=self._spared())
-            if trial.ear is not None:
-                for word in trial.ear.hear() or ():
-                    if isinstance(word, Driver):
-                        self._channel.send(word.model_copy(update={"pid": trial.pid}))
+            self._pass_on(trial)
             self._hang_up(trial)
             self._trial = self._kill_at = None
             said = dead.ended(
@@ -310,7 +308,7 @@ def _only_wake(number: int, frame: FrameType | None) -> None:
 def load_entry(entry: str) -> trial_startup.TrialFunction:
     """The function that ``module:function`` names."""
     module, _, name = entry.partition(":")
-    function: Callable[..., object] = getattr(importlib.import_module(module), name)
+    function: trial_startup.TrialFunction = getattr(importlib.import_module(module), name)
     return function
 
 

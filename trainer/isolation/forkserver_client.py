@@ -25,6 +25,7 @@ from trainer.isolation.messages import (
     Message,
     Over,
     Ready,
+    Said,
     ServerDied,
     ServerSettings,
     Start,
@@ -119,14 +120,14 @@ class ForkServerClient:
         """
         self._send(Stop(grace_s=grace_s))
 
-    def receive(self, trial: int, timeout_s: float) -> Driver | Over | Ended | None:
+    def receive(self, trial: int, timeout_s: float) -> Driver | Said | Over | Ended | None:
         """What the server says next of a trial, or None where it says nothing of it in time. One
         thread may ask after a trial that is over while another asks after the next.
 
         :raises ServerDied: where nothing can come any more.
         """
         message = self._mail.receive(trial, timeout_s)
-        assert message is None or isinstance(message, Driver | Over | Ended)
+        assert message is None or isinstance(message, Driver | Said | Over | Ended)
         return message
 
     def last_words(self) -> str:

@@ -86,6 +86,17 @@ class Driver(Frozen):
     """Whether the device's memory is the machine's; known once it is up."""
 
 
+class Said(Frozen):
+    """The trial's process reported what came of it, before it ended."""
+
+    kind: Literal["said"] = "said"
+    pid: int
+    text: str
+    """A TrialResult or a TrialError, as JSON: not validated."""
+    is_error: bool
+    """A TrialError: nothing was measured, and the config is not to blame."""
+
+
 class Stop(Frozen):
     """Ask the running trial to end; after ``grace_s`` seconds make it."""
 
@@ -110,7 +121,7 @@ class Ended(Frozen):
 
 
 Message: TypeAlias = Annotated[
-    Ready | Start | Started | WaitsNoMore | Driver | Over | Stop | Ended,
+    Ready | Start | Started | WaitsNoMore | Driver | Said | Over | Stop | Ended,
     Field(discriminator="kind"),
 ]
 
@@ -246,5 +257,5 @@ class Mail:
             self._over.add(message.pid)
         elif isinstance(message, Ended):
             self._over.discard(message.pid)
-        whose = message.pid if isinstance(message, Driver | Over | Ended) else SERVER
+        whose = message.pid if isinstance(message, Driver | Said | Over | Ended) else SERVER
         self._for[whose].append(message)

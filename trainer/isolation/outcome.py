@@ -8,12 +8,11 @@ from typing import Literal
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import LOG_FILE
 from autoresearch.values import explain
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.forkserver_client import signal_name
-from trainer.isolation.messages import Driver, Ended
-from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, TrialFiles
+from trainer.isolation.messages import Driver, Ended, Said
+from trainer.isolation.trial_files import TrialError, TrialFiles
 from trainer.machine.cuda_codes import CRASHED
 from trainer.spec import FailureStatus, Measured, TrialFailed, TrialSpec, parse_result
 
@@ -39,7 +38,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """All that the supervisor knows about a trial's end besides the files it left."""
+    """All that the supervisor knows about a trial's end."""
 
     ended: Ended
     stopped: Stopped | None
@@ -49,61 +48,57 @@ class Ending:
     """The kernel's out-of-memory killer ended some process of this machine meanwhile."""
     driver: Driver | None = None
     """What the trial's process said last of its GPU's driver."""
+    said: Said | None = None
+    """What the trial's process reported: the result, or an error."""
 
 
 def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | TrialFailed:
     """The result of a trial that ended so; on return it is also in the trial's result.json.
 
-    A sound result.json counts whatever happened after it was written.
+    How the trial ended comes first: a result that it reported counts only where nothing else ended
+    it.
 
     :raises TrialAborted: where it was aborted before it had a result.
     :raises AutoresearchError: where the end says nothing about the config: the error the trial's
         process reported, or a MachineryError.
     """
-    _raise_if_machinery(spec, files, ending)
-    _raise_if_driver_broke(spec, ending)
-    data = files.read_result()
-    garbage = ""
-    if data is not None:
-        try:
-            result = parse_result(data)
-        except ValidationError as error:
-            garbage = explain(error)
-        else:
-            garbage = files.tampering() or contradiction(spec, result)
-            if not garbage:
-                return result
-    status, message = _failure(spec, files, ending, garbage)
-    logged = files.curve.last
-    failed = TrialFailed(
-        status=status,
-        message=message[:2000],
-        steps=logged.step if logged is not None and spec.log_every == 1 else None,
-        peak_mem_gib=max(ending.peak_bytes, ending.ended.peak_bytes) / _GIB or None,
-    )
-    files.write_result(failed)
-    return failed
-
-
-def _raise_if_machinery(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
     if ending.ended.survivors:
         raise MachineryError(
             f"processes {list(ending.ended.survivors)} of trial {spec.trial_id} cannot be killed;"
-            " look for a stuck device or file system before running more"
+            " check for a stuck device or file system before running more"
         )
-    if ending.stopped is not None:
-        return
-    if ending.ended.exit_code in {NO_SPACE_EXIT_CODE, ERROR_EXIT_CODE}:
-        files.discard_result()  # what measured nothing has none, when the campaign is resumed too
-    if ending.ended.exit_code == NO_SPACE_EXIT_CODE:
-        raise MachineryError(
-            f"the disk under {files.path} is full; free some space and resume the campaign"
+    result, garbage = _reported(spec, files, ending)
+    if result is None:
+        _raise_if_driver_broke(spec, ending)
+        status, message = _failure(spec, files, ending, garbage)
+        logged = files.curve.last
+        result = TrialFailed(
+            status=status,
+            message=message[:2000],
+            steps=logged.step if logged is not None and spec.log_every == 1 else None,
+            peak_mem_gib=max(ending.peak_bytes, ending.ended.peak_bytes) / _GIB or None,
         )
-    if ending.ended.exit_code == ERROR_EXIT_CODE:
-        raise files.read_error() or MachineryError(
-            f"trial {spec.trial_id} could not be run ({files.log.last_line() or 'it did not say'});"
-            f" see {files.path / LOG_FILE}"
-        )
+    files.write_result(result)
+    return result
+
+
+def _reported(
+    spec: TrialSpec, files: TrialFiles, ending: Ending
+) -> tuple[Measured | TrialFailed | None, str]:
+    """The result that the trial's process reported, if it counts, and what is wrong with it."""
+    said, stopped = ending.said, ending.stopped
+    if said is None or (stopped is not None and stopped.cause != "aborted"):
+        return None, ""
+    try:
+        if said.is_error:
+            raise TrialError.model_validate_json(said.text).as_exception()
+        if stopped is None and ending.ended.exit_code != 0:
+            return None, ""
+        result = parse_result(said.text)
+    except ValidationError as error:
+        return None, explain(error)
+    garbage = files.tampering() or contradiction(spec, result)
+    return (None, garbage) if garbage else (result, "")
 
 
 def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:

@@ -110,6 +110,14 @@ def await_death(pids: set[int], timeout_s: float) -> None:
         time.sleep(0.005)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
 def _runs(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)

@@ -18,10 +18,11 @@ from pathlib import Path
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
-from trainer.isolation.messages import Driver, Ended, Over, ServerDied, Start
+from trainer.isolation.messages import Driver, Ended, Over, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
-from trainer.isolation.process_tree import await_death, oom_kills
+from trainer.isolation.process_tree import await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
+from trainer.isolation.undertaker import SWEEP_S
 from trainer.isolation.weighing import TreeUsage, usage_below
 from trainer.machine.host_memory import HostWatch
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
@@ -37,9 +38,9 @@ prepare its sandbox."""
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
 _OVERDUE_S = 4.0
-"""After the grace, for the server to report that nothing is left. Then it is itself ended."""
-_BURIAL_S = 20.0
-"""For the kernel to take apart what was killed."""
+"""After the grace, for a server that somebody stopped to go on. Then it is itself ended."""
+_BURIAL_S = SWEEP_S + 5.0
+"""For the kernel to take apart what was killed, and the server to report it."""
 _GIB = 1 << 30
 
 
@@ -148,6 +149,8 @@ class _Watch:
         self._trial = 0
         self._driver: Driver | None = None
         """What the trial said last of its GPU's driver."""
+        self._said: Said | None = None
+        """What the trial's process reported of itself."""
         self._ended: Ended | None = None
         self._stopped: Stopped | None = None
         self._oom_kills_before: int | None = None
@@ -195,7 +198,7 @@ class _Watch:
         if stopped is None and self._group is not None:
             stopped = self._stopped_by_kernel(self._group, ended)
         struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
-        return Ending(ended, stopped, self._peak_bytes, struck, self._driver)
+        return Ending(ended, stopped, self._peak_bytes, struck, self._driver, self._said)
 
     def _buried(self) -> Ended:
         """The end of what was killed as it was over; its exit code is known from that."""
@@ -221,6 +224,8 @@ class _Watch:
         message = self._server.receive(self._trial, timeout_s)
         if isinstance(message, Driver):
             self._driver = message
+        elif isinstance(message, Said):
+            self._said = message
         elif isinstance(message, Ended):
             self._ended = message
         return isinstance(message, Over | Ended)
@@ -305,13 +310,15 @@ class _Watch:
     def _stop(self, grace_s: float) -> None:
         """End the trial; on return nothing of it is left, whatever it takes."""
         self._server.stop_trial(grace_s)
-        overdue_at = time.monotonic() + grace_s + _OVERDUE_S
-        while time.monotonic() < overdue_at:
+        asked_at = time.monotonic()
+        while (waited_s := time.monotonic() - asked_at - grace_s) < _BURIAL_S:
             self._hear(_LOOK_S)
             if self._ended is not None:
                 return
             self._files.log.trim()
-        self._server.kill()  # it is frozen: someone stopped it
+            if waited_s > _OVERDUE_S and is_stopped(self._server.pid):
+                break
+        self._server.kill()
         self._end_what_was_seen()
         self._ended = Ended(signal=signal.SIGKILL)
 

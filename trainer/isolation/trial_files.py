@@ -4,8 +4,8 @@
                   the copy of :mod:`trainer.isolation.sealed_spec`, which is on the disk by then
     trainer.log   what the trial printed, its middle cut out when it prints too much
     curve.jsonl   a CurvePoint a line, as training goes
-    result.json   the TrialResult
-    error.json    why nothing could be measured, which is not the config's fault
+    result.json   the TrialResult, which the supervisor writes once nothing of the trial runs;
+                  believed only while it equals the copy beside the order
     tmp/          the trial's home and temporary files; gone afterwards
 
 A trial may put links, pipes or gigabytes under these names. So nothing is opened through a link,
@@ -28,7 +28,6 @@ from autoresearch.files import replace_file, sync_directory
 from autoresearch.given_file import open_regular
 from autoresearch.layout import (
     CURVE_FILE,
-    ERROR_FILE,
     LOG_FILE,
     RESULT_FILE,
     SCRATCH_DIR,
@@ -37,7 +36,7 @@ from autoresearch.layout import (
 from autoresearch.values import Frozen, PlainText
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.scratch import clear
-from trainer.isolation.sealed_spec import sealed_path
+from trainer.isolation.sealed_spec import sealed_path, sealed_result_path
 from trainer.isolation.trial_log import TrialLog
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,
@@ -49,11 +48,6 @@ from trainer.spec import (
     TrialSpec,
     parse_result,
 )
-
-ERROR_EXIT_CODE = 70
-"""The trial's process wrote error.json (EX_SOFTWARE of sysexits.h)."""
-NO_SPACE_EXIT_CODE = 74
-"""The disk was full, so that it may have written nothing (EX_IOERR)."""
 
 _SMALL_FILE_BYTES = 1 << 20
 _CURVE_CHUNK_BYTES = 1 << 16
@@ -86,13 +80,6 @@ class TrialError(Frozen):
         """The error, to be raised again."""
         exception: AutoresearchError = getattr(errors, self.kind)(self.message)
         return exception
-
-
-def write_error(trial_dir: Path, error: AutoresearchError) -> None:
-    """Leave ``error`` for the supervisor; no room for it is a message too, by its absence."""
-    text = TrialError.of(error).model_dump_json()
-    with contextlib.suppress(OSError):
-        (trial_dir / ERROR_FILE).write_text(text)
 
 
 def seal_ahead(spec: TrialSpec, trial_dir: Path) -> None:
@@ -138,10 +125,11 @@ class TrialFiles:
                         f"the trial directory {trial_dir} already holds a result;"
                         " run the trial in a new directory"
                     )
-                for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, ERROR_FILE, SCRATCH_DIR):
+                for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, SCRATCH_DIR):
                     clear(trial_dir / name)
             self.log = TrialLog(trial_dir / LOG_FILE, spec.limits.log_bytes)
             _seal(trial_dir, self._order)
+            sealed_result_path(trial_dir).unlink(missing_ok=True)
             replace_file(trial_dir / SPEC_FILE, self._order)
         except OSError as error:
             raise MachineryError(
@@ -155,41 +143,26 @@ class TrialFiles:
         with contextlib.suppress(OSError):
             sync_directory(self.path.parent)
 
-    def read_result(self) -> bytes | None:
-        """What the trial left as its result; None where that is no file of sensible size."""
-        return _read_small(self.path / RESULT_FILE)
-
-    def write_result(self, result: TrialFailed) -> None:
-        """Put a result that the supervisor came to where the trial left none that is sound.
+    def write_result(self, result: Measured | TrialFailed) -> None:
+        """Write the trial's result, when nothing of the trial runs any more.
 
         :raises MachineryError: where the directory cannot be written.
         """
+        data = result.model_dump_json(indent=2).encode() + b"\n"
         try:
+            _write_durably(sealed_result_path(self.path), data)
             clear(self.path / RESULT_FILE)
-            _write_durably(self.path / RESULT_FILE, result.model_dump_json(indent=2).encode())
+            replace_file(self.path / RESULT_FILE, data)
         except OSError as error:
             raise MachineryError(
                 f"cannot write the result of the trial in {self.path} ({error.strerror});"
                 " free some space there and resume the campaign"
             ) from error
 
-    def discard_result(self) -> None:
-        """Remove what the trial left as its result, if anything; what resists stays."""
-        with contextlib.suppress(OSError):
-            clear(self.path / RESULT_FILE)
-
     def tampering(self) -> str:
         """What the trial did to its own order; empty where that is as it was given."""
         same = _read_small(self.path / SPEC_FILE) == self._order
         return "" if same else f"the trial rewrote its own {SPEC_FILE}"
-
-    def read_error(self) -> AutoresearchError | None:
-        """The error the trial's process reported, if any."""
-        data = _read_small(self.path / ERROR_FILE)
-        try:
-            return TrialError.model_validate_json(data or b"").as_exception()
-        except ValidationError:
-            return None
 
     def close(self) -> None:
         """Let go of the files and remove the trial's temporary ones."""
@@ -206,12 +179,14 @@ class TrialFiles:
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
     """The spec and result of a trial that ended before now; None where it left no sound ones, or
     not of the order that it was given."""
-    order = _read_small(sealed_path(trial_dir))
+    order, data = _read_small(sealed_path(trial_dir)), _read_small(sealed_result_path(trial_dir))
     if order is None or order != _read_small(trial_dir / SPEC_FILE):
+        return None
+    if data is None or data != _read_small(trial_dir / RESULT_FILE):
         return None
     try:
         spec = TrialSpec.model_validate_json(order)
-        result = parse_result(_read_small(trial_dir / RESULT_FILE) or b"")
+        result = parse_result(data)
     except ValidationError:
         return None
     return None if contradiction(spec, result) else (spec, result)

@@ -27,17 +27,19 @@ from trainer.isolation.kernel import cgroup
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Start
 from trainer.isolation.process_tree import die_with_parent
-from trainer.isolation.trial_files import ERROR_EXIT_CODE, NO_SPACE_EXIT_CODE, write_error
+from trainer.isolation.trial_files import TrialError
 from trainer.isolation.waiting import OrderSlot
 from trainer.machine import cuda_driver
-from trainer.spec import TrialSpec
+from trainer.spec import Measured, TrialFailed, TrialSpec
 
 
 class TrialFunction(Protocol):
     """What a trial runs: :func:`trainer.training.child.run_trial`. It writes curve.jsonl and
-    result.json."""
+    returns the result, for the line."""
 
-    def __call__(self, spec: TrialSpec, trial_dir: Path, *, born: float) -> object: ...
+    def __call__(
+        self, spec: TrialSpec, trial_dir: Path, *, born: float
+    ) -> Measured | TrialFailed | None: ...
 
 
 def live(
@@ -52,7 +54,7 @@ def live(
     """Wait to be a trial, and be it from there on; return the exit code.
 
     :param order: where its order comes from.
-    :param line: where to tell of the GPU's driver, and that it is over.
+    :param line: reports how the GPU's driver starts, the result or the error, and the end.
     :param like: what the order is likely to be like.
     """
     os.setsid()
@@ -77,16 +79,22 @@ def live(
         reach = None if spec.command is None else furnish(spec.command, trial_dir)
         sandbox.confine(spec, trial_dir, reach, begun)
         _start_device(spec, line)
-        run(spec, trial_dir, born=born)
+        result = run(spec, trial_dir, born=born)
+        if result is not None:
+            line.result(result.model_dump_json())
     except AutoresearchError as error:
-        write_error(trial_dir, error)
-        return ERROR_EXIT_CODE
+        line.error(TrialError.of(error).model_dump_json())
+        return 1
     except SystemExit as stop:
         return _exit_code(stop)
     except BaseException as error:  # noqa: BLE001 (the edge of the process)
         traceback.print_exc()
-        no_space = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-        return NO_SPACE_EXIT_CODE if no_space else 1
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            full = MachineryError(
+                f"the disk under {trial_dir} is full; free some space and resume the campaign"
+            )
+            line.error(TrialError.of(full).model_dump_json())
+        return 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

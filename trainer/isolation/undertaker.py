@@ -18,9 +18,9 @@ from collections.abc import Set
 from trainer.isolation.messages import Ended
 from trainer.isolation.process_tree import children
 
-_SWEEP_S = 3.0
-"""How long SIGKILL may take to end what a trial left behind; microseconds unless the kernel is
-waiting for a device."""
+SWEEP_S = 60.0
+"""How long SIGKILL may take to end what a trial left behind: microseconds, or seconds where it held
+much of the kernel's memory, unless the kernel is waiting for a device."""
 
 
 class Undertaker:
@@ -89,7 +89,7 @@ class Undertaker:
     def sweep(self, but: Set[int] = frozenset()) -> tuple[int, ...]:
         """Kill and collect every child except these, and what becomes a child by that; return those
         that won't die."""
-        give_up_at = time.monotonic() + _SWEEP_S
+        give_up_at = time.monotonic() + SWEEP_S
         while True:
             self.collect()
             left = set(children(os.getpid())) - but

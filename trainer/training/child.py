@@ -1,7 +1,7 @@
 """What a trial's process does: check the spec, train, score, leave a result.
 
-It writes curve.jsonl and result.json in the trial's directory and nothing elsewhere, starts no
-process, needs no network, and imports nothing that importing this module has not.
+It writes curve.jsonl in the trial's directory and nothing elsewhere, starts no process, needs no
+network, and imports nothing that importing this module has not.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
-from autoresearch.files import replace_file
-from autoresearch.layout import CURVE_FILE, RESULT_FILE
+from autoresearch.layout import CURVE_FILE
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
 from trainer.corpus import Corpus, open_corpus
@@ -49,7 +48,7 @@ _MACHINERY_ERRNOS |= {errno.EXDEV}  # a rename that an old Landlock refuses
 def run_trial(
     spec: TrialSpec, trial_dir: Path, *, born: float | None = None
 ) -> TrialOk | TrialFailed:
-    """Run the trial and write its result.json, whatever came of it.
+    """Run the trial and return its result, whatever came of it.
 
     ``born`` is the monotonic time at which the process was; None asks the operating system.
 
@@ -58,12 +57,9 @@ def run_trial(
     """
     born = _birth() if born is None else born
     try:
-        result = _classified(spec, trial_dir, born)
-        data = result.model_dump_json(indent=2).encode() + b"\n"
-        replace_file(trial_dir / RESULT_FILE, data, durable=True)
+        return _classified(spec, trial_dir, born)
     except OSError as error:
         raise refused_by_the_system(error, trial_dir) from error
-    return result
 
 
 def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:

@@ -32,8 +32,9 @@ class Instant(InstantExecutor):
     def train(
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
-        TrialFiles(spec, trial_dir).close()
-        (trial_dir / "result.json").write_text(trial_ok(spec).model_dump_json())
+        files = TrialFiles(spec, trial_dir)
+        files.write_result(trial_ok(spec))
+        files.close()
         return Finished(trial_ok(spec), 1.0)
 
 

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import ERROR_FILE, RESULT_FILE
+from autoresearch.layout import RESULT_FILE
 from autoresearch.plain_text import plain
 from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope.sweep import counted_step_s
-from trainer.isolation.messages import Ended
+from trainer.isolation.messages import Ended, Said
 from trainer.isolation.outcome import Ending, judge
 from trainer.isolation.trial_files import (
-    ERROR_EXIT_CODE,
     CurveTail,
     TrialFiles,
     finished_trial,
@@ -39,7 +38,6 @@ from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
 from trainer.spec.curve import MAX_POINTS, CurveLines, KeptCurve
 
 POINT = CurvePoint(step=1, tokens=1024, loss=5.5, lr=1e-3, grad_norm=1.0, elapsed_s=0.05)
-EXITED = Ending(Ended(exit_code=0), None, 0, oom_killer_struck=False)
 UGLY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x00"
 
 JSON_NUMBERS = st.one_of(
@@ -49,6 +47,10 @@ JSON_NUMBERS = st.one_of(
     st.sampled_from([1e308, 1.7e308, 5e-324, 2.0**63, 2**63, 2**53, -0.0, 10**400, 1e39, 1e-13]),
 )
 JSON_VALUES = JSON_NUMBERS | st.none() | st.booleans() | st.text() | st.lists(JSON_NUMBERS)
+
+
+def exited(said: Said | None) -> Ending:
+    return Ending(Ended(exit_code=0), None, 0, oom_killer_struck=False, said=said)
 
 
 def point_line(**changes: Any) -> bytes:
@@ -100,8 +102,7 @@ def test_an_impossible_number_is_a_garbage_result(tmp_path: Path, changes: dict[
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     text = json.dumps({**trial_ok(spec).model_dump(), **changes})
-    (tmp_path / "trial" / RESULT_FILE).write_text(text)
-    result = judge(spec, files, EXITED)
+    result = judge(spec, files, exited(Said(pid=1, text=text, is_error=False)))
     files.close()
     assert isinstance(result, TrialFailed)
     assert result.message.startswith(f"garbage result: ok.{next(iter(changes))}: ")
@@ -201,10 +202,8 @@ def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path)
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     error = {"kind": "CorpusError", "message": UGLY + "no corpus" + "!" * 10_000}
-    (tmp_path / "trial" / ERROR_FILE).write_text(json.dumps(error))
-    exited = Ending(Ended(exit_code=ERROR_EXIT_CODE), None, 0, oom_killer_struck=False)
     with pytest.raises(AutoresearchError, match="no corpus!") as caught:
-        judge(spec, files, exited)
+        judge(spec, files, exited(Said(pid=1, text=json.dumps(error), is_error=True)))
     files.close()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) == 2000
@@ -272,7 +271,7 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
     spec = trial_spec()
     files = TrialFiles(spec, place)
     obstacle(place / RESULT_FILE)
-    result = judge(spec, files, EXITED)
+    result = judge(spec, files, exited(None))
     files.close()
     assert isinstance(result, TrialFailed)
     assert (result.status, result.message) == ("crash", "ended without a result")
@@ -283,11 +282,10 @@ def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_a_trial_can_be_run_again_whatever_the_first_try_left(place: Path, obstacle: Any) -> None:
     place.mkdir()
-    for name in ("spec.json", "trainer.log", "curve.jsonl", "error.json", "tmp"):
+    for name in ("spec.json", "trainer.log", "curve.jsonl", "tmp"):
         obstacle(place / name)
     assert read_curve(place) == []
     files = TrialFiles(trial_spec(), place)
-    assert files.read_error() is None
     assert files.curve.read() == []
     files.close()
 

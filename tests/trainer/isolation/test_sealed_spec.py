@@ -15,7 +15,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.sealed_spec import sealed_path
 from trainer.isolation.trial_files import TrialFiles, finished_trial
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.spec import TrialFailed, TrialSpec, parse_result
 
 ASKED = trial_spec(seed=0)
 OTHER = trial_ok(ASKED, val_bpb=1.0)
@@ -40,10 +40,12 @@ def rewrite(trial_dir: Path, exit_code: int) -> Path:
 def test_the_result_of_another_seed_is_not_recorded(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
-    """Exit code 70 says that nothing could be measured: the campaign stops, and is resumed."""
-    with pytest.raises(MachineryError):
-        executor.run(ASKED, rewrite(trial_dir, 70))
-    assert finished_trial(trial_dir) is None
+    for exit_code in (70, 74, 3):
+        folder = trial_dir.with_name(f"t00000{exit_code}")
+        result = executor.run(ASKED, rewrite(folder, exit_code)).result
+        assert isinstance(result, TrialFailed)
+        assert (result.status, result.message) == ("crash", f"exit code {exit_code}")
+        assert finished_trial(folder) is None
 
 
 def test_who_rewrote_its_order_is_not_believed(executor: LocalExecutor, trial_dir: Path) -> None:
@@ -57,17 +59,23 @@ def test_who_says_that_nothing_was_measured_has_no_result_later(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
     hostile.arm(trial_dir, doors.leave_result_and_report, result=OTHER.model_dump_json())
-    with pytest.raises(MachineryError, match="no result, crash"):
+    with pytest.raises(MachineryError, match="no result"):
         executor.run(ASKED, trial_dir)
     assert finished_trial(trial_dir) is None
 
 
 def leave(trial_dir: Path, result: str, then: Callable[[], object] = lambda: None) -> None:
-    """As a supervisor leaves a trial that was killed together with it."""
+    """As a supervisor leaves a trial that ended before a row named it."""
     files = TrialFiles(ASKED, trial_dir)
-    (trial_dir / "result.json").write_text(result)
+    files.write_result(parse_result(result))
     then()
     files.close()
+
+
+def test_a_result_that_the_supervisor_did_not_write_is_not_taken_up(trial_dir: Path) -> None:
+    leave(trial_dir, OTHER.model_dump_json())
+    (trial_dir / "result.json").write_text(trial_ok(ASKED, val_bpb=0.5).model_dump_json())
+    assert finished_trial(trial_dir) is None
 
 
 def test_what_finished_while_the_supervisor_was_dead_is_found(trial_dir: Path) -> None:

@@ -106,7 +106,7 @@ def test_an_interrupted_trial_can_be_run_again(
     outside.write_text("kept")
     spec = trial_spec()
     hostile.arm(trial_dir, hostile.leave_result, text=trial_ok(spec).model_dump_json())
-    for name in ("spec.json", "trainer.log", "error.json"):
+    for name in ("spec.json", "trainer.log"):
         (trial_dir / name).symlink_to(outside)
     (trial_dir / "curve.jsonl").write_text("old\n")
     (trial_dir / "tmp").mkdir()
@@ -324,13 +324,35 @@ def test_results_are_read_with_bounds_and_through_no_link(
         assert (result.status, result.message) == ("crash", "ended without a result")
 
 
-def test_a_result_counts_whatever_happens_after_it(
-    executor: LocalExecutor, trial_dir: Path
+@pytest.mark.parametrize(
+    ("attack", "arguments", "limits", "status"),
+    [
+        (hostile.nap, {"s": 60}, {"wall_s": 0.5}, "timeout"),
+        (hostile.hold_memory, {"mib": 600}, {"memory_gib": 0.3}, "oom"),
+        (hostile.fork_many, {"many": 20}, {"processes": 5}, "killed"),
+        (hostile.die_by, {"number": int(signal.SIGKILL)}, {}, "killed"),
+        (hostile.exit_with, {"code": 70}, {}, "crash"),
+        (hostile.exit_with, {"code": 74}, {}, "crash"),
+    ],
+)
+def test_no_result_outlives_what_ended_its_trial(
+    executor: LocalExecutor,
+    trial_dir: Path,
+    attack: Callable[..., Any],
+    arguments: dict[str, Any],
+    limits: dict[str, Any],
+    status: str,
 ) -> None:
-    spec = trial_spec(wall_s=0.5)
-    text = trial_ok(spec).model_dump_json()
-    hostile.arm(trial_dir, hostile.leave_result_and_hang, text=text)
-    assert executor.run(spec, trial_dir).result == trial_ok(spec)
+    result = fail(
+        executor,
+        trial_dir,
+        hostile.leave_result_and_go_on,
+        text=trial_ok(trial_spec(**limits)).model_dump_json(),
+        then=attack.__name__,
+        given=arguments,
+        **limits,
+    )
+    assert result.status == status
 
 
 # --- what is no evidence -------------------------------------------------------------------------

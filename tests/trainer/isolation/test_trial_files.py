@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import CorpusError, MachineryError
-from tests.support.trials import trial_spec
 from trainer.executors.base import TrialAborted
-from trainer.isolation.trial_files import CurveTail, TrialFiles, write_error
+from trainer.isolation.trial_files import CurveTail, TrialError
 from trainer.isolation.trial_log import TrialLog
 from trainer.spec import CurvePoint
 
@@ -87,13 +86,7 @@ def test_a_line_without_end_is_not_hoarded(tmp_path: Path) -> None:
         (TrialAborted("another kind"), MachineryError),
     ],
 )
-def test_an_error_crosses_over(
-    tmp_path: Path, error: CorpusError, arrives_as: type[Exception]
-) -> None:
-    files = TrialFiles(trial_spec(), tmp_path / "trial")
-    assert files.read_error() is None
-    write_error(tmp_path / "trial", error)
-    read = files.read_error()
-    files.close()
+def test_an_error_crosses_over(error: CorpusError, arrives_as: type[Exception]) -> None:
+    read = TrialError.model_validate_json(TrialError.of(error).model_dump_json()).as_exception()
     assert type(read) is arrives_as
     assert str(read) == str(error)

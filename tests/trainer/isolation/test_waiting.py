@@ -22,7 +22,7 @@ from tests.trainer.isolation.test_forkserver import open_executor, until
 from tests.trainer.isolation.test_supervisor import alive, pids
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.driver_line import DriverEar
-from trainer.isolation.messages import Driver
+from trainer.isolation.messages import Driver, Over, Said
 from trainer.spec import TrialFailed
 
 
@@ -140,8 +140,18 @@ def test_what_a_config_decides_cannot_speak_of_the_driver(
     assert (result.status, result.message) == ("crash", "exit code 9")
 
 
-def test_of_the_line_one_word_is_heard_after_the_driver() -> None:
-    for after, heard in ((b"o", ["over"]), (b"so", []), (b"", [])):
+def test_of_the_line_one_report_and_one_word_are_heard_after_the_driver() -> None:
+    result = Said(pid=0, text="{}", is_error=False)
+    for after, heard in (
+        (b"o", [Over(pid=0)]),
+        (b"so", []),
+        (b"", []),
+        (b"r{}\n", [result]),
+        (b"r{}\nr[]\no", [result]),
+        (b"r{}\no", [result, Over(pid=0)]),
+        (b"eno\n", [Said(pid=0, text="no", is_error=True)]),
+        (b"r{", []),
+    ):
         ear = DriverEar()
         os.write(ear._their_fd, b"su." + after)
         words = ear.hear()
@@ -151,6 +161,26 @@ def test_of_the_line_one_word_is_heard_after_the_driver() -> None:
         ear.as_server()
         assert ear.hear() is None
         ear.close()
+
+
+def test_a_report_in_pieces_is_heard_whole_and_one_without_end_no_more() -> None:
+    ear = DriverEar()
+    text = "x" * 100_000
+    for piece in ("r" + text, text, "\n"):
+        os.write(ear._their_fd, piece.encode())
+        words = ear.hear()
+    assert words == [Said(pid=0, text=2 * text, is_error=False)]
+    ear.close()
+    ear = DriverEar()
+    heard: object = []
+    sent = 0
+    while heard == []:
+        sent += os.write(ear._their_fd, b"r" * 100_000)
+        heard = ear.hear()
+    assert heard is None
+    assert sent < 2 << 20
+    ear.as_server()
+    ear.close()
 
 
 @pytest.mark.parametrize(("mib", "may_overlap"), [(0, True), (1100, False)])

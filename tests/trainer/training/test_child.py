@@ -70,12 +70,11 @@ def test_a_trial_leaves_a_curve_and_a_result(corpus: Corpus, tmp_path: Path) -> 
     spec = spec_for(corpus)
     result = run_trial(spec, tmp_path, born=born)
     assert isinstance(result, TrialOk)
-    assert parse_result((tmp_path / "result.json").read_bytes()) == result
     lines = (tmp_path / "curve.jsonl").read_text().splitlines()
     curve = [CurvePoint.model_validate_json(line) for line in lines]
     assert [p.step for p in curve] == [1, 2, 3, 4, 5]
     assert (curve[0].loss, curve[-1].loss) == (result.train_loss_first, result.train_loss_last)
-    assert {p.name for p in tmp_path.iterdir()} == {"corpus", "result.json", "curve.jsonl"}
+    assert {p.name for p in tmp_path.iterdir()} == {"corpus", "curve.jsonl"}
 
     assert result.val_bytes == corpus.info.heldout_bytes
     assert result.val_tokens == corpus.info.heldout_tokens - 1
@@ -111,7 +110,6 @@ def test_diverging_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
     assert result.status == "nonfinite"
     assert result.steps is not None
     assert result.steps == len((tmp_path / "curve.jsonl").read_text().splitlines())
-    assert parse_result((tmp_path / "result.json").read_bytes()) == result
 
 
 def test_diverging_with_the_last_step_is_found_by_the_ruler(corpus: Corpus, tmp_path: Path) -> None:

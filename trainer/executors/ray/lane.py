@@ -15,8 +15,7 @@ from typing import IO, Protocol
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.files import replace_file, sync_directory
-from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
+from autoresearch.layout import CURVE_FILE, LOG_FILE
 from autoresearch.values import explain
 from trainer.executors.base import Executor, Finished, LaneLost
 from trainer.executors.local import LocalJob
@@ -24,7 +23,7 @@ from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import PIECE_BYTES, Progress, apart, said
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.outcome import aborted
-from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles, write_error
+from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles
 from trainer.spec import Measured, Place, TrialFailed, TrialSpec, parse_result
 
 LEASE_S = 20.0
@@ -188,9 +187,7 @@ class _Trial:
         if progress.error is not None:
             if progress.lost:
                 raise LaneLost(progress.error.message)
-            error = progress.error.as_exception()
-            write_error(self._files.path, error)
-            raise error
+            raise progress.error.as_exception()
         return self._keep_result(data)
 
     def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
@@ -259,9 +256,7 @@ class _Trial:
                 f"what came back of trial {self._spec.trial_id} is no result of it ({wrong});"
                 " install the same version of autoresearch on every machine"
             )
-        path = self._files.path / RESULT_FILE
-        replace_file(path, data, durable=True)
-        sync_directory(path.parent.parent)
+        self._files.write_result(result)
         return result
 
     def _ask(self, method: str, *arguments: object) -> bytes:

@@ -110,7 +110,7 @@ class Begun:
         """Whether it is what a trial there would begin with."""
         return (
             self.trials == trial_dir.parent
-            and self.on_gpu == spec.device.startswith("cuda")
+            and self.on_gpu == _kind_of_own(spec).startswith("cuda")
             and trial_dir not in (*paths.programs, *paths.imports)
         )
 
@@ -135,7 +135,7 @@ def restrict(
         begun.ruleset.close()
         begun = None
     if begun is None:
-        begun = Begun.of(paths, trial_dir, spec.device)
+        begun = Begun.of(paths, trial_dir, _kind_of_own(spec))
     with begun.ruleset as ruleset:
         for path, access in _of_the_spec(spec, trial_dir, reach):
             _allow(ruleset, path, access)
@@ -188,6 +188,12 @@ def _of_the_spec(
         yield path, _RUN
     for path in reach.programs:
         yield _beside(trial_dir, path), _RUN
+
+
+def _kind_of_own(spec: TrialSpec) -> str:
+    """The device whose driver this process starts. A command starts it in a process of its own,
+    which could reach this one's memory by what the driver needs of /proc."""
+    return spec.device if spec.command is None else "cpu"
 
 
 def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:

@@ -75,7 +75,10 @@ Not covered:
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
   its own threads have in /proc (:mod:`trainer.isolation.kernel.driver_paths`); a user's who is not
   root may so give up being the first whom the out-of-memory killer takes.
-* A trial that lies about its own score: result.json is checked for form, not for truth.
+* A trial that lies about its own score: a result is checked for form, not for truth. A command can
+  lie in what it prints or in its score's file, but it cannot report a result: the trial's own
+  process does that on a line that no command reaches (:mod:`trainer.isolation.driver_line`), and
+  how the trial ended counts first (:mod:`trainer.isolation.outcome`).
 * A trial that makes code and lies about the next ones. The compile cache is the one place that a
   trial leaves to those after it: machine code and pickles, which they load. It is the user's who
   runs the campaign, is made by the first trial that needs it, before that is confined, and is one

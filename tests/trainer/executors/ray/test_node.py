@@ -45,13 +45,14 @@ def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None
     lane = NodeLane(order(tmp_path))
     opened = Opened.model_validate_json(lane.open())
     text = trial_ok(SPEC).model_dump_json()
+    kept = trial_ok(SPEC).model_dump_json(indent=2) + "\n"
     trial_dir = hostile.arm(
         Path(opened.home) / "t1", hostile.leave_everything, lines=["{}"], printed="hm", text=text
     )
     lane.start("t1", SPEC.model_dump_json())
     assert ended(lane) == (
-        Progress(ended=True, lengths=(3, 3, len(text))),
-        f"{{}}\nhm\n{text}".encode(),
+        Progress(ended=True, lengths=(3, 3, len(kept))),
+        f"{{}}\nhm\n{kept}".encode(),
     )
     assert not trial_dir.exists()
     lane.close()
@@ -62,7 +63,8 @@ def test_files_too_large_for_one_answer_are_told_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = trial_ok(SPEC).model_dump_json()
-    monkeypatch.setattr("trainer.executors.ray.node.PIECE_BYTES", len(text) + 2)
+    kept = trial_ok(SPEC).model_dump_json(indent=2) + "\n"
+    monkeypatch.setattr("trainer.executors.ray.node.PIECE_BYTES", len(kept) + 2)
     lane = NodeLane(order(tmp_path))
     home = Path(Opened.model_validate_json(lane.open()).home)
     hostile.arm(home / "t1", hostile.leave_everything, lines=[], printed="hm", text=text)
@@ -70,7 +72,7 @@ def test_files_too_large_for_one_answer_are_told_piece_by_piece(
     assert ended(lane) == (Progress(ended=True), b"")
     assert lane.more("log", 1) == b"m\n"
     assert lane.more("curve", 0) == b""
-    assert lane.hand_over() == text.encode()
+    assert lane.hand_over() == kept.encode()
     assert not (home / "t1").exists()
     lane.close()
 
