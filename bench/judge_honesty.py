@@ -16,11 +16,12 @@ from statistics import fmean
 
 from bench.figure import Figure
 from bench.judge_nights import Night, nights
-from bench.judge_worlds import Recipe, World, worlds
+from bench.judge_worlds import Recipe, World, shared_seeds, worlds
 from trajectory.ranking import Ranked, ranked_incumbent, top
 from trajectory.rules import Rules
 
 CAMPAIGNS = 60
+SHARED_CAMPAIGNS = 200
 ITERATIONS = 100
 RUNS = 205
 COVERAGE_GOAL = (93, 97)
@@ -102,7 +103,19 @@ def one_run(world: World, margin: float, rng: random.Random) -> tuple[float, flo
 
 def run() -> list[Figure]:
     """All figures, world by world."""
-    return [figure for world in worlds().values() for figure in _world(world)]
+    return [figure for world in worlds().values() for figure in _world(world)] + _shared_seeds()
+
+
+def _shared_seeds() -> list[Figure]:
+    """Return how many intervals of scores and of differences hold where all configs share what a
+    seed does."""
+    ended = nights(
+        shared_seeds(),
+        Rules(),
+        SHARED_CAMPAIGNS,
+        enough=lambda night: night.evidence.iterations >= ITERATIONS,
+    )
+    return claims(f"shared seeds, {ITERATIONS} iterations", [told(night) for night in ended])
 
 
 def _world(world: World) -> list[Figure]:
