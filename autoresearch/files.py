@@ -101,3 +101,32 @@ def writing(what: object, *, instead: str) -> Iterator[None]:
         raise MachineryError(
             f"cannot write {what}: {error.strerror or error}; {mend}, or {instead}"
         ) from error
+
+
+_FULL_BYTES = 1 << 20
+
+
+@contextmanager
+def naming_a_full_disk(directory: Path) -> Iterator[None]:
+    """Add which disk is full to a MachineryError, where the one under ``directory`` is.
+
+    :raises MachineryError: for a MachineryError within.
+    """
+    try:
+        yield
+    except MachineryError as error:
+        try:
+            disk = os.statvfs(directory)
+        except OSError:
+            raise error from None
+        free = disk.f_bavail * disk.f_frsize
+        if free >= _FULL_BYTES and (disk.f_favail or not disk.f_files):
+            raise
+        mount = directory.resolve()
+        while not mount.is_mount():
+            mount = mount.parent
+        raise MachineryError(
+            f"{error}. The disk mounted at {mount}, where the campaign {directory} is, is full "
+            f"({free >> 10:,} KiB and {disk.f_favail:,} files left); free some space there and run "
+            "the same command again"
+        ) from error

@@ -31,6 +31,7 @@ from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
 from autoresearch.errors import CampaignError
+from autoresearch.files import naming_a_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
@@ -77,6 +78,7 @@ class Sitting:
         screen.outlive()
         stop = StopRequest()
         with ExitStack() as resources:
+            resources.enter_context(naming_a_full_disk(directory))
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
             opening = LaneOpening(

@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import replace_file, replacing, sweep, sync_directory, writing, writing_to
+from autoresearch.files import (
+    naming_a_full_disk,
+    replace_file,
+    replacing,
+    sweep,
+    sync_directory,
+    writing,
+    writing_to,
+)
 from tests.support.places import ROOT
 
 MEBIBYTE = 1 << 20
@@ -224,3 +232,11 @@ def test_what_is_no_directory_cannot_be_seen_onto_the_disk(tmp_path: Path) -> No
     (tmp_path / "x").write_text("")
     with pytest.raises(NotADirectoryError):
         sync_directory(tmp_path / "x")
+
+
+def test_a_full_disk_is_named_and_one_with_room_is_not(tmp_path: Path) -> None:
+    """No block of /proc is free, and it is a mount of its own."""
+    for directory, names in ((Path("/proc/self"), True), (tmp_path, False)):
+        with pytest.raises(MachineryError) as refused, naming_a_full_disk(directory):
+            raise MachineryError("a trial could not be run")
+        assert ("mounted at /proc," in str(refused.value)) is names
