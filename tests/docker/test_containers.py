@@ -27,7 +27,12 @@ def compose(*arguments: str, file: str = "docker-compose.yml") -> subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": os.environ["PATH"], "NGC_API_KEY": "k", "AUTORESEARCH_SERVE_TOKEN": "t"},
+        env={
+            "PATH": os.environ["PATH"],
+            "NGC_API_KEY": "k",
+            "AUTORESEARCH_SERVE_TOKEN": "t",
+            "RAY_AUTH_TOKEN": "r",
+        },
     )
 
 
@@ -47,6 +52,8 @@ def test_compose_accepts_the_cluster_of_which_nothing_can_be_reached_from_outsid
     for service in document["services"].values():
         assert "ports" not in service
         assert service["environment"]["RAY_memory_monitor_refresh_ms"] == "0"
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
+        assert service["environment"]["RAY_AUTH_TOKEN"] == "r"
         assert service["user"] == "1000:1000"
         assert service["read_only"] is True
         assert any("--object-store-memory=" in word for word in service["entrypoint"])

@@ -42,6 +42,7 @@ def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path
     for name in ("spark1", "spark2"):
         assert checks[name]["state"] == "good", checks[name]
         assert "2 CPUs and 0 GPUs for Ray" in checks[name]["found"]
+    assert checks["token"]["state"] == "note", "this cluster wants none"
 
 
 def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from agent.workbench.doctor.checks import MIN_FREE_GIB, Check
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.connection import takes_anyone
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, unfit
 
@@ -60,6 +61,14 @@ def examine_cluster(
             f"{len(nodes) + len(silent)} node(s), {lanes} with CPUs or GPUs for lanes"
             + ("" if lanes else "; join some with `ray start --address HOST:PORT`"),
         )
+        if takes_anyone():
+            yield Check(
+                "token",
+                "note",
+                "the cluster let this process in without a token, and so it lets in whoever reaches"
+                " its ports; run `ray get-auth-token --generate` and start Ray everywhere with"
+                " RAY_AUTH_MODE=token",
+            )
         for node in nodes:
             yield from examine_node(node, device, asked_s, took_s)
         for name, why in silent.items():

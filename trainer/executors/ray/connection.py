@@ -96,6 +96,16 @@ def connect(address: str | None = None) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # for the same reason
 
 
+def takes_anyone() -> bool:
+    """Return whether the cluster let this process in without a token."""
+    load_ray()
+    from ray._private.authentication.authentication_utils import (  # noqa: PLC0415 (as above)
+        is_token_auth_enabled,
+    )
+
+    return not is_token_auth_enabled()
+
+
 def disconnect() -> None:
     """End this process's part in the cluster, and with it every actor that it started."""
     ray = load_ray()
