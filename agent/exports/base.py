@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from autoresearch.layout import JOURNAL_FILE
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, Row
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
     :raises FormatError: where ``path`` is there and may not be overwritten, or cannot be written.
     """
+    if _SCHEME.match(str(path)) and not path.exists():
+        raise FormatError(
+            f"{path} is neither a path nor a whole URL; for a file with that name put ./ before "
+            "it, for a database write sqlite:///PATH"
+        )
     if path.exists() and not path.is_file():
         raise FormatError(f"{path} is a directory or a device; name a file with --out")
     if path.exists() and not overwrite:

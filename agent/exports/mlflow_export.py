@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agent.exports.base import Exported, Subject, whole_database
 from autoresearch.errors import FormatError
 from autoresearch.layout import TRIALS_DIR
@@ -14,6 +16,8 @@ from trajectory.history.tables import hidden
 
 def export_mlflow(subject: Subject, where: str) -> Exported:
     """A run per trial with its curve, in an experiment named after the campaign."""
+    if where.startswith("file:") and "://" not in where:  # as MLflow's own documentation writes it
+        where = Path(where.removeprefix("file:")).absolute().as_uri()
     foreign = subject.foreign
     if foreign is not None:
         with whole_database(where) as place:

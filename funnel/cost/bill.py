@@ -16,18 +16,20 @@ class CloudKeys:
     single: str
     node: str
     node_at_target: str
+    names_scale: bool
+    """Whether the published key at the target's scale ends in its factor."""
 
     def at_target(self, rates: Rates) -> str:
-        """The published key names its factor, and so is kept where the factor is that one."""
-        published = rates.target_scale == PUBLISHED_TARGET_SCALE
+        """Return the published key; one that names its factor only where the factor is that one."""
+        published = self.names_scale and rates.target_scale == PUBLISHED_TARGET_SCALE
         suffix = f"_{PUBLISHED_TARGET_SCALE}x" if published else ""
         return self.node_at_target + suffix
 
 
 PUBLISHED_TARGET_SCALE = 60
-ITER_KEYS = CloudKeys("h100_single", "h100_8gpu_node", "h100_8gpu_node_target_scale")
+ITER_KEYS = CloudKeys("h100_single", "h100_8gpu_node", "h100_8gpu_node_target_scale", True)
 CAMPAIGN_KEYS = CloudKeys(
-    "h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale"
+    "h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale", False
 )
 
 

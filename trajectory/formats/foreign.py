@@ -19,8 +19,9 @@ from trajectory.proposals import Text
 
 FOREIGN_SCHEMA = 1
 
-FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-tsv"]
-Measure: TypeAlias = Literal["val_bpb", "val_bits_per_token"]
+FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-tsv", "pi-jsonl"]
+Measure: TypeAlias = Annotated[Text, Field(min_length=1, max_length=60)]
+"""The name of a score; the lower is the better."""
 
 
 MAX_SCORE = 1e100
@@ -114,7 +115,10 @@ class ForeignRun(Frozen):
         if self.values is not None:
             text = json.dumps(self.values, sort_keys=True, separators=(",", ":"))
             return hashlib.sha256(text.encode()).hexdigest()
-        return self.name
+        # One commit may hold several configs that only their descriptions tell apart.
+        if self.name is None or self.reason in {"", self.name}:
+            return self.name
+        return f"{self.name} {self.reason}"
 
 
 ForeignLine: TypeAlias = Provenance | ForeignRun

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from autoresearch.errors import FormatError
 from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
 from autoresearch.values import explain
-from trajectory.formats import results_tsv, single_knob
+from trajectory.formats import pi_jsonl, results_tsv, single_knob
 from trajectory.formats.foreign import (
     ForeignLine,
     ForeignRun,
@@ -36,7 +36,7 @@ from trajectory.formats.own import OwnFile, read_journal
 from trajectory.formats.source import ForeignFile, Line, Source
 from trajectory.rows import CampaignRow, parse_row
 
-FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv"]
+FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv", "pi-jsonl"]
 _LOOKED_AT = 5
 
 
@@ -52,7 +52,7 @@ class ImportedCampaign:
     @property
     def is_foreign(self) -> bool:
         """Whether another tool measured it."""
-        return self.provenance.format in {"single-knob", "results-tsv"}
+        return self.provenance.format in _READERS
 
 
 def read_imported(path: Path) -> ImportedCampaign:
@@ -148,7 +148,11 @@ def imported_count(directory: Path) -> tuple[int, str]:
     return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
 
 
-_READERS = {single_knob.FORMAT: single_knob.read, results_tsv.FORMAT: results_tsv.read}
+_READERS: dict[str, Callable[[Source], ForeignFile]] = {
+    single_knob.FORMAT: single_knob.read,
+    results_tsv.FORMAT: results_tsv.read,
+    pi_jsonl.FORMAT: pi_jsonl.read,
+}
 
 
 def _file_of(path: Path) -> Path:
@@ -174,10 +178,13 @@ def _recognise(source: Source) -> FormatName:
         return "results-tsv"
     if single_knob.recognises(lines):
         return "single-knob"
+    if pi_jsonl.recognises(lines):
+        return "pi-jsonl"
     raise FormatError(
         f"{source.path} is no trajectory that can be imported: its first lines are neither a "
-        "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor the "
-        f"header of a results.tsv ({', '.join(results_tsv.COLUMNS)}); where its beginning is "
+        "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor "
+        "pi-autoresearch's autoresearch.jsonl, nor the header of a results.tsv "
+        f"({', '.join(results_tsv.COLUMNS)}); where its beginning is "
         "damaged, name its --format"
     )
 

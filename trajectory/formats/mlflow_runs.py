@@ -58,6 +58,10 @@ def mlflow_client(where: str) -> Any:
     answer_s: Any = environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT
     if not answer_s.is_set():
         answer_s.set(ANSWER_S)
+    if where.startswith("file:"):  # MLflow 3.17 refuses its own folders unless they are asked for
+        allowed: Any = getattr(environment_variables, "MLFLOW_ALLOW_FILE_STORE", None)
+        if allowed is not None and not allowed.is_set():
+            allowed.set(True)
     # It announces each table it makes, and prints the errors that it raises as well.
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     with translated(where):

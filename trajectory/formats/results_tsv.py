@@ -1,9 +1,11 @@
 """``results.tsv`` of karpathy/autoresearch: commit, val_bpb, memory_gb, status, description.
 
 Its program.md describes it: an agent edits the trainer, commits, trains for five minutes and adds a
-line. The config is a commit, whose content the file does not have, so commits stand for configs. A
-crash is written with val_bpb 0 and memory 0, which are no measurements and are dropped. The first
-line described as ``baseline`` is the baseline; where none is, nothing is taken for one.
+line. The file does not hold the config, so commit and description together name one. A crash is
+written with val_bpb 0 and memory 0, which are no measurements and are dropped. Agents write other
+words for the status, and leave columns out: every line with a score is a measurement, except a
+crash. The first measured line whose description begins with ``baseline``, or whose status is
+``baseline``, is the baseline; where none is, nothing is taken for one.
 
 ``memory_gb`` is peak_vram_mb / 1024 of a number in MiB: it keeps its name here.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from trajectory.formats.foreign import ForeignRun
@@ -19,23 +22,31 @@ from trajectory.formats.source import ForeignFile, Line, Source
 
 FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
+SCORES = ("val_bpb", "val_loss")
+"""Columns that may hold the score; the first that a header has."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_ACTIONS = {"keep": "keep", "discard": "discard", "crash": "discard"}
+_BASELINE = re.compile(r"baseline\b", re.IGNORECASE)
+_KEPT = {"keep", "kept", "best", "baseline"}
+_DISCARDED = {"discard", "discarded", "revert", "reverted", "checks_failed"}
+_CRASHED = {"crash", "crashed"}
+_FAILED = {"failed", "fail", "error", "oom", "timeout"}
 
 
 def recognises(lines: list[Line]) -> bool:
-    """Whether a file that begins with these lines is one."""
+    """Return whether a file that begins with these lines is one."""
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
 def read(source: Source) -> ForeignFile:
-    """Every line after the header, which may name more columns, in any order."""
-    file = ForeignFile(format=FORMAT, measure="val_bpb")
+    """Read every line after the header, which may name more columns or fewer, in any order."""
+    file = ForeignFile(format=FORMAT, measure=SCORES[0])
     header: list[str] | None = None
     for line in source.lines():
         if header is None:
             header = _cells(line)
-            if not _is_header(header):
+            if _is_header(header):
+                file.measure = next(name for name in SCORES if name in header)
+            else:
                 file.skip(line, f"a header names {', '.join(COLUMNS)}, each once; this is none")
                 header = list(COLUMNS)
             continue
@@ -48,35 +59,66 @@ def _run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
     if len(cells) != len(names):
         raise ValueError(f"it has {len(cells)} cells and the header {len(names)}")
     row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
-    status = row["status"].lower()
-    if status not in _ACTIONS:
-        raise ValueError(f"its status is {row['status']!r:.60}, not keep, discard or crash")
-    crashed = status == "crash"
-    is_baseline = row["description"].lower() == "baseline"
-    return ForeignRun.model_validate(
+    memory = row.get("memory_gb", "")
+    return scored_run(
+        file,
+        row,
         {
             "line": line.number,
             "iter": len(file.runs) + 1,
-            "name": row["commit"] or None,
-            "is_baseline": is_baseline and not any(run.is_baseline for run in file.runs),
-            "reason": row["description"],
-            "status": "failed" if crashed else "measured",
-            "score": None if crashed else _number(row["val_bpb"], "val_bpb"),
-            "action": _ACTIONS[status],
-            "metrics": {} if crashed else {"memory_gb": _number(row["memory_gb"], "memory_gb")},
-        }
+            "metrics": {"memory_gb": float(memory)} if _is_number(memory) else {},
+        },
+        score=float(cell) if _is_number(cell := row[file.measure]) else None,
+        said=f"its {file.measure} is {cell!r:.60}, no number",
     )
 
 
-def _number(cell: str, name: str) -> float:
+def scored_run(
+    file: ForeignFile,
+    row: Mapping[str, str],
+    fields: dict[str, object],
+    *,
+    score: float | None,
+    said: str,
+) -> ForeignRun:
+    """Return the run of a line that names a commit, a status and a description.
+
+    :param said: why the line has no score, where it has none.
+    :raises ValueError: where the line has neither a score nor a status that explains its absence.
+    """
+    status, description = row.get("status", "").lower(), row.get("description", "")
+    failed = status in _CRASHED or (status in _FAILED and not score)
+    if score is None and not failed:
+        raise ValueError(said)
+    is_baseline = status == "baseline" or _BASELINE.match(description) is not None
+    first = not any(run.is_baseline for run in file.runs)
+    action = "keep" if status in _KEPT else "discard" if failed or status in _DISCARDED else "none"
+    return ForeignRun.model_validate(
+        fields
+        | {
+            "name": row.get("commit") or description or None,
+            "is_baseline": is_baseline and first and not failed,
+            "reason": description,
+            "status": "failed" if failed else "measured",
+            "score": None if failed else score,
+            "action": action,
+        }
+        | ({"metrics": {}} if failed else {})
+    )
+
+
+def _is_number(cell: str) -> bool:
     # Python would take 1_0 and other scripts' digits for one.
-    if _NUMBER.fullmatch(cell) is None or not math.isfinite(float(cell)):
-        raise ValueError(f"its {name} is {cell!r:.60}, no number")
-    return float(cell)
+    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
 
 
 def _is_header(cells: list[str]) -> bool:
-    return set(COLUMNS) <= set(cells) and len(set(cells)) == len(cells)
+    names = set(cells)
+    return (
+        not names.isdisjoint(SCORES)
+        and not names.isdisjoint({"commit", "description"})
+        and len(names) == len(cells)
+    )
 
 
 def _cells(line: Line) -> list[str]:

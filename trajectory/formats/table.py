@@ -224,7 +224,9 @@ def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
     """The runs of another tool's campaign, in the source's order."""
     values = _columns_of("config", [run.values or {} for run in runs])
     metrics = _columns_of("metric", [run.metrics for run in runs])
-    score = Column(measure, "float", f"{_UNIT[measure]}, as the source measured it")
+    score = Column(
+        measure, "float", f"{_UNIT.get(measure, 'lower is better')}, as the source measured it"
+    )
     return Table(
         (*_RUN, score, *values.values(), *metrics.values()),
         (_run_cells(run, values, metrics) for run in runs),

@@ -25,7 +25,7 @@ from agent.workbench.places import (
     foreign_campaign,
 )
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
-from autoresearch.words import changes_text, duration_text
+from autoresearch.words import changes_text, counted, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, difference
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
@@ -273,6 +273,10 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
         legend += "; the noise is unknown: no config was run twice, so the first may be luck"
     else:
         legend += f"; {_noise_text(found.noise)}"
+    left_out = provenance.skipped
+    if left_out:
+        legend += f"; {counted(len(left_out), 'line')} of the source left out, first line "
+        legend += f"{left_out[0].line}: {left_out[0].why}"
     return Board(
         entries=ranked,
         described=[found.described(standing.entry) for standing in ranked],
@@ -283,6 +287,7 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
             "measure": provenance.measure,
             "source": provenance.source,
             "format": provenance.format,
+            "left_out": [skipped.model_dump() for skipped in left_out],
             "sigma": found.noise.sigma if found.noise else None,
             "sigma_dof": found.noise.dof if found.noise else None,
             "configs": [

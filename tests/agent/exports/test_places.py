@@ -80,3 +80,23 @@ def test_a_study_cut_short_leaves_no_file(
     assert sorted(tmp_path.iterdir()) == before
     assert export_optuna(subject, str(where)).count == 4
     assert len(optuna.load_study(study_name="night", storage=f"sqlite:///{where}").trials) == 4
+
+
+def test_a_file_address_names_mlflows_folder(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert to_mlflow(subject, "file:./mlruns").count == 4
+    assert len(list((tmp_path / "mlruns").glob("*/*/meta.yaml"))) == 4
+    assert not list(tmp_path.glob("file:*"))
+
+
+@pytest.mark.parametrize("name", ["optuna", "mlflow"])
+def test_half_a_url_is_no_file_name(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FormatError, match="whole URL"):
+        EXPORTS[name](subject, "sqlite:night.db")
+    assert not list(tmp_path.glob("sqlite:*"))

@@ -43,7 +43,7 @@ def test_the_defaults_give_the_published_values_to_the_cent() -> None:
         "spark_total_cost_of_use": 1.01,
         "h100_single_proxy": 6.11,
         "h100_8gpu_node_proxy": 48.89,
-        "h100_8gpu_node_target_scale_60x": 2933.33,
+        "h100_8gpu_node_target_scale": 2933.33,
     }
     assert published["final_pretrain_usd"] == {"8xh100_one_week": 3360.00}
     argument = published["expected_value_argument"]

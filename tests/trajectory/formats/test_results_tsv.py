@@ -9,6 +9,7 @@ import pytest
 from tests.support.foreign import RESULTS_TSV
 from trajectory.formats import results_tsv
 from trajectory.formats.source import ForeignFile, Source
+from trajectory.formats.standings import Standings
 
 
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
@@ -46,16 +47,13 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 MALFORMED = {
     "few cells": ("abc\t0.9", "2 cells"),
     "commas": ("abc,0.9,1.0,keep,x", "1 cells"),
-    "another status": ("abc\t0.9\t1.0\tmaybe\tx", "maybe"),
     "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', no number"),
     "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
     "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', no number"),
     "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', no number"),
-    "memory beyond any float": ("abc\t0.9\t1e400\tkeep\tx", "'1e400', no number"),
     "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', no number"),
     "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "no number"),
-    "memory that is text": ("abc\t0.9\tlots\tkeep\tx", "memory_gb"),
-    "no commit": ("\t0.9\t1.0\tkeep\tx", "names no config"),
+    "neither commit nor description": ("\t0.9\t1.0\tkeep\t", "names no config"),
 }
 
 
@@ -83,3 +81,45 @@ def test_a_header_that_names_a_column_twice_is_none(tmp_path: Path) -> None:
 def test_without_a_line_called_baseline_there_is_none(tmp_path: Path) -> None:
     found = read(tmp_path, RESULTS_TSV.replace("baseline", "first run"))
     assert not any(run.is_baseline for run in found.runs)
+
+
+STATUSES = """commit\tval_bpb\tstatus\tdescription
+aaa\t1.00\tcrash\tbaseline
+bbb\t1.00\tbaseline\tdepth 8
+ccc\t0.98\tbest\tdepth 10
+ddd\t0.97\tkept\tdepth 12
+eee\t0.96\tpromising\tlr x2
+eee\t1.20\tdiscard\tlr x4
+fff\t0.0\tfailed\tlr x8
+"""
+
+
+def test_every_line_with_a_score_counts_whatever_its_status(tmp_path: Path) -> None:
+    found = read(tmp_path, STATUSES)
+    assert not found.skipped
+    assert [run.score for run in found.runs] == [None, 1.0, 0.98, 0.97, 0.96, 1.2, None]
+    assert [run.action for run in found.runs] == [
+        "discard", "keep", "keep", "keep", "none", "discard", "discard"
+    ]  # fmt: skip
+    assert [run.is_baseline for run in found.runs].index(True) == 1
+    ranked = Standings.of(found.runs).top(9)
+    assert [standing.entry.mean for standing in ranked] == [0.96, 0.97, 0.98, 1.0, 1.2]
+
+
+def test_configs_under_one_commit_are_no_replicates(tmp_path: Path) -> None:
+    standings = Standings.of(read(tmp_path, STATUSES).runs)
+    assert standings.noise is None
+    assert all(config.n == 1 for config in standings.configs.values() if config.n)
+
+
+@pytest.mark.parametrize("description", ["baseline (AdamW, default)", "Baseline", "baseline: d8"])
+def test_a_description_that_begins_with_baseline_is_the_baseline(
+    tmp_path: Path, description: str
+) -> None:
+    found = read(tmp_path, RESULTS_TSV.replace("baseline", description))
+    assert found.runs[0].is_baseline
+
+
+def test_another_score_keeps_its_name(tmp_path: Path) -> None:
+    found = read(tmp_path, "commit\tval_loss\tdescription\naaa\t3.2\tbaseline\n")
+    assert (found.measure, found.runs[0].score) == ("val_loss", 3.2)

@@ -79,4 +79,5 @@ def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_pat
     assert standings.noise is None
     assert ranked[0].delta_vs_baseline == pytest.approx(0.9932 - 0.9979)
     assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].beats_baseline) == (None, None, False)
-    assert standings.configs["d4e5f6g"].failures == ["failed"]
+    crashed = next(one for one in standings.configs.values() if one.name == "d4e5f6g")
+    assert crashed.failures == ["failed"]
