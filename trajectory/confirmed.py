@@ -181,6 +181,34 @@ class Confirmed(Frozen):
         return next((one for one in self.configs if one.config_hash == config_hash), None)
 
 
+def finding(
+    measure: Measure,
+    fresh: ConfirmedConfig | None,
+    delta: float | None,
+    lo: float | None,
+    hi: float | None,
+) -> str:
+    """Return what a campaign found, in one clause: the title of its page and its report.
+
+    :param fresh: what fresh runs say of the best config; None before a confirmation.
+    :param delta: that config's difference to the baseline as believed, ``lo`` and ``hi`` its 95 %
+        interval; None where it is the baseline itself.
+    """
+    word = "Not confirmed yet"
+    if fresh is not None and (gain := fresh.headline) is not None:
+        word = "Confirmed" if fresh.stands else "Not confirmed"
+        delta, lo, hi = gain.delta, gain.lo, gain.hi
+    if delta is None:
+        return "Nothing is better than the baseline yet"
+    side = "better" if delta <= 0 else "worse"
+    amount = f"{measure.size(abs(delta))} {measure.short} {side} than the baseline"
+    if lo is None or hi is None:
+        return f"{word}: {amount}, by single runs"
+    ends = (-hi, -lo) if delta <= 0 else (lo, hi)
+    span = " … ".join(measure.size(end).replace("-", "\u2212") for end in ends)
+    return f"{word}: {amount} (95 %: {span})"
+
+
 def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:
     """By config_hash, what the latest confirmation that had the config says of it: with its plain
     interval where it was the search's own choice, with the wider one of all otherwise.

@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from trajectory.live import interface, pages
 from trajectory.live.access import Access
 from trajectory.live.board import Board
 from trajectory.live.gate import Gate
+
+MAX_BODY_BYTES = 4096
+"""The longest body of any request; a longer one is answered with 413."""
 
 
 def create_app(board: Board, access: Access) -> FastAPI:
@@ -33,7 +37,9 @@ def create_app(board: Board, access: Access) -> FastAPI:
         # Their pages load scripts from elsewhere, which this server's policy forbids.
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it redirects to an absolute address, without a proxy's prefix
     )
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY_BYTES)
     if access.is_open:
         # A page elsewhere that points its own name at 127.0.0.1 is turned away.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])

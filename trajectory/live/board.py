@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class Board:
         self._draw = tuple(draw)
         self._places = [place.absolute() for place in places]
         self._listeners: set[asyncio.Queue[Change | None]] = set()
+        self.streams: Counter[str] = Counter()
+        """Open event streams by address."""
         self._polls = 0
         self._polled_s = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -181,11 +184,6 @@ class Board:
     def silent_s(self) -> float:
         """Since all campaigns were last looked at."""
         return time.monotonic() - self._polled_s
-
-    @property
-    def listeners(self) -> int:
-        """Open event streams."""
-        return len(self._listeners)
 
 
 def readable(name: str) -> str:

@@ -18,9 +18,17 @@ class Incumbent(Frozen):
     iter: int
     """0: the baseline."""
     config_hash: str
-    mean_bpb: float
     n: int
     """Seeds measured."""
+
+
+class Step(Frozen):
+    """One incumbent's time."""
+
+    iter: int
+    """The iteration after which it was the incumbent; 0: the baseline."""
+    believed_bpb: float
+    """Its posterior mean by now: the score it was kept with is a lucky one."""
 
 
 class Brief(Frozen):
@@ -41,8 +49,8 @@ class Brief(Frozen):
     runs: int
     failed: str | None
     """How the candidate failed, or the rail that refused it."""
-    incumbent_bpb: float | None
-    """Mean of the incumbent after this iteration."""
+    n: int
+    """Seeds behind ``estimate_bpb``."""
     wall_s: float
     energy_wh: float | None
 
@@ -50,9 +58,10 @@ class Brief(Frozen):
 class Status(Frozen):
     """A campaign at one moment."""
 
-    state: Literal["running", "paused", "silent"]
-    """``silent``: none of its files changed for a minute. It has ended, or was stopped; or it was
-    imported, and nothing ever adds to it."""
+    state: Literal["running", "paused", "silent", "done"]
+    """``done``: nothing is in flight, and it has reached its iterations, was confirmed or imported,
+    or none of its files changed for a minute. ``silent``: none changed for a minute although
+    something is in flight."""
     caught_up: bool
     """False while a long journal is still being read."""
     silent_s: float
@@ -71,7 +80,11 @@ class Status(Frozen):
     every difference of scores likewise. Whoever shows one turns it back."""
     digits: int
     """Decimals of a score that are shown."""
+    finding: str
+    """What it found, in one clause."""
     incumbent: Incumbent | None
+    incumbents: tuple[Step, ...]
+    """All there were, in their order."""
     believed_bpb: float | None
     """The incumbent's posterior mean."""
     gain_bpb: float | None
@@ -84,8 +97,13 @@ class Status(Frozen):
     """What fresh runs say of the incumbent, where there were any."""
     sigma: float | None
     """Sd of one run within a config, bits per byte."""
+    run_half: float | None
+    """Half the 95 % interval of one run's score; a mean of n has it over the root of n."""
     baseline_bpb: float | None
-    """Mean over the baseline's seeds."""
+    """What the baseline is believed to score."""
+    baseline_lo: float | None
+    baseline_hi: float | None
+    """Its 95 % interval."""
     failures: dict[str, int]
     energy_wh: float | None
     lanes: int | None = None
@@ -97,14 +115,14 @@ class Status(Frozen):
 
 
 def incumbent_of(evidence: Evidence) -> Incumbent | None:
-    """The incumbent with its mean; None before anything was measured."""
+    """The incumbent; None before anything was measured."""
     best = evidence.configs.get(evidence.incumbent_hash or "")
     if best is None or not best.n:
         return None
-    return Incumbent(iter=best.iter, config_hash=best.config_hash, mean_bpb=best.mean, n=best.n)
+    return Incumbent(iter=best.iter, config_hash=best.config_hash, n=best.n)
 
 
-def brief_of(row: IterationRow, incumbent: Incumbent | None) -> Brief:
+def brief_of(row: IterationRow) -> Brief:
     """The row in short."""
     decision = row.decision
     return Brief(
@@ -119,7 +137,7 @@ def brief_of(row: IterationRow, incumbent: Incumbent | None) -> Brief:
         delta=_finite(decision.delta),
         runs=len(row.trials),
         failed=_failure(row),
-        incumbent_bpb=incumbent.mean_bpb if incumbent else None,
+        n=max(1, decision.pairs),
         wall_s=row.wall_s,
         energy_wh=row.energy_wh,
     )

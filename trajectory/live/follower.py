@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -31,10 +32,11 @@ from trainer.spec import BPB
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
-from trajectory.live.brief import Brief, Status, brief_of, incumbent_of
+from trajectory.live.beliefs import Beliefs
+from trajectory.live.brief import Brief, Status, brief_of
 from trajectory.live.lanes import InFlight, LanesNow, LanesSeen, lane_views, read_lanes
 from trajectory.live.trial import RunningTrial, RunningTrials
-from trajectory.ranking import Noise, Ranked, ranked_incumbent, top
+from trajectory.ranking import Ranked, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
 from trajectory.worked import LaneUse, Worked
 
@@ -55,7 +57,7 @@ class Follower:
 
     def _forget(self) -> None:
         self.campaign: CampaignRow | None = None
-        self.evidence = Evidence()
+        self._beliefs = Beliefs()
         self.briefs: list[Brief] = []
         """What is told of finished iterations, in the order in which they did."""
         self._order: dict[int, int] = {}
@@ -63,7 +65,8 @@ class Follower:
         self.events: deque[EventRow] = deque(maxlen=50)
         self.confirmed: deque[Confirmed] = deque(maxlen=50)
         """What confirmations found, the newest first."""
-        self.baseline_bpb: list[float] = []
+        self._ended = False
+        """Whether it was confirmed after its latest iteration."""
         self.failures: dict[str, int] = {}
         """Trials that ended without a score, by status."""
         self.energy_wh: float | None = None
@@ -84,8 +87,6 @@ class Follower:
         """The iterations the loop at work is to reach, as last said: between two iterations nothing
         is in flight."""
         self._activity_s = 0.0
-        self._believed: tuple[int, Ranked | None] | None = None
-        """The incumbent as ranked after so many lines."""
 
     def poll(self) -> list[Brief]:
         """Read what was appended since the last time; the iterations among it.
@@ -126,7 +127,9 @@ class Follower:
         self.caught_up = next(records, None) is None
 
     def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
-        self.evidence.add(row)
+        self._beliefs.add(row)
+        if isinstance(row, (IterationRow, ConfirmedRow)):
+            self._ended = isinstance(row, ConfirmedRow)
         if isinstance(row, CampaignRow):
             self.campaign = row
         elif isinstance(row, EventRow):
@@ -136,8 +139,6 @@ class Follower:
             self.confirmed.appendleft(row.found)
         elif isinstance(row, BaselineRow):
             self._count([row.trial.result.status])
-            if row.trial.val_bpb is not None:
-                self.baseline_bpb.append(row.trial.val_bpb)
         elif isinstance(row, IterationRow):
             self._count([trial.result.status for trial in row.trials])
             worked_s = self._worked.added_s(row)
@@ -145,7 +146,7 @@ class Follower:
             self._lane_use.add(row, worked_s)
             if row.energy_wh is not None:
                 self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
-            brief = brief_of(row, incumbent_of(self.evidence))
+            brief = brief_of(row)
             self._keeps += brief.action == "keep"
             self._order[row.iter] = len(self.briefs)
             self.briefs.append(brief)
@@ -157,6 +158,11 @@ class Follower:
         for status in statuses:
             if status not in {"ok", "scored"}:
                 self.failures[status] = self.failures.get(status, 0) + 1
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the rows read so far are worth."""
+        return self._beliefs.evidence
 
     @property
     def rows(self) -> int:
@@ -196,10 +202,6 @@ class Follower:
         """By config_hash, what fresh runs say of configs that had any."""
         return latest_of(self.confirmed)
 
-    def noise(self) -> Noise | None:
-        """What one run's number is worth so far."""
-        return Noise.of(self.evidence.tally)
-
     @property
     def running(self) -> RunningTrial | None:
         """The trial at work, with its curve so far."""
@@ -212,7 +214,7 @@ class Follower:
 
     def lanes(self) -> LanesSeen | None:
         """What runs where; None where one trial runs at a time, or nothing does."""
-        if self.lanes_now is None or self.status().state == "silent":
+        if self.lanes_now is None or self.status().state in {"silent", "done"}:
             return None
         iterations = self._in_flight.iterations()
         views = lane_views(self.lanes_now, self._trials.all, iterations)
@@ -241,13 +243,9 @@ class Follower:
         pace_s = fmean(self._walls_s) if self._walls_s else None
         left = max(0, until - iterations) if until is not None else None
         silent_s = max(0.0, time.time() - self._activity_s)
-        at_work = silent_s < SILENT_S and not is_imported(self.directory)
-        state = "paused" if self.paused else "running" if at_work else "silent"
-        noise = self.noise()
-        gain = self._incumbent_ranked()
         measure = self.campaign.measured_in if self.campaign else BPB
         return Status(
-            state=state,
+            state=self._state(silent_s),
             caught_up=self.caught_up,
             silent_s=silent_s,
             iterations=iterations,
@@ -258,14 +256,7 @@ class Follower:
             unit=measure.short,
             direction=measure.direction,
             digits=measure.digits,
-            incumbent=incumbent_of(self.evidence),
-            believed_bpb=gain.posterior_bpb if gain else None,
-            gain_bpb=gain.delta_vs_baseline if gain else None,
-            gain_lo=gain.delta_lo if gain else None,
-            gain_hi=gain.delta_hi if gain else None,
-            confirmed=self.fresh().get(self.evidence.incumbent_hash or ""),
-            sigma=noise.sigma if noise else None,
-            baseline_bpb=fmean(self.baseline_bpb) if self.baseline_bpb else None,
+            **self._beliefs.fields(measure, self.fresh().get(self.evidence.incumbent_hash or "")),
             failures=dict(self.failures),
             energy_wh=self.energy_wh,
             lanes=self._lane_use.lanes or None,
@@ -273,11 +264,15 @@ class Follower:
             lanes_in_use_of_hour=self._lane_use.share_of_last_hour,
         )
 
-    def _incumbent_ranked(self) -> Ranked | None:
-        """The incumbent, as believed. Reckoned once for every number of rows: pages ask often."""
-        if self._believed is None or self._believed[0] != self._lines:
-            self._believed = (self._lines, ranked_incumbent(self.evidence))
-        return self._believed[1]
+    def _state(self, silent_s: float) -> Literal["running", "paused", "silent", "done"]:
+        if self.paused:
+            return "paused"
+        reached = self._ended or (self.until is not None and len(self.briefs) >= self.until)
+        still = silent_s >= SILENT_S or is_imported(self.directory)
+        in_flight = self._trials.running is not None or in_flight_files(self.directory)
+        if self.briefs and not in_flight and (reached or still):
+            return "done"
+        return "silent" if still else "running"
 
     def _read_until(self) -> int | None:
         """What the latest iteration in flight says; None where there is none, or it says

@@ -42,6 +42,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if message["status"] == 413:
+                    headers["Connection"] = "close"  # the rest of the body is not read
             await send(message)
 
         answer = _turned_away(Request(scope), self._access) or self._app
@@ -56,7 +58,8 @@ def _turned_away(request: Request, access: Access) -> Response | None:
     if path in OPEN_PATHS or access.admits(request.headers, request.cookies):
         return None
     if "text/html" in request.headers.get("accept", ""):
-        return RedirectResponse("/login", 303)
+        # Relative, because a reverse proxy may serve the page under a prefix that it strips.
+        return RedirectResponse("../" * (path.count("/") - 1) + "login", 303)
     return JSONResponse(
         {"detail": "show the token: Authorization: Bearer …, or sign in at /login"},
         401,
@@ -65,14 +68,17 @@ def _turned_away(request: Request, access: Access) -> Response | None:
 
 
 def _is_from_elsewhere(request: Request, path: str) -> bool:
-    """Whether another site's page sent it: not by a link to the page, which anybody may set.
+    """Return whether another site's page sent the request, other than by a link to the page.
 
-    Browsers name the origin of what could change something, and of everything whether it is the
-    same; others than browsers say neither.
+    Browsers send Sec-Fetch-Site over HTTPS and to loopback, and no script can set it. Over plain
+    HTTP they send only the Origin of writes, which is compared with the Host that the browser or
+    the reverse proxy names. Other clients send neither.
     """
-    origin = request.headers.get("origin")
-    if request.method not in {"GET", "HEAD"} and origin is not None:
-        return urlsplit(origin).netloc != request.headers.get("host")
-    if request.headers.get("sec-fetch-site", "none") in {"same-origin", "none"}:
+    headers, writes = request.headers, request.method not in {"GET", "HEAD"}
+    site = headers.get("sec-fetch-site")
+    if site is None:
+        hosts = {headers.get("host"), headers.get("x-forwarded-host")}
+        return writes and "origin" in headers and urlsplit(headers["origin"]).netloc not in hosts
+    if site in {"same-origin", "none"}:
         return False
-    return path not in LINKED_PATHS or request.headers.get("sec-fetch-mode") != "navigate"
+    return writes or path not in LINKED_PATHS or headers.get("sec-fetch-mode") != "navigate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
@@ -24,6 +25,9 @@ from trajectory.rows import EventRow, IterationRow
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """For a picture: it may style itself, and opened by itself it may do nothing."""
 MAX_PAGE_ROWS = 5000
+MAX_STREAMS = 64
+"""Event streams open at once."""
+MAX_STREAMS_OF_ADDRESS = 8
 STALLED_S = 60.0
 """Without a look at the campaigns, the server is not well."""
 
@@ -73,8 +77,10 @@ class Health(Frozen):
 class Standing(Ranked):
     """A line of the ranking."""
 
-    difference: dict[str, Scalar]
+    difference: dict[str, Scalar | None]
     """The values in which the config is not the baseline's; empty where there is no baseline."""
+    from_best: dict[str, Scalar | None]
+    """The values in which it is not the best one's; None where only the best has one."""
     confirmed: ConfirmedConfig | None
     """What fresh runs say of it, where there were any."""
 
@@ -170,9 +176,17 @@ def top(
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         before = baseline.config.said if baseline else None
         fresh = watched.follower.fresh()
+        ranked = watched.follower.top(k)
         return [
-            _standing(entry, before, fresh.get(entry.config_hash))
-            for entry in watched.follower.top(k)
+            Standing.model_validate(
+                {
+                    **dict(entry),
+                    "difference": {} if before is None else _changed(before, entry.config.said),
+                    "from_best": _changed(ranked[0].config.said, entry.config.said),
+                    "confirmed": fresh.get(entry.config_hash),
+                }
+            )
+            for entry in ranked
         ]
 
 
@@ -216,7 +230,29 @@ def pause(watched: Named, wanted: PauseWanted) -> PauseWanted:
     return PauseWanted(paused=watched.follower.paused)
 
 
-@router.get("/api/events", response_class=EventSourceResponse)
+async def _stream_slot(request: Request, board: TheBoard) -> AsyncIterator[None]:
+    """Hold one of the event streams of the client's address until the stream ends."""
+    streams, address = board.streams, request.client.host if request.client else ""
+    if streams[address] >= MAX_STREAMS_OF_ADDRESS or streams.total() >= MAX_STREAMS:
+        raise HTTPException(
+            429,
+            f"{streams.total()} event streams are open, {streams[address]} of them from {address};"
+            f" at most {MAX_STREAMS} may be, {MAX_STREAMS_OF_ADDRESS} of one address. Close one,"
+            " or poll /api/campaigns",
+        )
+    streams[address] += 1
+    try:
+        yield
+    finally:
+        streams[address] -= 1
+        streams += Counter()  # drops addresses without a stream
+
+
+@router.get(
+    "/api/events",
+    response_class=EventSourceResponse,
+    dependencies=[Depends(_stream_slot)],
+)
 async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
     """A stream: each change of a campaign, with the iterations that landed."""
     yield ServerSentEvent(event="hello", data={})
@@ -239,12 +275,10 @@ def _summary(watched: Watched) -> CampaignSummary:
     )
 
 
-def _standing(
-    entry: Ranked, before: Mapping[str, Scalar] | None, confirmed: ConfirmedConfig | None
-) -> Standing:
-    after = {} if before is None else entry.config.said
-    found = {name: value for name, value in after.items() if value != (before or {}).get(name)}
-    return Standing.model_validate({**dict(entry), "difference": found, "confirmed": confirmed})
+def _changed(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
+    """Return the values of ``after`` that are not those of ``before``; None for one it lacks."""
+    names = {**before, **after}
+    return {name: after.get(name) for name in names if after.get(name) != before.get(name)}
 
 
 def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:

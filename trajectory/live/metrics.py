@@ -31,8 +31,8 @@ class _Collector(Collector):
             "keeps": "Iterations that were kept.",
         }
         gauges = {
-            "incumbent_bpb": "Mean bits per byte of the incumbent, where that is the unit.",
-            "baseline_bpb": "Mean bits per byte of the baseline, where that is the unit.",
+            "incumbent_bpb": "Believed bits per byte of the incumbent, where that is the unit.",
+            "baseline_bpb": "Believed bits per byte of the baseline, where that is the unit.",
             "noise_sd_bpb": "Of one run within a config, where bits per byte is the unit.",
             "iteration_seconds": "Mean wall time of the latest iterations.",
             "silent_seconds": "Since any of the campaign's files changed.",
@@ -52,8 +52,8 @@ class _Collector(Collector):
         of_a_unit = {
             name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign", "unit"])
             for name, text in {
-                "incumbent_score": "Mean score of the incumbent, in the campaign's unit.",
-                "baseline_score": "Mean score of the baseline, in the campaign's unit.",
+                "incumbent_score": "Believed score of the incumbent, in the campaign's unit.",
+                "baseline_score": "Believed score of the baseline, in the campaign's unit.",
                 "noise_sd_score": "Standard deviation of one run within a config, likewise.",
             }.items()
         }
@@ -99,9 +99,9 @@ def _values(watched: Watched) -> dict[str, float | None]:
 def _scores(watched: Watched) -> dict[str, float | None]:
     """As the trainer said them: objectives of what is to grow are their negatives."""
     status, measure = watched.follower.status(), _measure(watched)
-    best, baseline = status.incumbent, status.baseline_bpb
+    best, baseline = status.believed_bpb, status.baseline_bpb
     return {
-        "incumbent_score": None if best is None else measure.score(best.mean_bpb),
+        "incumbent_score": None if best is None else measure.score(best),
         "baseline_score": None if baseline is None else measure.score(baseline),
         "noise_sd_score": status.sigma,
     }

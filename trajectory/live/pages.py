@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from importlib import resources
 from urllib.parse import parse_qs
 
@@ -24,7 +23,6 @@ OPEN_PATHS = frozenset({"/healthz", "/login", *(f"/static/{name}" for name in FI
 """What says nothing of any campaign."""
 LINKED_PATHS = frozenset({"/", "/login"})
 """What another site may link to: looking at it begins nothing."""
-MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
 """What a wrong token costs whoever tries one."""
 
@@ -51,32 +49,24 @@ def login_form() -> Response:
 @router.post("/login")
 async def login(request: Request) -> Response:
     access: Access = request.app.state.access
-    form = parse_qs((await _beginning(request)).decode("utf-8", "replace"))
+    try:
+        form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    except ClientDisconnect:
+        return Response(status_code=400)
     if not access.accepts(form.get("token", [""])[0].strip()):
         await asyncio.sleep(WRONG_TOKEN_S)
-        return RedirectResponse("/login#wrong", 303)
-    response = RedirectResponse("/", 303)
+        return RedirectResponse("login#wrong", 303)
+    response = RedirectResponse("./", 303)
     response.set_cookie(
         COOKIE,
         access.new_session(),
         max_age=SESSION_S,
+        path=None,  # the sign-in page's own folder, so that a proxy's prefix is part of it
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
     )
     return response
-
-
-async def _beginning(request: Request) -> bytes:
-    """The beginning of a request's body, as much as a form may have: whoever sends it has shown no
-    token yet."""
-    body = b""
-    with suppress(ClientDisconnect):  # it went, or kept the server waiting for too long
-        async for some in request.stream():
-            body += some
-            if len(body) > MAX_FORM_BYTES:
-                break
-    return body[:MAX_FORM_BYTES]
 
 
 def _static(name: str) -> bytes:

@@ -19,6 +19,8 @@ from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row
 
+NIGHT = Path(__file__).parents[3] / "docs/night/trajectory.jsonl"
+
 
 def write(directory: Path, rows: list[Row], *, torn: str = "") -> Path:
     directory.mkdir(exist_ok=True)
@@ -152,7 +154,46 @@ def test_what_was_imported_is_not_taken_to_be_running(tmp_path: Path) -> None:
     import_campaign(source, imported)
     follower = Follower(imported)
     follower.poll()
-    assert follower.status().state == "silent", "its files are new, and nothing adds to them"
+    assert follower.status().state == "done", "its files are new, and nothing adds to them"
+
+
+def test_a_campaign_is_done_once_nothing_is_in_flight_and_its_goal_is_reached(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, simulated(5))
+    at_work = in_flight(tmp_path, 6)
+    at_work.write_text(json.dumps({"iter": 6, "until": 5}), "utf-8")
+    follower = Follower(tmp_path)
+    follower.poll()
+    assert follower.status().state == "running"
+    at_work.unlink()
+    follower.poll()
+    assert follower.status().state == "done"
+
+
+def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
+    (tmp_path / "trajectory.jsonl").write_bytes(NIGHT.read_bytes())
+    follower = Follower(tmp_path)
+    follower.poll()
+    status, best = follower.status(), follower.top(1)[0]
+    assert status.state == "done", "its file is new, and no iteration came after its confirmation"
+    assert status.incumbent is not None
+    assert status.incumbent.config_hash == best.config_hash
+    assert status.believed_bpb == status.incumbents[-1].believed_bpb == best.posterior_bpb
+    assert status.believed_bpb != best.mean_bpb
+    assert status.incumbents[0].believed_bpb == status.baseline_bpb
+    assert status.incumbents[0].iter == 0
+    assert status.baseline_lo is not None
+    assert status.baseline_hi is not None
+    assert status.baseline_lo < status.baseline_bpb < status.baseline_hi
+    assert status.sigma is not None
+    assert status.run_half is not None
+    assert 1.9 < status.run_half / status.sigma < 3
+    assert status.confirmed is not None
+    gain = status.confirmed.headline
+    assert gain is not None
+    for amount in (-gain.delta, -gain.hi, -gain.lo):
+        assert f"{amount:.4f}" in status.finding
 
 
 def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) -> None:

@@ -216,7 +216,13 @@ def test_other_sites_pages_get_nothing(server: Server, runs: Path) -> None:
             json={"paused": True},
             headers={"Origin": "https://evil.example"},
         )
-    assert forged.status_code == 403
+        forwarded = {"Origin": "https://lab.example", "X-Forwarded-Host": "lab.example"}
+        place = "/api/campaigns/first/pause"
+        from_a_proxy = client.put(place, json={"paused": False}, headers=forwarded)
+        link = {"Sec-Fetch-Site": "cross-site", **forwarded}
+        contradictory = client.put(place, json={"paused": True}, headers=link)
+    assert forged.status_code == contradictory.status_code == 403
+    assert from_a_proxy.status_code == 200
     assert not (runs / "first" / "pause").exists()
 
 
@@ -235,10 +241,10 @@ def test_with_a_token_nothing_is_told_without_it(runs: Path) -> None:
             for path in ("/api/campaigns", "/metrics", "/openapi.json", "/api/events", "/x"):
                 assert stranger.get(path).status_code == 401, path
             away = stranger.get("/", headers={"Accept": "text/html"})
-            assert (away.status_code, away.headers["location"]) == (303, "/login")
+            assert (away.status_code, away.headers["location"]) == (303, "login")
             assert stranger.get("/healthz").status_code == 200
             wrong = stranger.post("/login", data={"token": "wrong"})
-            assert wrong.headers["location"] == "/login#wrong"
+            assert wrong.headers["location"] == "login#wrong"
             assert "set-cookie" not in wrong.headers
         with server.client(Authorization=f"Bearer {TOKEN}") as friend:
             assert friend.get("/api/campaigns").status_code == 200
@@ -305,7 +311,7 @@ def test_a_form_that_never_ends_is_not_waited_for(server: Server) -> None:
             + b"token="
             + b"x" * 8192
         )
-        assert connection.recv(100).startswith(b"HTTP/1.1 303")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
 def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
@@ -333,7 +339,7 @@ def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> Non
 
 
 def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> None:
-    """Twenty open streams, and the journal and history are written as if nobody looked."""
+    """Eight open streams, and the journal and history are written as if nobody looked."""
     from contextlib import ExitStack
 
     from trajectory.history.store import History
@@ -347,7 +353,7 @@ def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> Non
         client = streams.enter_context(
             httpx2.Client(base_url=server.url, limits=httpx2.Limits(max_connections=50))
         )
-        for _ in range(20):
+        for _ in range(8):
             streams.enter_context(client.stream("GET", "/api/events"))
         with Journal(journal) as record, History.open(history_path, journal) as history:
             for row in rows[20:]:

@@ -2,6 +2,7 @@
 
 const ROWS_A_PAGE = 5000;
 const SHOWN_STEP = 100;
+const POLL_MS = 4000;
 const CHART_PX = { trajectory: 330, curve: 220, device: 220 };
 
 const byId = (id) => document.getElementById(id);
@@ -15,7 +16,7 @@ let refusal = null; // why the pause file could not be changed
 
 async function ask(path, options) {
   const response = await fetch(path, options);
-  if (response.status === 401) location.href = "/login";
+  if (response.status === 401) location.href = "login";
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
     throw new Error(body.detail || `the server answered ${response.status}`);
@@ -32,10 +33,10 @@ function fragment() {
   }
 }
 
-const place = (name) => `/api/campaigns/${encodeURIComponent(name)}`;
+const place = (name) => `api/campaigns/${encodeURIComponent(name)}`;
 
 async function syncBoard() {
-  const summaries = await ask("/api/campaigns");
+  const summaries = await ask("api/campaigns");
   const names = new Set(summaries.map((one) => one.name));
   for (const name of campaigns.keys()) if (!names.has(name)) campaigns.delete(name);
   for (const summary of summaries) {
@@ -96,7 +97,7 @@ async function syncNow() {
 }
 
 function listen() {
-  const events = new EventSource("/api/events");
+  const events = new EventSource("api/events");
   events.addEventListener("hello", () => {
     say("live", "live");
     // A server that was restarted, or rows that landed while nobody listened: start from its word.
@@ -109,7 +110,13 @@ function listen() {
     if (campaign) take(campaign, landed);
     refreshSoon(!campaign || campaign.briefs.length < iterations);
   });
-  events.onerror = () => say("the server does not answer; trying again", "lost");
+  events.onerror = () => {
+    if (events.readyState !== EventSource.CLOSED) return say("the server does not answer; trying again", "lost");
+    // Refused, as when too many streams are open: poll until one is free.
+    say("live, every few seconds", "live polling");
+    refreshSoon(true);
+    setTimeout(listen, POLL_MS);
+  };
 }
 
 let due = null;
@@ -189,7 +196,9 @@ function drawBoard() {
     card.dataset.name = name;
     card.setAttribute("aria-current", String(name === selected));
     card.append(element("strong", name), element("span", stateText(status)));
-    card.append(element("span", status.incumbent ? `incumbent ${score(status.incumbent.mean_bpb, status)} ${visible(status.unit)}` : "no result yet"));
+    const gain = freshGain(status.confirmed);
+    if (gain) card.append(element("span", `${signed(gain.delta, status)} ${status.unit} confirmed`, gain.hi < 0 ? "keep" : "failed"));
+    card.append(element("span", status.believed_bpb == null ? "no result yet" : `incumbent ${score(status.believed_bpb, status)} ${status.unit}, as believed`));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -207,6 +216,7 @@ function drawBoard() {
 
 function stateText(status) {
   const count = status.until ? `${status.iterations} of ${status.until}` : `${status.iterations} iterations`;
+  if (status.state === "done" && status.confirmed) return `${count}, done, ${freshGain(status.confirmed)?.hi < 0 ? "confirmed" : "not confirmed"}`;
   if (status.state === "silent") return `${count}, silent for ${duration(status.silent_s)}`;
   return `${count}, ${status.state}`;
 }
@@ -242,32 +252,35 @@ function drawAll() {
 
 function drawHead({ summary }) {
   const { status } = summary;
-  document.title = `${status.iterations} · ${summary.name} · autoresearch`;
+  document.title = `${status.finding} · ${summary.name} · autoresearch`;
+  byId("finding").textContent = status.finding;
   byId("name").textContent = visible(summary.name);
   byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${visible(summary.menu)}` : ""}`;
   byId("counted").textContent = status.unit === "bpb" ? "Bits per byte" : visible(status.unit);
   byId("in-unit").textContent = status.unit === "bpb" ? "bits per byte" : visible(status.unit);
   byId("better").textContent = grows(status) ? "higher" : "lower";
   byId("unit").textContent = visible(status.unit);
-  byId("pause").hidden = status.state === "silent"; // nothing is there to read the file
+  byId("pause").hidden = ["silent", "done"].includes(status.state); // nothing is there to read the file
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
+  const confirmed = ["confirmed against the baseline", ...confirmedCell(status.confirmed, status)];
   const cells = [
+    ...(status.confirmed ? [confirmed] : []),
     ["incumbent, as believed", status.believed_bpb == null ? "–" : `${score(status.believed_bpb, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
     ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
-    ["confirmed", ...confirmedCell(status.confirmed, status)],
+    ...(status.confirmed ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
     ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
     ...(status.lanes ? [["lanes", String(status.lanes), `${Math.round(100 * (status.lanes_in_use ?? 0))} % of their time in use`]] : []),
-    ["energy", status.energy_wh == null ? "–" : `${(status.energy_wh / 1000).toFixed(3)} kWh`, status.energy_wh == null ? "nothing measures it" : "GPU"],
+    ...(status.energy_wh == null ? [] : [["energy", `${(status.energy_wh / 1000).toFixed(3)} kWh`, "GPU"]]),
   ];
   byId("figures").replaceChildren(
-    ...cells.map(([term, value, note]) => {
+    ...cells.map(([term, value, note, kind]) => {
       const cell = element("div");
-      const data = element("dd", value);
+      const data = element("dd", value, kind);
       data.append(element("small", note));
       cell.append(element("dt", term), data);
       return cell;
@@ -280,7 +293,7 @@ function confirmedCell(config, status) {
   const gain = freshGain(config);
   if (!config) return ["not yet", "run autoresearch confirm"];
   if (!gain) return ["no", visible(config.trouble)];
-  return [signed(gain.delta, status), `${visible(status.unit)}, 95 % interval ${ends(gain.lo, gain.hi, status, signed)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`];
+  return [signed(gain.delta, status), `${visible(status.unit)}, 95 % interval ${ends(gain.lo, gain.hi, status, signed)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`, gain.hi < 0 ? "keep" : "failed"];
 }
 
 function freshText(config, status) {
@@ -340,37 +353,36 @@ function clear(id, why) {
   byId(id).replaceChildren(element("p", why, "nothing"));
 }
 
-// What was best once each was over. Rows stand in the order in which iterations ended: one of a lower number that ended
-// later tells of a later incumbent, so the line goes by the latest row up to a number and never back to an earlier one.
-function incumbents(campaign, ascending) {
-  const order = new Map(campaign.briefs.map((one, at) => [one, at]));
-  let held = ascending[0];
-  return ascending.map((one) => {
-    if (order.get(one) > order.get(held)) held = one;
-    return held.incumbent_bpb;
-  });
-}
+// The score that the incumbent of the time is believed to have by now.
+const held = ({ status }, iter) => status.incumbents.findLast((one) => one.iter <= iter)?.believed_bpb ?? null;
 
 function drawTrajectory(campaign) {
   const { summary } = campaign;
+  const { status } = summary;
   const briefs = campaign.briefs.toSorted((one, other) => one.iter - other.iter);
-  if (!briefs.length) return clear("trajectory", summary.status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
-  if (summary.status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
+  if (!briefs.length) return clear("trajectory", status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
+  if (status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
   const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
-  const data = [briefs.map((one) => one.iter), of("discard"), of("keep"), incumbents(campaign, briefs)];
+  const none = briefs.map(() => null);
+  const data = [briefs.map((one) => one.iter), briefs.map(() => status.baseline_bpb), of("discard"), of("keep"), briefs.map((one) => held(summary, one.iter)), none, none];
+  const fills = [null, colour("band"), colour("discard"), colour("keep"), "transparent", colour("fail"), colour("band")];
+  const unmeasured = briefs.filter((one) => one.estimate_bpb == null).length;
   draw("trajectory", {
-    key: [summary.name, summary.status.baseline_bpb, summary.status.sigma, summary.status.direction],
+    key: [summary.name, status.baseline_bpb, status.run_half, status.direction, unmeasured],
     make: () => ({
-      legend: { live: false, markers: { fill: (u, i) => [null, colour("discard"), colour("keep"), "transparent"][i] } },
-      scales: { x: { time: false, range: (u, low, high) => [low - 1, Math.max(high + 1, 10)] }, y: { dir: grows(summary.status) ? -1 : 1, range: (u, low, high) => sensible(campaign, low, high) } },
-      axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60, ...(grows(summary.status) && { values: turnedTicks }) })],
+      legend: { live: false, markers: { fill: (u, i) => fills[i] } },
+      scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { dir: grows(status) ? -1 : 1, range: (u, low, high) => sensible(campaign, low, high) } },
+      axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60, ...(grows(status) && { values: turnedTicks }) })],
       series: [
         { label: "iteration" },
+        { label: "baseline", stroke: colour("accent"), width: 1, dash: [6, 4], points: { show: false } },
         { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
         { label: "kept", stroke: colour("keep"), paths: () => null, points: { show: true, size: 9, fill: colour("keep") } },
-        { label: "incumbent", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+        { label: "incumbent, as believed now", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: briefs.length === 1 } },
+        { label: `failed or refused (${unmeasured})`, stroke: colour("fail"), points: { show: false } },
+        { label: "bars and band: 95 % intervals", stroke: colour("faint"), points: { show: false } },
       ],
-      hooks: { drawClear: [(u) => baselineBand(u, campaign)], draw: [(u) => errorBars(u, campaign)] },
+      hooks: { drawClear: [(u) => baselineBand(u, campaign)], draw: [(u) => marks(u, campaign)] },
     }),
   }, data);
 }
@@ -378,46 +390,56 @@ function drawTrajectory(campaign) {
 // As uPlot writes them by itself, of the scores themselves.
 const turnedTicks = (u, splits) => splits.map((one) => (one == null ? one : String(Number((0 - one).toPrecision(8)))));
 
+// Half the 95 % interval of an iteration's mean.
+const halfBar = ({ summary }, one) => (summary.status.run_half ?? 0) / Math.sqrt(one.n);
+
 // A hopeless config would squeeze everything else into a line: what lies far above the baseline is cut.
-function sensible({ briefs, summary }, low, high) {
-  const { baseline_bpb: baseline, sigma } = summary.status;
-  if (baseline == null || sigma == null) return [low, high];
-  const lowest = (one) => (one.estimate_bpb == null || one.action === "none" ? Infinity : one.estimate_bpb - (one.stderr ?? 0));
-  const best = briefs.reduce((least, one) => Math.min(least, lowest(one)), baseline - sigma);
-  const top = Math.min(Math.max(high, baseline + 2 * sigma), baseline + Math.max(8 * sigma, baseline - best));
-  const margin = 0.05 * (top - best);
+function sensible(campaign, low, high) {
+  const { baseline_bpb: baseline, baseline_lo, baseline_hi, sigma } = campaign.summary.status;
+  let [best, top] = [Math.min(low, baseline_lo ?? low), Math.max(high, baseline_hi ?? high)];
+  for (const one of campaign.briefs.filter((each) => each.estimate_bpb != null)) {
+    best = Math.min(best, one.estimate_bpb - halfBar(campaign, one));
+    top = Math.max(top, one.estimate_bpb + halfBar(campaign, one));
+  }
+  if (baseline != null && sigma != null) top = Math.min(top, baseline + Math.max(8 * sigma, baseline - best));
+  const margin = 0.06 * (top - best) || 0.01;
   return [best - margin, top + margin];
 }
 
-function baselineBand(u, campaign) {
-  const { baseline_bpb: baseline, sigma } = campaign.summary.status;
-  if (baseline == null || sigma == null) return;
-  const [top, bottom] = [baseline + sigma, baseline - sigma].map((value) => u.valToPos(value, "y", true));
+function clipped(u, paint) {
   u.ctx.save();
   u.ctx.beginPath();
   u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
   u.ctx.clip();
-  u.ctx.fillStyle = colour("band");
-  u.ctx.fillRect(u.bbox.left, top, u.bbox.width, bottom - top);
+  paint(u.ctx);
   u.ctx.restore();
 }
 
-function errorBars(u, campaign) {
-  u.ctx.save();
-  u.ctx.beginPath();
-  u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
-  u.ctx.clip();
-  u.ctx.lineWidth = devicePixelRatio;
-  for (const one of campaign.briefs) {
-    if (one.estimate_bpb == null || one.stderr == null || one.action === "none") continue;
-    u.ctx.strokeStyle = colour(one.action);
-    const x = u.valToPos(one.iter, "x", true);
-    u.ctx.beginPath();
-    u.ctx.moveTo(x, u.valToPos(one.estimate_bpb - one.stderr, "y", true));
-    u.ctx.lineTo(x, u.valToPos(one.estimate_bpb + one.stderr, "y", true));
-    u.ctx.stroke();
-  }
-  u.ctx.restore();
+function baselineBand(u, campaign) {
+  const { baseline_lo: low, baseline_hi: high } = campaign.summary.status;
+  if (high == null) return;
+  const [top, bottom] = [high, low].map((value) => u.valToPos(value, "y", true));
+  clipped(u, (ctx) => {
+    ctx.fillStyle = colour("band");
+    ctx.fillRect(u.bbox.left, Math.min(top, bottom), u.bbox.width, Math.abs(bottom - top));
+  });
+}
+
+// Bars on what was measured, a tick at the foot for what was not.
+function marks(u, campaign) {
+  clipped(u, (ctx) => {
+    ctx.lineWidth = devicePixelRatio;
+    const foot = u.bbox.top + u.bbox.height;
+    for (const one of campaign.briefs) {
+      const half = halfBar(campaign, one);
+      ctx.strokeStyle = colour(one.estimate_bpb == null ? "fail" : one.action === "keep" ? "keep" : "discard");
+      const x = u.valToPos(one.iter, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, one.estimate_bpb == null ? foot : u.valToPos(one.estimate_bpb - half, "y", true));
+      ctx.lineTo(x, one.estimate_bpb == null ? foot - 8 * devicePixelRatio : u.valToPos(one.estimate_bpb + half, "y", true));
+      ctx.stroke();
+    }
+  });
 }
 
 function drawCurve({ summary, running, points, trial }) {
@@ -425,6 +447,7 @@ function drawCurve({ summary, running, points, trial }) {
   byId("trial").textContent = running
     ? `${left}${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
     : points.length ? `${trial} has ended` : "none";
+  byId("curve").parentElement.hidden = summary.status.state === "done" && !points.length;
   if (!points.length) return clear("curve", running ? "It is starting." : "No trial is running.");
   draw("curve", {
     key: running?.steps,
@@ -515,16 +538,24 @@ function forget(iter) {
   for (const row of byId("rows").querySelectorAll(`tr[data-iter="${iter}"]`)) row.remove();
 }
 
+// A narrow window shows a row as a card, whose values are named by the heads of their columns.
+function append(row, table, cells) {
+  const heads = byId(table).tHead.rows[0].cells;
+  cells.forEach((cell, index) => (cell.dataset.head = heads[index].textContent));
+  row.append(...cells);
+  return row;
+}
+
 function rowOf(brief, status) {
   const row = element("tr", null, "row");
   row.tabIndex = 0;
   row.dataset.iter = brief.iter;
   const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
   const difference = brief.delta == null ? "" : `${signed(brief.delta, status)}${brief.stderr == null ? "" : ` ± ${size(brief.stderr, status)}`}`;
-  row.append(
+  append(row, "rows", [
     element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", score(brief.estimate_bpb, status)),
     element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),
-  );
+  ]);
   const toggle = () => open(row, brief.iter, status).catch(trouble);
   row.addEventListener("click", toggle);
   row.addEventListener("keydown", (event) => event.key === "Enter" && toggle());
@@ -578,11 +609,11 @@ async function drawTop({ summary, briefs }) {
       const row = element("tr");
       const interval = one.lo_bpb == null ? "" : ends(one.lo_bpb, one.hi_bpb, status, score);
       const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline, status)}${one.delta_hi == null ? "" : ` ± ${size(one.delta_hi - one.delta_vs_baseline, status)}`}${one.beats_baseline ? " *" : ""}`;
-      row.append(
+      const differs = index ? changesText(one.from_best) : changesText(one.difference);
+      return append(row, "top", [
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", score(one.posterior_bpb, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status)), element("td", changesText(one.difference) || "–", "changes"),
-      );
-      return row;
+        element("td", score(one.posterior_bpb, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"),
+      ]);
     }),
   );
 }

@@ -1,0 +1,102 @@
+"""The page behind a proxy that strips a prefix, and what one visitor can take from the others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.trajectory.live.pages import last_iteration
+from tests.trajectory.live.proxy import PREFIX, stripping_proxy
+from tests.trajectory.live.server import Server, append, serving, simulated, write_campaign
+from trajectory.live.app import MAX_BODY_BYTES
+from trajectory.live.interface import MAX_STREAMS_OF_ADDRESS
+
+TOKEN = "a-token-of-some-length-0123456789"
+ROWS = simulated(12)
+HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_campaign(tmp_path_factory.mktemp("runs") / "c", ROWS[:-2])
+
+
+@pytest.fixture(scope="module")
+def server(journal: Path) -> Iterator[Server]:
+    with serving(journal.parent.parent, token=TOKEN) as server:
+        yield server
+
+
+def test_behind_a_stripping_prefix_all_of_the_page_works(
+    browser: Browser, server: Server, journal: Path
+) -> None:
+    with stripping_proxy(server.port) as (address, outside), browser.new_context() as context:
+        page = context.new_page()
+        page.goto(address)
+        expect(page).to_have_url(f"{address}login")
+        page.fill("#token", TOKEN)
+        page.click("button")
+        expect(page).to_have_url(address)
+        assert [cookie.get("path") for cookie in context.cookies()] == [PREFIX]
+        expect(page.locator("#link")).to_have_class("link live")
+        expect(page.locator("#trajectory canvas")).to_be_visible()
+        append(journal, ROWS[-2])
+        line = page.locator(f'#rows tr.row[data-iter="{last_iteration(ROWS[-2]).iter}"]')
+        expect(line).to_be_visible()
+        with page.expect_response("**/pause") as paused:
+            page.locator("#pause").click()
+        assert paused.value.ok
+        page.goto(f"{address}api/no/such/page", wait_until="commit")
+        context.clear_cookies()
+        page.goto(f"{address}api/campaigns/c/top")
+        expect(page).to_have_url(f"{address}login")
+        assert [path for path in outside if path != "/favicon.ico"] == []
+
+
+SIZED = f"Content-Length: {10**9}\r\n\r\n"
+CHUNKED = (
+    f"Transfer-Encoding: chunked\r\n\r\n{MAX_BODY_BYTES + 1:x}\r\n{' ' * (MAX_BODY_BYTES + 1)}\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("GET /healthz", SIZED),
+        ("POST /login", SIZED),
+        ("POST /login", CHUNKED),
+        ("PUT /api/campaigns/c/pause", SIZED),
+        ("PUT /api/campaigns/c/pause", CHUNKED),
+    ],
+)
+def test_a_long_body_is_refused_unread(server: Server, route: str, body: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"{route} HTTP/1.1\r\n{HEAD}{body}".encode())
+        answer = b""
+        while some := connection.recv(1 << 16):  # until the server closes
+            answer += some
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
+def test_the_streams_of_one_address_are_bounded_and_the_page_polls_beside_them(
+    browser: Browser, journal: Path
+) -> None:
+    with serving(journal.parent.parent) as server, server.client() as client:
+        page = browser.new_page()
+        with ExitStack() as streams:
+            for _ in range(MAX_STREAMS_OF_ADDRESS):
+                stream = streams.enter_context(client.stream("GET", "/api/events"))
+                assert stream.status_code == 200
+            assert client.get("/api/events").status_code == 429
+            page.goto(server.url)
+            expect(page.locator("#link")).to_have_class("link live polling")
+            append(journal, ROWS[-1])
+            line = page.locator(f'#rows tr.row[data-iter="{last_iteration(ROWS[-1]).iter}"]')
+            expect(line).to_be_visible(timeout=30_000)
+        expect(page.locator("#link")).to_have_class("link live", timeout=30_000)
+        page.close()

@@ -1,0 +1,81 @@
+"""What a followed campaign's best configs are believed to score, computed once for each row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.spec import Measure
+from trajectory.confirmed import ConfirmedConfig, finding
+from trajectory.evidence import Evidence
+from trajectory.live.brief import Step, incumbent_of
+from trajectory.ranking import LEVEL, Noise, Ranked, population_of, rank
+from trajectory.rows import IterationRow, Row
+from trajectory.statistics.student import student_t
+
+
+class Beliefs:
+    """A campaign's evidence, its incumbents in their order, and how they rank."""
+
+    def __init__(self) -> None:
+        self.evidence = Evidence()
+        self._reigns: list[tuple[int, str]] = []
+        """Each incumbent's hash, and the iteration after which it was one."""
+        self._rows = 0
+        self._ranked: tuple[int, dict[str, Ranked]] = (0, {})
+        """The baseline and all incumbents by hash, as ranked after so many rows."""
+
+    def add(self, row: Row) -> None:
+        """Take in the next row."""
+        self.evidence.add(row)
+        self._rows += 1
+        incumbent = self.evidence.incumbent_hash
+        last, known = self._reigns[-1] if self._reigns else (0, None)
+        if incumbent and incumbent != known:
+            # With several lanes a later incumbent may have a lower number.
+            number = row.iter if isinstance(row, IterationRow) else 0
+            self._reigns.append((max(number, last), incumbent))
+
+    def fields(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
+        """Return the fields of a status that say what is believed.
+
+        :param fresh: what fresh runs say of the incumbent.
+        """
+        evidence, noise = self.evidence, Noise.of(self.evidence.tally)
+        ranked = self._as_ranked(noise)
+        best = ranked.get(evidence.incumbent_hash or "")
+        baseline = ranked.get(evidence.baseline_hash or "")
+        gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
+        return {
+            "finding": finding(measure, fresh, *gain) if best else "Nothing has been measured yet",
+            "incumbent": incumbent_of(evidence),
+            "incumbents": tuple(
+                Step(iter=number, believed_bpb=ranked[name].posterior_bpb)
+                for number, name in self._reigns
+                if name in ranked
+            ),
+            "believed_bpb": best.posterior_bpb if best else None,
+            "gain_bpb": gain[0],
+            "gain_lo": gain[1],
+            "gain_hi": gain[2],
+            "confirmed": fresh,
+            "sigma": noise.sigma if noise else None,
+            "run_half": student_t((1 + LEVEL) / 2, noise.dof) * noise.sigma if noise else None,
+            "baseline_bpb": baseline.posterior_bpb if baseline else None,
+            "baseline_lo": baseline.lo_bpb if baseline else None,
+            "baseline_hi": baseline.hi_bpb if baseline else None,
+        }
+
+    def _as_ranked(self, noise: Noise | None) -> dict[str, Ranked]:
+        if self._ranked[0] != self._rows:
+            configs, baseline = self.evidence.configs, self.evidence.baseline_hash or ""
+            hashes = {baseline, *(name for _, name in self._reigns)}
+            entries = [configs[name] for name in hashes if name in configs]
+            ranked = rank(
+                entries,
+                len(entries),
+                noise=noise,
+                population=population_of(self.evidence, noise),
+                baseline=configs.get(baseline),
+            )
+            self._ranked = (self._rows, {one.config_hash: one for one in ranked})
+        return self._ranked[1]
