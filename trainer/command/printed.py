@@ -57,7 +57,7 @@ _CLEANED = (
 """What a line is read without, unless the pattern speaks of it: colors, and ``tensor(…)`` or
 ``np.float64(…)`` around a number."""
 _LITERAL = re.compile(
-    r"(?:\^|\\b|\\s[*+]?|\(\?<!\w+\W?\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
+    r"(?:\^|\\b|\\s[*+]?|\(\?<![^()]+\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
 )
 """The text that a pattern begins with."""
 _ESCAPES_BYTES = re.compile(_ESCAPES.encode())

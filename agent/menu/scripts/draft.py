@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
-from agent.menu.scripts.printed.lines import Printed, curve_printed, score_printed
+from agent.menu.scripts.printed.lines import Printed, best_line, curve_printed, score_printed
 from agent.menu.scripts.reading import Script, imported_names
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
@@ -96,6 +96,13 @@ class Draft:
             told.append(
                 "no line that prints a validation score was found, and one of training is taken"
             )
+        if self.score and self.score.is_best:
+            told.append(f"the score on line {self.score.line} is the best of several evaluations")
+        elif self.score and (line := best_line(self.script.tree, self.score)):
+            told.append(
+                f"the score's pattern is from line {self.score.line} and also reads line {line}, "
+                "which prints a best value; the last of both is taken"
+            )
         if any("{steps}" in one.template for one in self.given):
             told += [
                 f"{one.knob.name} is {one.knob.default}, a trial has {self.steps} steps: lower it"
@@ -150,7 +157,7 @@ def module_of(script: Script) -> tuple[Path, str]:
     package, or imports what lies above its folder."""
     path = script.path.resolve()
     folder, imported = path.parent, imported_names(script.tree)
-    if script.means == "edit" or path.stem == "__main__":
+    if script.means == "edit":
         return folder, ""
     levels = max((len(one) - len(one.lstrip(".")) for one in imported), default=0)
     above = [*path.parents][: levels + 1]
@@ -163,7 +170,8 @@ def module_of(script: Script) -> tuple[Path, str]:
             break
     root = above[-1]
     parts = path.relative_to(root).with_suffix("").parts
-    return root, ".".join(parts) if len(parts) > 1 and all(p.isidentifier() for p in parts) else ""
+    is_module = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    return root, ".".join(parts).removesuffix(".__main__") if is_module else ""
 
 
 def _is_module(folder: Path, name: str) -> bool:

@@ -155,7 +155,7 @@ def _of_one_command(options: list[Option]) -> Iterator[Option]:
     for option in options:
         is_other = option.command not in {"", trains}
         why = f"it belongs to the command {option.command}"
-        yield replace(option, left=option.left or why) if is_other else option
+        yield replace(option, left=why, required=False) if is_other else option
 
 
 def _options(

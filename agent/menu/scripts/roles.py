@@ -47,7 +47,7 @@ _ROLES: tuple[tuple[Role, str], ...] = (
 )
 
 _GIVEN = (
-    (r"(random |manual |global |torch |init )?seed", True, "{seed}"),
+    (r"(random |manual |global |torch |init )?seed|random state", True, "{seed}"),
     (r"(n |num |torch |n)?threads", True, "{threads}"),
     (r"device( type| name)?", False, "{device}"),
     (

@@ -34,6 +34,16 @@ _FIGURES = (
     "return|reward",
 )
 _ANY_FIGURE = "|".join(_FIGURES)
+_BEST = r"best|lowest|highest|min|max"
+_BEST_BEFORE = re.compile(rf"(?i)(?<![A-Za-z])(?:{_BEST})[\W_]+$")
+_BEST_SAID = re.compile(r"(?i)best|lowest|highest")
+_NO_BEST_BEFORE = {
+    False: "(?<![Bb]est[ _])(?<![Ll]owest[ _])(?<![Mm]in[ _])",
+    True: "(?<![Bb]est[ _])(?<![Hh]ighest[ _])(?<![Mm]ax[ _])",
+}
+"""Keeps a pattern from the line at the end that repeats the best evaluation, by whether more is
+better."""
+_NO_TRAIN_BEFORE = "(?<![Tt]rain[ _])(?<![Tt]raining[ _])"
 _MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
 
 
@@ -48,6 +58,8 @@ class Printed:
     more_is_better: bool = False
     is_training: bool = False
     """Whether it is a figure of training, for want of a validation score."""
+    is_best: bool = False
+    """Whether it is the best of several evaluations, for want of a line that prints each."""
     decimals: int | None = None
     """That the number is printed with, where its format says so."""
 
@@ -56,8 +68,9 @@ def score_printed(tree: ast.Module) -> Printed | None:
     """The pattern of the score; None where no line of the script seems to say one."""
     best: tuple[tuple[int, ...], Printed] | None = None
     for line, is_printed, template in templates(tree):
-        for label, hole in labelled(template):
-            found = _score(label, hole, line)
+        holes = list(labelled(template))
+        for label, hole in holes:
+            found = _score(label, hole, line, opening=holes[0][0])
             if found is None:
                 continue
             rank, printed = found
@@ -65,6 +78,21 @@ def score_printed(tree: ast.Module) -> Printed | None:
             if best is None or ranked < best[0]:
                 best = (ranked, replace(printed, decimals=hole.decimals))
     return best and best[1]
+
+
+def best_line(tree: ast.Module, score: Printed) -> int | None:
+    """Return the line that prints a best value in words that the score's pattern reads too."""
+    for line, _, template in templates(tree):
+        text, holes = "", {}
+        for part in template:
+            holes[len(text)] = part.expression if isinstance(part, Hole) else ""
+            text += "1" if isinstance(part, Hole) else part
+        for row in re.finditer(r"[^\r\n]+", text):
+            match = re.compile(score.pattern).search(text, row.start(), row.end())
+            said = match and text[row.start() : match.start(1)] + holes.get(match.start(1), "")
+            if said and line != score.line and _BEST_SAID.search(said):
+                return line
+    return None
 
 
 def curve_printed(tree: ast.Module) -> Printed | None:
@@ -77,24 +105,34 @@ def curve_printed(tree: ast.Module) -> Printed | None:
 # --- what a label says --------------------------------------------------------------------------
 
 
-def _score(label: str, hole: Hole, line: int) -> tuple[tuple[int, ...], Printed] | None:
+def _score(
+    label: str, hole: Hole, line: int, opening: str
+) -> tuple[tuple[int, ...], Printed] | None:
     figure = re.search(rf"(?i)({_ANY_FIGURE})\w*[^\w%]*$", label)
     if figure is None:
         return None
     held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
     more = _MORE_IS_BETTER.search(figure[1]) is not None
-    rank = _place_of(figure[1])
+    begin = held_out[-1].start() if held_out else _last_clause(label)
+    best = _BEST_BEFORE.search(label, 0, begin)
+    is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
+    is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None
+    pattern = _regex(label[best.start() if best else begin :])
+    pattern = pattern if best else _NO_BEST_BEFORE[more] + pattern
+    trains = re.search("(?i)train", label) is not None
+    if not held_out and not trains:
+        pattern = _NO_TRAIN_BEFORE + pattern
+    rank = (is_best, _place_of(figure[1]))
     if held_out:
-        start = held_out[-1].start()
-        kind = _kind_of(held_out[-1][0])
-        words = _name(label[start:])
-        return (0, kind, rank), Printed(_regex(label[start:]), line, words, more)
-    begin = _last_clause(label)
+        kind, words = _kind_of(held_out[-1][0]), _name(label[begin:])
+        return (0, kind, *rank), Printed(pattern, line, words, more, is_best=is_best)
     if match := re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " ")):
         words = f"{match[0].lower()} {_name(figure[0])}"
-        return (1, _kind_of(match[0]), rank), Printed(_regex(label[begin:]), line, words, more)
+        return (1, _kind_of(match[0]), *rank), Printed(pattern, line, words, more, is_best=is_best)
     words = _name(label[begin:])
-    return (2, 0, rank), Printed(_regex(label[begin:]), line, words, more, is_training=True)
+    return (2, trains, *rank), Printed(
+        pattern, line, words, more, is_training=True, is_best=is_best
+    )
 
 
 def _place_of(figure: str) -> int:

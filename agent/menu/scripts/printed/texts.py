@@ -85,6 +85,8 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
                 word = repr(key.value) if isinstance(key, ast.Constant) else "…"
                 parts += [f", {word}: " if parts else f"{{{word}: ", _hole(value)]
             return parts
+        case ast.Call(func=func, args=[text, *_]) if last_name(func) in {"style", "colored"}:
+            return _parts(text)
         case ast.JoinedStr(values=values):
             return [part for value in values for part in _parts(value)]
         case ast.FormattedValue(value=value, format_spec=how):

@@ -118,6 +118,7 @@ def test_a_role_by_name(name: str, role: str) -> None:
     ("name", "default", "given"),
     [
         ("seed", 1337, "{seed}"),
+        ("random_state", 42, "{seed}"),
         ("out_dir", "out", "{out}"),
         ("output-dir", None, "{out}"),
         ("save", "model.pt", "{out}/model.pt"),

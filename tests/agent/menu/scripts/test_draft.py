@@ -289,8 +289,9 @@ import click
 @click.group()
 def cli(): pass
 @cli.command()
+@click.argument("checkpoint")
 @click.option("--beam", default=4)
-def evaluate(beam): pass
+def evaluate(checkpoint, beam): pass
 @cli.command()
 @click.option("--lr", default=1e-3)
 def train(lr): click.echo(f"val_loss: {lr}")
@@ -342,15 +343,18 @@ def test_what_a_command_can_be_given_is_in_its_words(
     tmp_path: Path, text: str, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    menu, _ = drafted(tmp_path / "train.py")
+    menu, report = drafted(tmp_path / "train.py")
     assert menu.trainer is not None
     assert menu.trainer.command[2:] == words
+    assert not report["to_do"]
 
 
 @pytest.mark.parametrize(
     ("place", "imports", "words", "directory"),
     [
         ("pkg/t.py", "from .core import x", ("-m", "pkg.t"), "."),
+        ("pkg/__main__.py", "from .core import x", ("-m", "pkg"), "."),
+        ("pkg/__main__.py", "import torch", ("__main__.py",), "pkg"),
         ("scripts/t.py", "from nano.core import x", ("-m", "scripts.t"), "."),
         ("scripts/t.py", "import torch", ("t.py",), "scripts"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.menu.scripts.printed.lines import curve_printed, score_printed
+from agent.menu.scripts.printed.lines import best_line, curve_printed, score_printed
 from trainer.command.printed import Number
 
 
@@ -55,6 +55,12 @@ def printed(source: str) -> str:
         ("""import json\nprint(json.dumps({"loss": loss, "val_loss": val_loss}))""", 2.5),
         ("""print({"loss": loss, "val_loss": val_loss})""", 2.5),
         (
+            """class click:
+                   style = staticmethod(lambda text, **how: text)
+print(click.style("Validation loss: ", bold=True) + click.style(f"{val_loss:.3f}", fg="green"))""",
+            2.5,
+        ),
+        (
             """class log:
                    info = staticmethod(lambda text, *a: print(text % a))
 log.info("epoch %d: val loss %.4f (%d)", epoch, val_loss, n)""",
@@ -79,6 +85,55 @@ def test_a_colored_line_is_read_as_it_is_shown() -> None:
     match = Number(found.pattern).search(printed(source).strip())
     assert match is not None
     assert match[1] == 2.5
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        """print(f"best val_loss: {ppl:.4f}")""",
+        """print(f"Best val_loss: {ppl:.4f} in epoch {epoch}")""",
+        """print("best_val_loss: %.4f" % ppl)""",
+        """print(f"Best: {ppl:.4f}")""",
+        """print(f"lowest val_loss: {ppl}, min_val_loss: {ppl}")""",
+    ],
+)
+def test_the_best_evaluation_is_not_read_as_the_last(last: str) -> None:
+    source = f"""print(f"epoch {{epoch}} val_loss: {{val_loss:.4f}}")\n{last}"""
+    found = score_printed(ast.parse(source))
+    assert found is not None
+    number = Number(found.pattern)
+    read = [match[1] for text in printed(source).splitlines() if (match := number.search(text))]
+    assert read == [2.5]
+    assert not found.is_best
+    assert best_line(ast.parse(source), found) is None
+
+
+def test_a_figure_of_training_is_not_read_as_one_without_a_name() -> None:
+    source = """print("Accuracy:", acc)\nprint("Train Accuracy:", loss)"""
+    found = score_printed(ast.parse(source))
+    assert found is not None
+    number = Number(found.pattern)
+    read = [match[1] for text in printed(source).splitlines() if (match := number.search(text))]
+    assert read == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_best", "also"),
+    [
+        ("""print(f"loss {loss}")\nprint(f"best val_loss: {val_loss:.4f}")""", True, None),
+        ("""print(f"val_loss: {loss}")\nprint(f"best: epoch {n}, val_loss: {ppl}")""", False, 2),
+        ("""print(f"val_loss: {loss}")\nbest = ppl\nprint(f"val_loss: {best}")""", False, 3),
+    ],
+)
+def test_a_best_evaluation_that_is_read_is_noted(
+    source: str, is_best: bool, also: int | None
+) -> None:
+    tree = ast.parse(source)
+    found = score_printed(tree)
+    assert found is not None
+    assert found.is_best is is_best
+    assert best_line(tree, found) == also
+    assert any(Number(found.pattern).search(text) for text in printed(source).splitlines())
 
 
 @pytest.mark.parametrize(
