@@ -11,8 +11,9 @@ from pathlib import Path
 
 from bench import sleeping_trial
 from bench.figure import Figure
-from tests.support.ray_clusters import local_cluster, until
+from tests.support.ray_clusters import local_cluster
 from tests.support.trials import trial_spec
+from tests.support.waiting import wait_until
 from trainer.executors.base import Executor
 from trainer.executors.ray.choice import ClusterLanes
 from trainer.executors.ray.cluster import RayCluster
@@ -63,7 +64,7 @@ def _opened(lanes: int, names: tuple[str, ...]) -> Iterator[Executor]:
         local_cluster(*names, cpus=-(-lanes // len(names))) as nodes,
         RayCluster(nodes.address, data_dir=Path(directory)) as cluster,
     ):
-        until(lambda: len(cluster.machines()) == len(names) + 1, 300)
+        wait_until(lambda: len(cluster.machines()) == len(names) + 1)
         opened, refused = cluster.open_lanes(
             lanes, entry=sleeping_trial.ENTRY, allow_unsandboxed=True
         )

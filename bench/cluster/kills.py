@@ -22,7 +22,8 @@ from bench.cluster.victims import Victims
 from bench.figure import Figure
 from tests.support.accounts import index_faults, rest_faults, row_faults
 from tests.support.campaigns import Toy
-from tests.support.ray_clusters import LocalCluster, local_cluster, until
+from tests.support.ray_clusters import LocalCluster, local_cluster
+from tests.support.waiting import wait_until
 
 LANES_A_NODE = 1
 MANY = 1_000_000
@@ -85,7 +86,7 @@ class _Night:
     def begin(self) -> None:
         """Until the first iteration is at rest: a baseline that is killed ends a campaign."""
         self._driver.go_on(MANY)
-        until(lambda: any(row["kind"] == "iteration" for row in self._rows()), 600)
+        wait_until(lambda: any(row["kind"] == "iteration" for row in self._rows()))
 
     def kill(self, chance: random.Random) -> None:
         """One, and a line about it."""

@@ -90,7 +90,6 @@ def wandb_records(directory: Path) -> list[Any]:
     the run was finished."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    deadline = time.monotonic() + 60
     while True:
         records: list[Any] = []
         paths = list((directory / "wandb").glob("offline-run-*/*.wandb"))
@@ -101,7 +100,6 @@ def wandb_records(directory: Path) -> list[Any]:
         ended = sum(record.WhichOneof("record_type") == "exit" for record in records)
         if paths and ended == len(paths):
             return records
-        assert time.monotonic() < deadline, f"{ended} of {len(paths)} runs are whole"
         time.sleep(0.05)
 
 

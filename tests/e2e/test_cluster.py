@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
-from tests.support.ray_clusters import LocalCluster, local_cluster, until
+from tests.support.ray_clusters import LocalCluster, local_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MANY = 10_000
@@ -48,12 +49,12 @@ def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path
 def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     first = toy.start(4, *on(cluster))
-    until(lambda: (toy.campaign / "trajectory.jsonl").exists() and toy.iterations() != [], 300)
+    wait_until(lambda: (toy.campaign / "trajectory.jsonl").exists() and toy.iterations() != [])
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
     before = toy.rows()
 
-    done = toy.loop(4, timeout=400)
+    done = toy.loop(4)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 trials at once, on the cluster" in done.stdout
     rows = toy.rows()
@@ -80,7 +81,7 @@ def ran_on(toy: Toy) -> list[str]:
 def reached(toy: Toy, iterations: int, running: subprocess.Popen[str]) -> None:
     """Wait until it has so many, which it must do by itself."""
     journal = toy.campaign / "trajectory.jsonl"
-    until(lambda: running.poll() is not None or (journal.exists() and done(toy) >= iterations), 300)
+    wait_until(lambda: running.poll() is not None or (journal.exists() and done(toy) >= iterations))
     assert running.poll() is None, running.communicate()[0]
 
 
@@ -100,9 +101,9 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
         assert set(ran_on(toy)[-4:]) == {"spark1"}
         before = len(ran_on(toy))
         cluster.add("spark2")
-        until(lambda: "spark2" in ran_on(toy)[before:], 200)
+        wait_until(lambda: "spark2" in ran_on(toy)[before:])
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate(timeout=120)
+        output, _ = running.communicate()
     finally:
         running.kill()
     assert running.returncode == 130, output
@@ -119,12 +120,12 @@ def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
     try:
         reached(toy, 2, running)
         cluster.nodes["head"].lose()
-        output, _ = running.communicate(timeout=180)
+        output, _ = running.communicate()
     finally:
         running.kill()
     assert running.returncode == 1
     assert "Failed to connect to GCS within 60 seconds" in output
-    until(lambda: cluster.trial_processes() == [], 30)
+    wait_until(lambda: cluster.trial_processes() == [])
     cluster.begin_anew()
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     nothing_is_amiss(toy, done(toy))

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.campaigns import Toy, write_text_corpus
+from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmedRow, ConfirmRow
 
@@ -45,13 +44,6 @@ def ends(toy: Toy) -> list[ConfirmedRow]:
 
 def top(toy: Toy) -> dict[str, Any]:
     return said(toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}"))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
@@ -138,7 +130,7 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_for(lambda rows=rows: len(fresh_runs(toy)) >= rows)
+        wait_until(lambda rows=rows: len(fresh_runs(toy)) >= rows)
         os.kill(working.pid, signal.SIGKILL)
         working.wait()
     assert said(confirm(toy, "--seeds=3", "--json")) == whole

@@ -12,7 +12,7 @@ from tests.support import postgres
 from tests.support.accounts import dump, rebuilt, rest_faults
 from tests.support.campaigns import Toy
 from tests.support.postgres import Server
-from tests.support.ray_clusters import until
+from tests.support.waiting import wait_until
 from trajectory.history import tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -50,16 +50,16 @@ def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
 ) -> None:
     running = toy.start(MANY, "--z=0")  # much is kept then
     try:
-        until(lambda: iterations(toy) >= 2, 120)
+        wait_until(lambda: iterations(toy) >= 2)
         database.kill()
         without = iterations(toy)
-        until(lambda: iterations(toy) >= without + 3 or running.poll() is not None, 120)
+        wait_until(lambda: iterations(toy) >= without + 3 or running.poll() is not None)
         assert running.poll() is None, "the night goes on without it"
         database.start()
         missed = len(toy.rows())
-        until(lambda: indexed(database) > missed, 120)
+        wait_until(lambda: indexed(database) > missed)
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate(timeout=60)
+        output, _ = running.communicate()
     finally:
         running.kill()
     assert running.returncode == 130, output
@@ -72,9 +72,9 @@ def test_one_that_is_back_after_the_sitting_is_caught_up_by_the_next(
     toy: Toy, database: Server
 ) -> None:
     running = toy.start(8)
-    until(lambda: iterations(toy) >= 2, 120)
+    wait_until(lambda: iterations(toy) >= 2)
     database.kill()
-    output, _ = running.communicate(timeout=240)
+    output, _ = running.communicate()
     assert running.returncode == 0, output
     refused = toy.loop(9)
     assert refused.returncode == 1

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from funnel.ladder.result import read_ladder
 from tests.support.campaigns import Toy
+from tests.support.waiting import wait_until
 
 OPTIONS = ("--rungs=4", "--hours=0.1", "--tokens-per-param=2")
 
@@ -28,19 +27,12 @@ def toy(tmp_path: Path) -> Toy:
     return toy
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def rows_of(toy: Toy, kind: str) -> list[dict[str, Any]]:
     return [row for row in toy.rows() if row["kind"] == kind]
 
 
 def ladder(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
-    return toy.run("ladder", f"--campaign={toy.campaign}", *OPTIONS, *options, timeout=1200)
+    return toy.run("ladder", f"--campaign={toy.campaign}", *OPTIONS, *options)
 
 
 def start(toy: Toy) -> subprocess.Popen[str]:
@@ -63,9 +55,9 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     before = toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout
 
     running = start(toy)
-    wait_for(lambda: len(rows_of(toy, "ladder")) == 5)
+    wait_until(lambda: len(rows_of(toy, "ladder")) == 5)
     trials = toy.campaign / "trials"
-    wait_for(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
+    wait_until(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
     os.kill(running.pid, signal.SIGKILL)
     running.communicate()
     kept = rows_of(toy, "ladder")

@@ -44,7 +44,7 @@ def on(cluster: LocalCluster, *more: str) -> list[str]:
 
 def test_runs_are_paired_within_a_kind(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    done = toy.loop(6, *on(cluster, "--lanes=2", "--mixed-devices"), timeout=600)
+    done = toy.loop(6, *on(cluster, "--lanes=2", "--mixed-devices"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "each seed on one kind of device: 1 on " in done.stdout
     rows = toy.rows()
@@ -63,7 +63,7 @@ def test_runs_are_paired_within_a_kind(cluster: LocalCluster, tmp_path: Path) ->
     again = toy.loop(6, *on(cluster, "--executor=local"))
     assert again.returncode == 1
     assert "--mixed-devices is for the nodes of a cluster" in again.stderr
-    resumed = toy.loop(8, timeout=600)
+    resumed = toy.loop(8)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert toy.rows()[: len(rows)] == rows
     nothing_is_amiss(toy, 8)
@@ -71,7 +71,7 @@ def test_runs_are_paired_within_a_kind(cluster: LocalCluster, tmp_path: Path) ->
 
 def test_without_it_the_other_kind_is_left_out(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    done = toy.loop(1, *on(cluster, "--lanes=1"), timeout=600)
+    done = toy.loop(1, *on(cluster, "--lanes=1"))
     assert done.returncode == 0, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
     assert "runs on unlike machines cannot be paired" in said

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import script
 from tests.support.own_trainers import DATA, TRAIN, Own, by_hand
+from tests.support.waiting import wait_until
 from trainer.isolation.trial_files import read_curve
 
 
@@ -213,10 +213,7 @@ def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: 
     script(own.checkout, TRAIN.replace("# Logistic", f"{hang}time.sleep(2)\n# Logistic"))
     night = own.start("loop", "--menu=own.toml", "--iters=1")
     kept = own.campaign / "trials" / "t000001" / "tmp" / "work" / "ckpt.pt"
-    give_up_at = time.monotonic() + 60
-    while not kept.exists():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.05)
+    wait_until(kept.exists)
     night.kill()
     night.wait()
     assert kept.exists()

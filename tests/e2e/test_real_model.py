@@ -107,7 +107,7 @@ def night(served: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     name, url = served
     toy = Toy(tmp_path_factory.mktemp("night"))
     toy.environment |= {"AUTORESEARCH_LLM_BASE_URL": url, "AUTORESEARCH_LLM_TIMEOUT_S": "600"}
-    done = toy.loop(NIGHT, "--proposer=llm", timeout=1500)
+    done = toy.loop(NIGHT, "--proposer=llm")
     print(f"\n{name}:\n{done.stdout}")
     assert done.returncode == 0, done.stderr
     return toy

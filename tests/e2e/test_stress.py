@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.campaigns import Toy
+from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
 from trajectory.rows import FinalistsRow, StressRow
 
@@ -21,13 +20,6 @@ from trajectory.rows import FinalistsRow, StressRow
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def stress(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
@@ -172,9 +164,9 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     assert toy.loop(3).returncode == 0
     options = ("--top=2", "--steps=1500", "--seeds=1")
     running = start(toy, *options)
-    wait_for(lambda: len(rows_of(toy, "stress")) == 1)
+    wait_until(lambda: len(rows_of(toy, "stress")) == 1)
     trials = toy.campaign / "trials"
-    wait_for(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
+    wait_until(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
     os.kill(running.pid, signal.SIGKILL)
     running.communicate()
     kept = rows_of(toy, "stress")
@@ -218,9 +210,9 @@ def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     assert toy.loop(2).returncode == 0
     running = start(toy, "--top=2", "--steps=1500", "--seeds=1")
     before = len(list((toy.campaign / "trials").glob("t*")))
-    wait_for(lambda: len(list((toy.campaign / "trials").glob("t*"))) > before)
+    wait_until(lambda: len(list((toy.campaign / "trials").glob("t*"))) > before)
     running.send_signal(signal.SIGINT)
-    output, _ = running.communicate(timeout=120)
+    output, _ = running.communicate()
     assert running.returncode == 130, output
     assert output.splitlines()[-1].split()[:2] == ["autoresearch", "stress"]
     assert len(rows_of(toy, "stress")) == 1
@@ -231,10 +223,10 @@ def test_a_pause_file_pauses_it(toy: Toy) -> None:
     assert toy.loop(2).returncode == 0
     (toy.campaign / "pause").touch()
     running = start(toy, "--top=1", "--steps=50", "--seeds=1", "--no-baseline")
-    wait_for(lambda: bool(rows_of(toy, "event")))
+    wait_until(lambda: bool(rows_of(toy, "event")))
     assert not rows_of(toy, "stress")
     (toy.campaign / "pause").unlink()
-    output, _ = running.communicate(timeout=120)
+    output, _ = running.communicate()
     assert running.returncode == 0, output
     assert [row["event"] for row in rows_of(toy, "event")] == ["paused", "resumed"]
     assert len(rows_of(toy, "stress")) == 1

@@ -124,10 +124,8 @@ class Toy:
             *more,
         ]
 
-    def loop(
-        self, iters: int, *more: str, timeout: float = 240
-    ) -> subprocess.CompletedProcess[str]:
-        return self.run(*self.arguments(iters, *more)[1:], timeout=timeout)
+    def loop(self, iters: int, *more: str) -> subprocess.CompletedProcess[str]:
+        return self.run(*self.arguments(iters, *more)[1:])
 
     def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -140,14 +138,13 @@ class Toy:
             text=True,
         )
 
-    def run(self, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(COMMAND), *arguments],
             cwd=self.home,
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=timeout,
             check=False,
         )
 

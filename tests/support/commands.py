@@ -40,7 +40,7 @@ def command_spec(
     """The spec of a trial of it; fields of its limits go by their names."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
     if "limits" not in changes:
-        changes["limits"] = Limits(**{"wall_s": 30, **limits})
+        changes["limits"] = Limits(**{"wall_s": 600, **limits})
     fields: dict[str, Any] = {
         "trial_id": "0001-s1",
         "config": CommandConfig(values=values or {"lr": 0.1}),

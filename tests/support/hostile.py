@@ -291,8 +291,8 @@ def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:
         hoard[offset] = 1
     for _ in range(forks):
         if os.fork() == 0:
-            time.sleep(60)
-    time.sleep(1 if forks else 60)
+            time.sleep(3600)
+    time.sleep(1 if forks else 3600)
 
 
 def fork_many(trial_dir: Path, many: int) -> None:
@@ -333,7 +333,7 @@ def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
     while len((trial_dir / "pids").read_text().split()) < 4:
         time.sleep(0.01)
     if stay:
-        time.sleep(60)
+        time.sleep(3600)
 
 
 def hop(trial_dir: Path) -> None:
@@ -370,7 +370,7 @@ def say_over(trial_dir: Path, *, forks: bool = False, mib: int = 0) -> None:
             time.sleep(0.01)
     _note(trial_dir)
     os.write(_line(), b"o")
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def say_everything(trial_dir: Path) -> None:
@@ -400,7 +400,7 @@ def _fork_and(trial_dir: Path, then: Callable[[], object]) -> None:
     if os.fork() == 0:
         then()
         _note(trial_dir)
-        time.sleep(60)
+        time.sleep(3600)
         os._exit(0)
 
 
@@ -575,7 +575,7 @@ def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
     for _ in range(mib):
         hoard.append(bytearray(b"x" * (1 << 20)))
         time.sleep(pause_s)
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def tell_imported(trial_dir: Path, names: list[str]) -> list[str]:

@@ -107,7 +107,6 @@ class Own:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
         )
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + (ended.stderr if code else "")

@@ -9,19 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""
-_START_S = 180.0
-"""On a machine that does other things meanwhile."""
 _MARK = "LC_CLUSTER"
 """In the environment of all that a cluster started, down to its trials: of a name like a locale's,
 which trials are let have."""
@@ -150,7 +148,7 @@ class LocalCluster:
         log = self._directory / f"{name}-{self._starts}.start"
         node = LocalNode(name, arguments, self._environ, log, list(within))
         self.nodes[name] = node
-        until(lambda: node.started, _START_S)  # two at once would take the same socket's name
+        wait_until(lambda: node.started)  # two at once would take the same socket's name
         return node
 
     def begin_anew(self) -> None:
@@ -210,15 +208,6 @@ def local_cluster(*names: str, cpus: int = 2) -> Iterator[LocalCluster]:
         yield cluster
     finally:
         cluster.close()
-
-
-def until(true: Callable[[], bool], within_s: float = 30.0) -> float:
-    """Wait for it; the seconds that took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < within_s, "it did not happen in time"
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def stop(process: psutil.Process) -> None:

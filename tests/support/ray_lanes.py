@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support import hostile
-from tests.support.ray_clusters import LocalCluster, local_cluster, until
+from tests.support.ray_clusters import LocalCluster, local_cluster
+from tests.support.waiting import wait_until
 from trainer.executors.base import Executor, Job
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
@@ -36,7 +37,7 @@ def opened_cluster(*names: str) -> Iterator[Opened]:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-")))
         nodes = stack.enter_context(local_cluster(*names))
         cluster = stack.enter_context(RayCluster(nodes.address, data_dir=data_dir))
-        until(lambda: len(cluster.machines()) == len(names) + 1, 180)
+        wait_until(lambda: len(cluster.machines()) == len(names) + 1)
         yield Opened(nodes, cluster, data_dir)
 
 

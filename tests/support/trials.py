@@ -21,7 +21,7 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
         "seed": 1,
         "corpus_dir": str(corpus_dir),
         "corpus_sha256": "0" * 64,
-        "limits": Limits(**{"wall_s": 30, **limits}),
+        "limits": Limits(**{"wall_s": 600, **limits}),
         **changes,
     }
     return TrialSpec(**fields)

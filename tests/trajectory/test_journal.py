@@ -264,8 +264,8 @@ def test_a_reader_beside_the_writer_sees_whole_rows_only(path: Path) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            seen, deadline = 0, time.monotonic() + 60
-            while seen < 60 and time.monotonic() < deadline:
+            seen = 0
+            while seen < 60:
                 rows = list(read_rows(path))
                 assert rows[0] == campaign_row()
                 assert all(later == row for later in rows[1:])

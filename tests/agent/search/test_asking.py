@@ -4,7 +4,6 @@ nobody."""
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -28,7 +27,7 @@ class Slow:
         self._error = error
 
     def propose(self, memory: Memory) -> Offer:
-        assert self.may.wait(30)
+        assert self.may.wait()
         if self._error is not None:
             raise self._error
         return Offer('{"changes": {"lr": 0.004}, "reason": "r"}', ProposerRecord(kind="slow"))
@@ -37,13 +36,11 @@ class Slow:
 def test_who_asks_aside_does_not_wait() -> None:
     woken = threading.Event()
     asking, slow = AskedAside(woken.set), Slow()
-    began = time.monotonic()
     asking.ask(Question(slow, RAILS, fresh_memory()))
     assert asking.busy
     assert asking.answer() is None
-    assert time.monotonic() - began < 5
     slow.may.set()
-    assert woken.wait(30)
+    assert woken.wait()
     answer = asking.answer()
     assert answer is not None
     assert answer.checked.verdict.allowed
@@ -57,7 +54,7 @@ def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Except
     asking, slow = AskedAside(woken.set), Slow(error)
     slow.may.set()
     asking.ask(Question(slow, RAILS, fresh_memory()))
-    assert woken.wait(30)
+    assert woken.wait()
     with pytest.raises(type(error), match=str(error)):
         asking.answer()
     assert not asking.busy

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import psutil
 import pytest
 
 from tests.support.network_hosts import Wire, why_not, wired
-from trainer.parallel.hosts.launch import LOST_S
 
 COMMAND = ("preflight", "--steps", "2", "--device", "cpu", "--timeout", "120", "--meet", "60")
 
@@ -122,12 +120,10 @@ def test_a_pulled_cable_is_a_lost_host_on_both_ends(wire: Wire, tmp_path: Path, 
         if line.startswith("single process"):
             break
     wire.pull_the_cable(gone)
-    began = time.monotonic()
     for place, process in enumerate(both):
         code, _, err = finished(process)
         assert code == 1
         assert f"{wire.addresses[1 - place]} was lost" in sentence(err)
-    assert time.monotonic() - began < 3 * LOST_S
     assert not workers()
 
 

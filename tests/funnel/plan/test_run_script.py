@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from funnel.plan.handoff import Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster
 from funnel.target.architecture import load_target
+from tests.support.waiting import wait_until
 
 TRAINER = '''
 """Short steps; rank 0 saves every fifth one, and at SIGTERM after one more."""
@@ -122,7 +122,7 @@ class Job:
 
     def ended(self) -> tuple[int, str]:
         assert self.process is not None
-        _, said = self.process.communicate(timeout=200)
+        _, said = self.process.communicate()
         return self.process.returncode, said
 
     def step(self) -> int:
@@ -139,13 +139,6 @@ class Job:
         return int((self.home / f"pid.{rank}").read_text())
 
 
-def until(is_so: Callable[[], bool], seconds: float = 100) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def job(tmp_path: Path, bundle: Path) -> Iterator[Job]:
     made = Job(tmp_path, bundle)
@@ -157,7 +150,7 @@ def job(tmp_path: Path, bundle: Path) -> Iterator[Job]:
 
 def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -> None:
     job.start(STAND_IN_STEP_S="0.02")
-    until(lambda: job.step() >= 10)
+    wait_until(lambda: job.step() >= 10)
     os.kill(job.worker(1), signal.SIGKILL)
     code, said = job.ended()
     assert code == 0, said
@@ -172,7 +165,7 @@ def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) ->
     """A save of two seconds, and a step that is no multiple of five: the workers were told, and
     waited for."""
     process = job.start(STAND_IN_SAVE_S="2")
-    until(lambda: job.step() >= 10)
+    wait_until(lambda: job.step() >= 10)
     process.send_signal(signal.SIGUSR1)
     code, said = job.ended()
     assert code == 75, said
@@ -191,7 +184,7 @@ def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) ->
 def test_a_notice_that_the_machine_is_taken_back_is_a_signal(job: Job) -> None:
     notice = job.home / "notice"
     job.start(NOTICE_COMMAND=f"test -e {notice}", NOTICE_EVERY="0.1")
-    until(lambda: job.step() >= 5)
+    wait_until(lambda: job.step() >= 5)
     notice.touch()
     code, said = job.ended()
     assert code == 75, said
@@ -219,7 +212,7 @@ def test_what_the_launch_script_refuses_is_not_tried_again(job: Job) -> None:
 @pytest.mark.slow
 def test_the_launch_script_alone_saves_at_a_signal_too(job: Job) -> None:
     process = job.start("launch_megatron.sh")
-    until(lambda: job.step() >= 5)
+    wait_until(lambda: job.step() >= 5)
     process.send_signal(signal.SIGTERM)
     code, said = job.ended()
     assert code == 0, said

@@ -44,8 +44,7 @@ def to_first_worker() -> Iterator[Callable[[signal.Signals], None]]:
 
     def begin(number: signal.Signals) -> None:
         def strike() -> None:
-            give_up_at = time.monotonic() + 60
-            while not (ranks := workers()) and time.monotonic() < give_up_at:
+            while not (ranks := workers()):
                 time.sleep(0.01)
             ranks[0].send_signal(number)
 

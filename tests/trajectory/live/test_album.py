@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
 from trajectory.live.album import Album
 from trajectory.report.figures.registry import FIGURES
 
@@ -32,14 +31,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never came to that")
 
 
 def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.support import hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
+from tests.support.waiting import wait_for_all_gone, wait_until
 from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.values import LaneOrder, Opened, Progress, apart
 from trainer.isolation.kernel.sandbox import Layers
@@ -140,22 +141,19 @@ def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
     )
     assert process.stdout is not None
     pids = Path(process.stdout.readline().strip())
-    give_up_at = time.monotonic() + 120  # on a machine that does other things meanwhile
-    while not (pids.exists() and len(pids.read_text().split()) == 4):
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 4)
     trial = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
     if is_killed:
         process.kill()
-    _, left = psutil.wait_procs(trial, timeout=15)
-    assert not left
-    assert process.wait(15) == (-9 if is_killed else 1)
+    wait_for_all_gone(trial)
+    assert process.wait() == (-9 if is_killed else 1)
     process.stdout.close()
 
 
 def test_facts_are_json_that_says_what_this_machine_is(tmp_path: Path) -> None:
+    before = time.time()
     facts = json.loads(NodeLane(order(tmp_path)).facts())
     assert facts["code"].startswith("0.")
     assert facts["disk"] == ""
     assert facts["cores"] >= 1
-    assert abs(facts["clock_s"] - time.time()) < 5
+    assert before <= facts["clock_s"] <= time.time()

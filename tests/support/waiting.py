@@ -1,0 +1,20 @@
+"""Waiting for what a test has started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import psutil
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Poll until ``condition`` holds. The suite's own timeout ends a wait in vain, so that no
+    test fails because a machine is busy."""
+    while not condition():
+        time.sleep(0.01)
+
+
+def wait_for_all_gone(processes: Sequence[psutil.Process]) -> None:
+    """Wait until every one of ``processes`` has ended."""
+    psutil.wait_procs(processes)
