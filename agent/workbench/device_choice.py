@@ -9,6 +9,7 @@ from rich.console import Console
 
 from agent.menu.files import ProxyMenu
 from agent.workbench.console import say
+from autoresearch import screen
 from autoresearch.errors import SettingsError
 from trainer.machine import cuda_driver
 
@@ -31,6 +32,7 @@ def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) 
             f"menu {menu.name} needs a GPU, and {why}; fix that (`autoresearch doctor` tests it), "
             "or train on the CPU, slowly, with --device cpu"
         )
+    screen.outlive()  # a full disk behind this line ends no campaign
     say(console, f"device    {device}: {why}")
     return device
 
