@@ -21,9 +21,10 @@ _SCHEDULE = r"warm ?up|warm ?down|cool ?down"
 _ASIDE = (
     r"log|logs|logging|print|wandb|track|project|entity|name|verbose|debug|profile|profiler|"
     r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
-    r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|gpus?|nproc|"
-    r"workers|pin memory|distributed|dist|ddp|fsdp|download|deterministic|peak|flops|prefetch|"
-    r"timeout|display|plot|visuali[sz]e|interactive|exp|experiment"
+    r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|n?gpus?|"
+    r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|pin memory|distributed|"
+    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch|timeout|display|plot|visuali[sz]e|"
+    r"interactive|exp|experiment"
 )
 _MACHINE = r"compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
 _RULER = (

@@ -113,7 +113,7 @@ def _score(
         return None
     held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
     more = _MORE_IS_BETTER.search(figure[1]) is not None
-    begin = held_out[-1].start() if held_out else _last_clause(label)
+    begin = min(held_out[-1].start(), figure.start()) if held_out else _last_clause(label)
     best = _BEST_BEFORE.search(label, 0, begin)
     is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
     is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None

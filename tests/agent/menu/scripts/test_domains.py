@@ -108,6 +108,8 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("H100_BF16_PEAK_FLOPS", "aside"),
         ("log_interval", "aside"),
         ("num_workers", "aside"),
+        ("evaluate", "aside"),
+        ("ngpu", "aside"),
     ],
 )
 def test_a_role_by_name(name: str, role: str) -> None:
