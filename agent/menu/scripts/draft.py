@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.printed.lines import Printed, best_line, curve_printed, score_printed
-from agent.menu.scripts.reading import Script, imported_names
+from agent.menu.scripts.reading import Script, imported_names, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from autoresearch.values import Scalar
@@ -58,8 +58,12 @@ class Draft:
 
     @cached_property
     def score(self) -> Printed | None:
-        """Where the script prints its score."""
-        return score_printed(self.script.tree)
+        """Return what prints the score: the script, or else a module beside it (as line 0)."""
+        if found := score_printed(self.script.tree):
+            return found
+        beside = modules_beside(self.script.path, self.script.tree).values()
+        printed = (score_printed(tree) for tree in beside)
+        return next((replace(one, line=0) for one in printed if one is not None), None)
 
     @cached_property
     def curve(self) -> Printed | None:
@@ -96,7 +100,9 @@ class Draft:
             told.append(
                 "no line that prints a validation score was found, and one of training is taken"
             )
-        if self.score and self.score.is_best:
+        if self.score and not self.score.line:
+            told.append("the score's line is from a module that the script imports")
+        elif self.score and self.score.is_best:
             told.append(f"the score on line {self.score.line} is the best of several evaluations")
         elif self.score and (line := best_line(self.script.tree, self.score)):
             told.append(

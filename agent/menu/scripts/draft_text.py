@@ -94,7 +94,7 @@ class _Text:
                 f"{one.option.name} = {toml(one.template)}" for one in self._draft.given
             )
             lines += [f"edits = {{ {said} }}"] if said else []
-        line = f"  # line {score.line}" if score else ""
+        line = f"  # line {score.line}" if score and score.line else ""
         lines.append(f'score = {{ pattern = {literal(pattern)}, take = "last" }}{line}')
         lines.append(f"unit = {toml(unit)}")
         lines.append(

@@ -390,6 +390,15 @@ def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
     assert isinstance(menu.knobs["width"].default, int)
 
 
+def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text('def test(x): print(f"val_loss: {x}")\n', encoding="utf-8")
+    text = f"from engine import test\n{_HEAD}{_LR}test(p.parse_args().lr)\n"
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    menu, report = drafted(tmp_path / "train.py")
+    assert menu.trainer is not None
+    assert (menu.trainer.unit, report["to_do"]) == ("val_loss", [])
+
+
 @pytest.mark.parametrize("library", ["hydra", "omegaconf", "yaml", "jsonargparse"])
 def test_a_library_that_is_not_read_is_named(tmp_path: Path, library: str) -> None:
     (tmp_path / "train.py").write_text(f"import {library}\n", encoding="utf-8")
