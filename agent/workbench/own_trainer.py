@@ -20,7 +20,7 @@ from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.tree import weigh
-from trainer.command.workspace import Reach, refuse_home
+from trainer.command.workspace import Reach, refuse_credentials, refuse_home
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
@@ -161,6 +161,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
     reads = [(directory / Path(text).expanduser()).absolute() for text in table.reads]
     for path in reads:
         refuse_home(path.resolve(), "a path that the menu reads")
+        refuse_credentials(path.resolve())
         if not path.exists():
             raise SpecError(f"{path}, which reads names, is not there; remove it or correct it")
     return Command(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,6 +80,20 @@ class Reach:
         return OpenPaths(self.listed, self.granted, self.closed).allows(path)
 
 
+_CREDENTIALS = (
+    ".ssh .aws .azure .kube .docker .gnupg .huggingface .netrc .git-credentials .pypirc .npmrc"
+    " .pgpass .cache/huggingface/token .cache/huggingface/stored_tokens .config/gcloud .config/gh"
+    " .config/wandb .config/rclone .config/ngc .ngc .kaggle .password-store"
+).split()
+"""Places in a home where known tools keep keys and tokens."""
+_KEY_FILE = re.compile(
+    r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(pem|key|p12|pfx)|\.env(\..+)?"
+    r"|credentials(\.\w+)?|service[-_]account.*\.json",
+    re.IGNORECASE,
+)
+"""Names of files that hold keys, wherever they lie."""
+
+
 def furnish(command: Command, trial_dir: Path) -> Reach:
     """Make the working directory, before the trial is confined; what the command may read.
 
@@ -113,6 +128,7 @@ def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Pa
     for text in command.reads:
         path = Path(text).resolve()
         _refuse_too_much(path, "a path that the menu reads", trial_dir)
+        refuse_credentials(path)
         for held, why in (
             (trial_dir, "in which the campaign lies; trials see no others"),
             (directory, "in which the script's directory lies, with whatever is hidden there"),
@@ -147,6 +163,23 @@ def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool
     return opened.allows(entry) and (
         leads_in or any(resolved.is_relative_to(path) for path in declared)
     )
+
+
+def refuse_credentials(path: Path) -> None:
+    """Refuse a path free of links that is, lies in or holds a known place of credentials.
+
+    :raises SandboxError: in a sentence that names the place.
+    """
+    places = [_real(home / name) for home in _homes(None) for name in _CREDENTIALS]
+    held = [one for one in places if path.is_relative_to(one)]
+    held += [one for one in places if one.is_relative_to(path) and os.access(one, os.F_OK)]
+    if _KEY_FILE.fullmatch(path.name) or set(path.parts) & set(_CREDENTIALS):
+        held.append(path)
+    if held:
+        raise SandboxError(
+            f"the menu reads {path}, and trials see no credentials such as {held[0]}; name only "
+            "the data that the script needs"
+        )
 
 
 def refuse_home(path: Path, what: str, but: Path | None = None) -> None:

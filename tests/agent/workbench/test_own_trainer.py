@@ -10,7 +10,7 @@ import pytest
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.trainer_table import TrainerTable
 from agent.workbench.own_trainer import OwnTrainer, command_of
-from autoresearch.errors import MenuError, SpecError
+from autoresearch.errors import MenuError, SandboxError, SpecError
 from tests.support.commands import script
 
 MENU = """
@@ -84,3 +84,30 @@ def test_a_directory_that_trials_could_not_be_given_is_refused_at_the_start(
     script(checkout, "", "campaign.lock")
     with pytest.raises(MenuError, match="is a campaign's own"):
         OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    "read", ["~", "~/.ssh", "~/.ssh/config", "~/.aws", "~/.netrc", "~/.config", "data/id_rsa", "ln"]
+)
+def test_credentials_are_not_read(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    script(home / ".ssh", "", "config")
+    script(home / ".aws", "", "credentials")
+    script(home / ".config" / "gh", "", "hosts.yml")
+    script(home, "", ".netrc")
+    script(checkout / "data", "", "id_rsa")
+    (checkout / "ln").symlink_to(home / ".aws")
+    with pytest.raises(SandboxError):
+        command_of(table(f"reads = [{read!r}]"), checkout)
+
+
+def test_data_in_the_home_is_read(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    data = script(tmp_path / "home" / ".cache" / "huggingface" / "hub", "1", "tokens.bin")
+    read = command_of(table('reads = ["~/.cache/huggingface/hub"]'), checkout).reads
+    assert read == (str(data),)
