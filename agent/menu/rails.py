@@ -5,8 +5,8 @@ Six checks in a fixed order, the first refusal wins, and none of them asks a mod
     schema    exactly one JSON object with exactly ``changes`` and ``reason``
     menu      knobs of the menu, neither constants nor what is tied, and no more than
               ``max_changes`` of them
-    range     each value in its knob's domain; the type is taken literally, so an int knob takes
-              neither true nor 4.0 nor "4", while a float knob takes 1 as 1.0
+    range     each value in its knob's domain, as its knob's type where nothing is lost by that:
+              an int knob takes 4.0 and "4" as 4, but neither true nor 4.5
     cross     the menu's constraints, and the trainer's own checks of a whole config
     memory    the predicted peak within the device's limit; off where nothing is known
     novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
@@ -121,7 +121,7 @@ class Rails:
 
     def _schema(self, raw: str) -> ParsedReply:
         try:
-            return read_reply(raw, self.form)
+            return read_reply(raw, self.form).coerced(self.menu.domains)
         except ReplyError as error:
             raise _RefusedError("schema", str(error)) from error
 

@@ -2,9 +2,9 @@
 
 A reply is exactly one JSON object with exactly ``changes`` and ``reason``. The changes are an
 object of knobs, ``{"lr": 0.002}``, or a list, ``[{"knob": "lr", "value": 0.002}]``, which is the
-form that language models are asked for (:mod:`agent.proposers.llm.reply_form` says why). One
-leading ``<think>`` block and one code fence around the whole of the rest are stripped, as models
-add them unasked; anything else beside the object is refused, because guessing which part of a reply
+form that language models are asked for (:mod:`agent.proposers.llm.reply_form` says why). Models add
+thoughts, code fences, channel tokens and prose unasked. So a reply that is more than an object is
+read without its thoughts, and must then hold exactly one object of the form: guessing which of two
 was meant is how a wrong config gets trained."""
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
 
 MAX_REPLY_CHARACTERS = 100_000
 MAX_REASON_CHARACTERS = 500
 
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\r?\n(?P<inside>.*)\n[ \t]*```", re.DOTALL)
+_NAMES = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis|seed:think)"
+THOUGHT = re.compile(
+    rf"(?P<open><{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>"
+    r"|<\|channel\|>analysis<\|message\|>|<\|channel>thought)"
+    rf"|(?P<close></{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>"
+    r"|<channel\|>)|(?P<end><\|end\|>)",
+    re.IGNORECASE,
+)
+"""Where thoughts of any family of models begin or end; ``end`` may also end the answer."""
+MAX_STARTS = 1000
+"""Braces at which an object is looked for among prose."""
 _KEYS = ("changes", "reason")
 _SINGLE_KEYS = ("knob", "new_value", "reason")
 
@@ -43,6 +54,14 @@ class ParsedReply:
         changes = {name: value for name, value in self.changes.items() if name not in knobs}
         return ParsedReply(changes, self.reason)
 
+    def coerced(self, domains: Mapping[str, Domain]) -> ParsedReply:
+        """Return the same reply with each value as its knob's own type, where nothing is lost."""
+        changes = {
+            name: domains[name].coerced(value) if name in domains else value
+            for name, value in self.changes.items()
+        }
+        return ParsedReply(changes, self.reason)
+
 
 Form: TypeAlias = Literal["changes", "single-knob"]
 """How a reply says what it changes: as above, or ``{"knob": …, "new_value": …, "reason": …}``, the
@@ -59,13 +78,14 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
             f"the reply is {len(raw):,} characters long; answer with one JSON object of at most "
             f"{MAX_REPLY_CHARACTERS:,}"
         )
-    document = _parse(_unwrapped(raw))
+    keys = _KEYS if form == "changes" else _SINGLE_KEYS
+    document = _document(raw, keys)
     if not isinstance(document, dict):
         raise ReplyError(
             f"the reply is {json_text(document)}; answer with a JSON object of "
             + ("changes and reason" if form == "changes" else "knob, new_value and reason")
         )
-    _refuse_other_keys(document, _KEYS if form == "changes" else _SINGLE_KEYS)
+    _refuse_other_keys(document, keys)
     changes = document["changes"] if form == "changes" else _single_change(document)
     return ParsedReply(changes=_changes(changes), reason=_reason(document["reason"]))
 
@@ -88,35 +108,19 @@ def _single_change(document: dict[str, Any]) -> dict[str, Any]:
     return {knob: document["new_value"]}
 
 
-def _unwrapped(raw: str) -> str:
-    text = raw.strip()
-    if text.startswith("<think>"):
-        _, closed, text = text.partition("</think>")
-        if not closed:
-            raise ReplyError("the reply's <think> block never ends; close it, then give the object")
-        text = text.strip()
-    fence = _FENCE.fullmatch(text)
-    text = fence["inside"].strip() if fence else text
-    if not text:
+def _document(raw: str, keys: tuple[str, ...]) -> Any:
+    """The whole reply where it is JSON, else the one object of the form among what is not."""
+    if not raw.strip():
         raise ReplyError("the reply is empty; answer with one JSON object of changes and reason")
-    return text
-
-
-def _parse(text: str) -> Any:
     try:
-        document = json.loads(
-            text, object_pairs_hook=_object_without_repeats, parse_constant=_no_such_number
-        )
-        # Half of a surrogate pair is no text that could be written down.
+        raw.encode()  # half of a surrogate pair is no text that could be written down
+        try:
+            document = _DECODER.decode(raw)
+        except json.JSONDecodeError as error:
+            document = _only_object(_without_thoughts(raw), keys, error)
         json.dumps(document, ensure_ascii=False).encode()
     except ReplyError:
         raise
-    except json.JSONDecodeError as error:
-        where = f"{error.msg} at character {error.pos}: {json_text(text[error.pos :][:30])}"
-        raise ReplyError(
-            f"the reply is not one JSON object and nothing else ({where}); answer with the object "
-            "alone"
-        ) from error
     except UnicodeEncodeError as error:
         raise ReplyError("the reply holds half a surrogate pair; write plain text") from error
     except RecursionError as error:
@@ -124,6 +128,50 @@ def _parse(text: str) -> Any:
     except ValueError as error:  # int() refuses thousands of digits
         raise ReplyError("the reply holds a number of thousands of digits; shorten it") from error
     return document
+
+
+def _without_thoughts(raw: str) -> str:
+    kept, end, is_inside = "", 0, False
+    for mark in THOUGHT.finditer(raw):
+        if mark["open"] and not is_inside:
+            kept, is_inside = kept + raw[end : mark.start()], True
+        elif mark["close"] or (mark["end"] and is_inside):
+            # One outside ends thoughts that the server's own template has opened.
+            kept, end, is_inside = kept if is_inside else "", mark.end(), False
+    text = kept if is_inside else kept + raw[end:]
+    if not text.strip():
+        never = "the reply's thoughts never end; end them, then give the object"
+        raise ReplyError(never if is_inside else "the reply is empty after its thoughts")
+    return text
+
+
+def _only_object(text: str, keys: tuple[str, ...], error: json.JSONDecodeError) -> Any:
+    """The one object of the form in a text, or the only object of any.
+
+    :param error: why the whole reply is no JSON.
+    """
+    found: list[dict[str, Any]] = []
+    are_whole = True
+    start = text.find("{")
+    for _ in range(MAX_STARTS):
+        if start < 0:
+            break
+        try:
+            document, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError:
+            end, are_whole = start + 1, False
+        else:
+            found += [document] if document not in found else []
+        start = text.find("{", end)
+    of_the_form = [each for each in found if each.keys() == set(keys)]
+    if len(of_the_form) > 1:
+        raise ReplyError(f"the reply holds {len(of_the_form)} different objects; give one alone")
+    if of_the_form or (are_whole and len(found) == 1):
+        return (of_the_form or found)[0]
+    where = f"{error.msg} at character {error.pos}: {json_text(error.doc[error.pos :][:30])}"
+    raise ReplyError(
+        f"the reply is not one JSON object and nothing else ({where}); answer with the object alone"
+    )
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,6 +185,11 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_such_number(literal: str) -> NoReturn:
     raise ReplyError(f"the reply holds {literal}, which is not JSON; write a finite number")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object_without_repeats, parse_constant=_no_such_number
+)
 
 
 def _changes(changes: Any) -> dict[str, Scalar]:

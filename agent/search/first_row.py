@@ -74,7 +74,7 @@ def first_row(
 def versions() -> dict[str, str]:
     """The versions of what measures and decides, by name."""
     found = {"python": platform.python_version()}
-    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "openai"):
+    for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "httpx2"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

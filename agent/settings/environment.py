@@ -80,6 +80,15 @@ class CudaEnvironment(BaseSettings):
     cuda_device_order: str | None = None
 
 
+class CertificateEnvironment(BaseSettings):
+    """The certificates that TLS trusts in place of the system's."""
+
+    model_config = SettingsConfigDict(extra="ignore")
+
+    ssl_cert_file: str | None = None
+    ssl_cert_dir: str | None = None
+
+
 class _CacheHome(BaseSettings):
     model_config = SettingsConfigDict(extra="ignore")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,18 @@ class Domain(Frozen, ABC):
     def why_not(self, value: object) -> str | None:
         """One clause why a value is outside the domain, or None."""
         return None if self.contains(value) else f"{json_text(value)} is not {self}"
+
+    def coerced(self, value: Scalar) -> Scalar:
+        """Return the value as a type that the domain contains, where nothing is lost: ``"0.002"``
+        as 0.002, 3.0 as 3, ``"true"`` as true; any other as it is."""
+        forms: list[Scalar] = [value]
+        if isinstance(value, str) and value.isascii() and "_" not in value:
+            forms += [truth for truth in (True, False) if str(truth) == value.strip().title()]
+            for number in (int, float):
+                with suppress(ValueError):
+                    forms.append(number(value))
+        forms += [int(form) for form in forms if isinstance(form, float) and form.is_integer()]
+        return next((form for form in forms if self.contains(form)), value)
 
     def normal(self, value: Scalar) -> Scalar:
         """A value of this domain in its one form, so that equal values hash equally."""

@@ -22,7 +22,7 @@ from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope import random_corpus
 from trainer.machine.ceiling import Ceiling, Product
 
-AGENT_ALONE = "typer rich optuna openai sqlalchemy tenacity jinja2 matplotlib pydantic_settings"
+AGENT_ALONE = "typer rich optuna httpx2 sqlalchemy tenacity jinja2 matplotlib pydantic_settings"
 
 
 @pytest.mark.slow

@@ -25,18 +25,13 @@ PROBE = "Reply with exactly this and nothing else"
 
 
 def says(
-    content: str | None,
+    content: object,
     *,
     finish_reason: str = "stop",
-    reasoning_content: str | None = None,
-    tool_calls: list[Json] | None = None,
+    **fields: Any,
 ) -> Turn:
-    """A well-formed completion."""
-    message: Json = {"role": "assistant", "content": content}
-    if reasoning_content is not None:
-        message["reasoning_content"] = reasoning_content
-    if tool_calls is not None:
-        message["tool_calls"] = tool_calls
+    """A well-formed completion; ``fields`` are the message's beside its content."""
+    message: Json = {"role": "assistant", "content": content, **fields}
     return sends_json(
         {
             "id": "chatcmpl-1",

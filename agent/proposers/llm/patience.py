@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
-import openai
 import tenacity
 
 
@@ -28,7 +28,7 @@ class Patience:
     wait: Callable[[tenacity.RetryCallState], float] = field(
         default_factory=lambda: tenacity.wait_exponential_jitter(multiplier=0.5, max=20, jitter=1)
     )
-    """Seconds between tries, where the server names none of its own (Retry-After)."""
+    """Seconds between tries; a server's Retry-After can only make them more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +83,12 @@ class Standing:
         self.slowest_s = max(self.slowest_s, seconds)
 
 
-class AsToldOr:
-    """Waits as long as the server's Retry-After says, or else as ``otherwise`` does."""
-
-    def __init__(self, otherwise: Callable[[tenacity.RetryCallState], float]) -> None:
-        self._otherwise = otherwise
-
-    def __call__(self, state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, openai.APIStatusError):
-            told_s = retry_after_s(error.response.headers.get("retry-after", ""))
-            if told_s is not None:
-                return told_s
-        return self._otherwise(state)
-
-
-def may_pass(error: BaseException) -> bool:
-    """Whether the same question may be answered a moment later."""
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code == 429 or (error.status_code >= 500 and error.status_code != 501)
-    return isinstance(error, openai.APIConnectionError)
-
-
 def retry_after_s(header: str) -> float | None:
-    """Seconds, from either form of RFC 9110, 10.2.3; None where it is neither."""
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return None
+    """Seconds, from either form of RFC 9110, 10.2.3; None where it is neither or lies behind."""
+    with contextlib.suppress(ValueError):
+        seconds = float(header)
+        return seconds if seconds > 0 else None
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        seconds = parsedate_to_datetime(header).timestamp() - time.time()
+        return seconds if seconds > 0 else None
+    return None

@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from autoresearch.files import replace_file
 
@@ -68,8 +68,9 @@ _OBJECT_PROBE_PROMPT = (
 )
 
 
-def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> SchemaMode:
-    """The first mode that the server honours; ``NONE`` where it honours none.
+def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> tuple[SchemaMode, bool]:
+    """The first mode that the server honours, ``NONE`` where it honours none, and whether that is
+    known for good: False where no reply to a probe was usable.
 
     Where every mode was refused, ``NONE`` is asked for as well: a server that refuses that too
     knows no such model, say, and has said nothing of its modes.
@@ -77,18 +78,18 @@ def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> SchemaMode:
     :param answer: sends (mode, prompt, schema) and returns the reply's text, empty where it is no
         usable reply, or None where the server refused the mode. What it raises ends the probing.
     """
-    served = False
+    texts: list[str | None] = []
     for mode in SchemaMode:
         if mode is SchemaMode.NONE:
             break
         prompt = _OBJECT_PROBE_PROMPT if mode is SchemaMode.JSON_OBJECT else _PROBE_PROMPT
         text = answer(mode, prompt, _PROBE_SCHEMA)
         if _honours(mode, text):
-            return mode
-        served = served or text is not None
-    if not served:
-        answer(SchemaMode.NONE, _PROBE_PROMPT, _PROBE_SCHEMA)
-    return SchemaMode.NONE
+            return mode, True
+        texts.append(text)
+    if all(text is None for text in texts):
+        texts.append(answer(SchemaMode.NONE, _PROBE_PROMPT, _PROBE_SCHEMA))
+    return SchemaMode.NONE, any(texts)
 
 
 def _honours(mode: SchemaMode, text: str | None) -> bool:
@@ -101,36 +102,35 @@ def _honours(mode: SchemaMode, text: str | None) -> bool:
     return bool(value == {"word": _FORCED})
 
 
-_MODES: TypeAdapter[dict[str, SchemaMode]] = TypeAdapter(dict[str, SchemaMode])
+class Manner(BaseModel):
+    """What was found out about asking one model at one endpoint."""
+
+    mode: SchemaMode | None = None
+    merges_system: bool = False
+    """Whether it refuses the system role, whose text the first user message then begins with."""
+    reply_tokens: Annotated[int, Field(gt=0, le=1 << 20)] | None = None
+    """The longest reply to ask for, where the usual length was too short."""
+    extra: Json = {}
+    """Fields of the request that turn thinking off."""
 
 
-class ModeMemory:
-    """Modes by endpoint and model, in a small JSON file so that a campaign probes once.
+_MANNERS: TypeAdapter[dict[str, Manner]] = TypeAdapter(dict[str, Manner])
 
-    A file that is missing, damaged or cannot be written costs a probe and nothing else.
+
+def recall(path: Path | None) -> dict[str, Manner]:
+    """Manners by endpoint and model, from a small JSON file so that a campaign probes once.
+
+    A file that is missing or damaged costs a probe and nothing else.
     """
+    with contextlib.suppress(OSError, ValidationError):
+        return _MANNERS.validate_json(path.read_bytes()) if path is not None else {}
+    return {}
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._modes: dict[str, SchemaMode] = {}
-        self._passing: dict[str, SchemaMode] = {}
-        if path is not None:
-            with contextlib.suppress(OSError, ValidationError):
-                self._modes = _MODES.validate_json(path.read_bytes())
 
-    def recall(self, key: str) -> SchemaMode | None:
-        """None: not known yet."""
-        return self._passing.get(key) or self._modes.get(key)
-
-    def remember(self, key: str, mode: SchemaMode, *, lasting: bool = True) -> None:
-        """
-        :param lasting: False: in this object only, so that the next sitting probes again.
-        """
-        if not lasting:
-            self._passing[key] = mode
-            return
-        self._modes[key] = mode
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError):
-            replace_file(self._path, json.dumps(self._modes, indent=2) + "\n")
+def remember(path: Path | None, key: str, manner: Manner) -> None:
+    """Add to the file, where one is kept; one that cannot be written is left alone."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        whole = _MANNERS.dump_json(recall(path) | {key: manner}, indent=2, exclude_defaults=True)
+        replace_file(path, whole.decode() + "\n")

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agent.settings.environment import Environment
+from autoresearch.domains.ranges import RealRange
 from autoresearch.errors import AutoresearchError
 
 if TYPE_CHECKING:
@@ -16,11 +17,13 @@ LOOK_S = 5.0
 MIN_CONTEXT = 2048
 """Tokens. A shipped menu, the reference and a few results fit in as many."""
 
+SYSTEM = "You propose configs for training small language models, in JSON."
 QUESTION = (
     "The learning rate of a small language model is lr=0.001, in a range from 0.0001 to 0.01. "
     "Propose another value. Answer with one JSON object and nothing else, of this form: "
     '{"reason": "one short sentence", "changes": [{"knob": "lr", "value": 0.003}]}'
 )
+LR = RealRange(low=0.0001, high=0.01, scale="log")
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -77,7 +80,7 @@ def asked(environment: Environment) -> tuple[bool, str]:
 def _chat() -> list[Any]:
     from agent.proposers.llm.completions import Message  # noqa: PLC0415
 
-    return [Message("user", QUESTION)]
+    return [Message("system", SYSTEM), Message("user", QUESTION)]
 
 
 def _length(context: int | None) -> str:
@@ -97,10 +100,15 @@ def _wrong_with(reply: Reply, context: int | None) -> str | None:
 
     if reply.error is not None:
         return f"{reply.error}; the sampler would propose instead"
+    why: object = None
     try:
-        read_reply(reply.text)
+        changes = read_reply(reply.text).coerced({"lr": LR}).changes
+        outside = f"{', '.join(changes)} is not the one knob, lr"
+        why = LR.why_not(changes["lr"]) if changes.keys() == {"lr"} else outside
     except ReplyError as error:
-        return f"{error}; the loop would show it that, and then let the sampler propose"
+        why = error
+    if why is not None:
+        return f"{why}; the loop would show it that, and then let the sampler propose"
     if context is not None and context < MIN_CONTEXT:
         return f"its context is too short for a proposal; start it with {MIN_CONTEXT:,} or more"
     return None

@@ -28,7 +28,7 @@ def test_what_needs_no_command_loads_none(arguments: list[str], loaded: str) -> 
     code = f"import sys\nfrom agent.cli import app\napp({arguments!r}, standalone_mode=False)\n"
     check = (
         "import atexit, sys\n"
-        "heavy = {'torch', 'numpy', 'sqlalchemy', 'pydantic', 'optuna', 'openai'}\n"
+        "heavy = {'torch', 'numpy', 'sqlalchemy', 'pydantic', 'optuna', 'httpx2'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(heavy & sys.modules.keys())))\n"
     )
     done = subprocess.run(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Checked, Rails
 from autoresearch.errors import MenuError
+from autoresearch.values import Scalar
 from trainer.spec import Budget, Config
 from trajectory.proposals import Proposal
 
@@ -17,6 +18,7 @@ SPARK = load_menu("spark-354m")
 BASELINE = MENU.baseline
 RAILS = Rails(MENU, budget=MENU.campaign.budget, max_changes=3)
 GOOD = '{"changes": {"lr": 0.002}, "reason": "a larger step"}'
+OTHER = GOOD.replace("0.002", "0.003")
 
 
 def reply(changes: object, reason: object = "why not") -> str:
@@ -52,6 +54,22 @@ def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Chec
         f"<think>Let me see: {{}} ``` and more\n</think>\n{GOOD}",
         f"<think></think>{GOOD}",
         f"\n<think>hm</think>\n```json\n{GOOD}\n```\n",
+        f"the template opened it {{}} {OTHER}</think>{GOOD}",
+        f"<think>a</think><think>{OTHER}</think>{GOOD}",
+        f"<thinking>{OTHER}</thinking>\n{GOOD}<think>late {OTHER}",
+        f"[THINK]{OTHER}[/THINK]{GOOD}",
+        f"◁think▷{OTHER}◁/think▷{GOOD}",
+        f"<seed:think>{OTHER}</seed:think>{GOOD}<|end|>",
+        f"<|START_THINKING|>{OTHER}<|END_THINKING|><|START_RESPONSE|>{GOOD}<|END_RESPONSE|>",
+        f"<|channel>thought\n{OTHER}<channel|>{GOOD}",
+        f"<|channel|>analysis<|message|>{OTHER}<|end|><|start|>assistant<|channel|>final"
+        f"<|message|>{GOOD}<|return|>",
+        f"```json {GOOD}```",
+        f"```json\n{GOOD}",
+        f"```\n```json\n{GOOD}\n```\n```",
+        f"Sure, {{so}}:\n```json\n{GOOD}\n```\nHope this helps",
+        f"{GOOD} {GOOD},",
+        f"\ufeff{GOOD}",
         '{"reason": "a larger step", "changes": {"lr": 2e-3}}',
     ],
 )
@@ -94,21 +112,13 @@ def test_a_reason_may_be_500_characters_and_no_more() -> None:
         (" \n\t", "empty"),
         (" " * 10_000_000, "10,000,000 characters"),
         ("<think>a</think>", "empty"),
-        ("<think>never ends", "never ends"),
-        (f"<think>{GOOD}", "never ends"),
-        (f"<think>a</think><think>b</think>{GOOD}", "nothing else"),
-        (f"{GOOD}<think>late</think>", "nothing else"),
-        (f"a</think>{GOOD}", "nothing else"),
-        (f"```json\n<think>a</think>\n{GOOD}\n```", "nothing else"),
-        (f"Sure!\n```json\n{GOOD}\n```", "nothing else"),
-        (f"```json\n{GOOD}\n```\nHope this helps", "nothing else"),
-        (f"```json\n{GOOD}\n```\n```json\n{GOOD}\n```", "nothing else"),
-        (f"```\n```json\n{GOOD}\n```\n```", "nothing else"),
-        (f"```json\n{GOOD}", "nothing else"),
-        (f"Here you are: {GOOD}", "nothing else"),
-        (f"{GOOD} {GOOD}", "Extra data"),
-        (f"{GOOD},", "Extra data"),
-        (f"\ufeff{GOOD}", "nothing else"),
+        ("<think>never ends", "never end"),
+        (f"<think>{GOOD}", "never end"),
+        ("<|channel|>analysis<|message|>" + GOOD, "never end"),
+        (f"a {GOOD}</think>", "empty after"),
+        (f"{GOOD} or {OTHER}", "2 different"),
+        (f"```json\n{GOOD}\n```\n```json\n{OTHER}\n```", "2 different"),
+        (f'{{"a": {GOOD}}} it is', 'extra key "a"'),
         ("Try a larger learning rate.", "nothing else"),
         ("{'changes': {'lr': 0.002}, 'reason': 'x'}", "nothing else"),
         ('{"changes": {"lr": 0.002,}, "reason": "x"}', "nothing else"),
@@ -148,7 +158,7 @@ def test_a_reason_may_be_500_characters_and_no_more() -> None:
         ('{"changes": {"lr": 0.002}, "reason": "\\ud800"}', "surrogate"),
         ('{"changes": {"\\ud800": 0.002}, "reason": "x"}', "surrogate"),
         ('{"changes": {"lr": "\\udfff"}, "reason": "x"}', "surrogate"),
-        ("\ud800" + GOOD, "nothing else"),
+        ("\ud800" + GOOD, "surrogate"),
         ("[" * 99_000, "nests too deeply"),
         ('{"a":' * 19_000, "nests too deeply"),
         ("[" * 50_000 + "]" * 50_000, "nests too deeply"),
@@ -217,14 +227,14 @@ def test_where_nobody_chose_every_knob_may_be_turned_at_once() -> None:
         '{"n_layer": 7}',
         '{"n_layer": 1}',
         '{"n_layer": 4.5}',
-        '{"n_layer": 3.0}',
-        '{"n_layer": 3e0}',
-        '{"n_layer": "3"}',
+        '{"n_layer": "3.5"}',
+        '{"n_layer": "three"}',
         '{"n_layer": true}',
+        '{"n_layer": "true"}',
         '{"d_model": 100}',
         '{"batch_size": 5}',
-        '{"batch_size": 4.0}',
-        '{"lr": "3e-4"}',
+        '{"lr": "3e-4 or so"}',
+        '{"lr": "nan"}',
         '{"lr": true}',
         '{"lr": 0}',
         '{"lr": -0.001}',
@@ -235,7 +245,7 @@ def test_where_nobody_chose_every_knob_may_be_turned_at_once() -> None:
         '{"activation": "GELU"}',
         '{"activation": 0}',
         '{"tie_embeddings": 1}',
-        '{"tie_embeddings": "true"}',
+        '{"tie_embeddings": "yes"}',
         '{"n_layer": ' + "9" * 4000 + "}",
         '{"lr": ' + "9" * 4000 + "}",
         '{"lr": 0.002, "n_layer": 7}',
@@ -367,9 +377,29 @@ def test_what_is_restated_is_the_references_and_not_the_menus_default() -> None:
     assert (same.proposal.changes, same.proposal.restated) == ({}, {"lr": 0.002})
 
 
-@pytest.mark.parametrize("value", [4.0, "4", True], ids=str)
-def test_a_value_of_another_type_restates_nothing(value: object) -> None:
-    refused_by("range", reply({"n_layer": value, "lr": 0.002}), "n_layer")
+@pytest.mark.parametrize(
+    ("knob", "said", "value"),
+    [
+        ("lr", "0.002", 0.002),
+        ("lr", " 3e-4", 3e-4),
+        ("n_layer", 3.0, 3),
+        ("n_layer", "3", 3),
+        ("n_layer", "3.0", 3),
+        ("tie_embeddings", "true", True),
+        ("tie_embeddings", "False", False),
+    ],
+)
+def test_a_value_is_taken_as_its_knobs_type_where_nothing_is_lost(
+    knob: str, said: object, value: Scalar
+) -> None:
+    proposal = check(reply({knob: said})).proposal
+    assert proposal is not None
+    taken = (proposal.changes | proposal.restated)[knob]
+    assert (taken, type(taken)) == (value, type(value))
+
+
+def test_a_value_of_another_type_restates_nothing() -> None:
+    refused_by("range", reply({"n_layer": True, "lr": 0.002}), "n_layer")
 
 
 def test_a_restated_constant_is_refused_like_any_other() -> None:
@@ -459,7 +489,23 @@ VALID = st.lists(
         lambda rng: {"changes": {k.name: k.domain.draw(rng) for k in knobs}, "reason": "drawn"}
     )
 )
-FRAMES = ["<think>", "</think>", "```json\n", "\n```", "{", "}", "[", '"', ":", ",", " ", "\n"]
+FRAMES = [
+    "<think>",
+    "</think>",
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    "[/THINK]",
+    "```json\n",
+    "\n```",
+    "{",
+    "}",
+    "[",
+    '"',
+    ":",
+    ",",
+    " ",
+    "\n",
+]
 ODDITIES = ["1e999", "NaN", "-0.0", '"changes"', '"reason"', '"lr"', "\\ud800", "\ud800", "\x00"]
 SHREDS = st.lists(st.sampled_from([*FRAMES, *ODDITIES, GOOD]), max_size=12).map("".join)
 RAW = st.one_of(

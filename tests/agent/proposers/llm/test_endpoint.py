@@ -10,13 +10,12 @@ import pytest
 
 from agent.proposers.llm.endpoint import Endpoint, EndpointError
 from agent.proposers.llm.patience import Patience, retry_after_s
-from agent.proposers.llm.wire import MAX_BODY_BYTES
+from agent.proposers.llm.transport import MAX_BODY_BYTES
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, SHORT, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,
     Turn,
-    drops_mid_body,
     hangs,
     refuses,
     says,
@@ -105,10 +104,9 @@ def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out
         refuses(429, "slow down", Retry_After="0"),
         refuses(500),
         refuses(503),
-        drops_mid_body(),
         hangs(2),
     ],
-    ids=["429", "500", "503", "dropped", "hang"],
+    ids=["429", "500", "503", "hang"],
 )
 def test_what_may_pass_is_tried_again(fault: Turn) -> None:
     with OpenAIServer([fault, says(ANSWER)]) as server:
@@ -117,36 +115,50 @@ def test_what_may_pass_is_tried_again(fault: Turn) -> None:
     assert len(server.chats) == 2
 
 
-def test_retry_after_is_waited_for() -> None:
-    patience = Patience(timeout_s=5, deadline_s=10, wait=lambda _: 0.0)
-    with OpenAIServer([refuses(429, Retry_After="0.3"), says(ANSWER)]) as server:
+@pytest.mark.parametrize(
+    ("header", "own_s", "least_s"),
+    [
+        ("0.3", 0.0, 0.3),
+        ("0", 0.2, 0.2),
+        ("-1", 0.2, 0.2),
+        ("nan", 0.2, 0.2),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.2, 0.2),
+    ],
+)
+def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
+    header: str, own_s: float, least_s: float
+) -> None:
+    patience = Patience(timeout_s=60, deadline_s=60, wait=lambda _: own_s)
+    with OpenAIServer([refuses(429, Retry_After=header), says(ANSWER)]) as server:
         endpoint = endpoint_at(server, model="tiny", patience=patience)
         endpoint.schema_mode  # noqa: B018 - probed outside the stopwatch
         began = time.monotonic()
         endpoint.ask(CHAT, SCHEMA)
-        waited_s = time.monotonic() - began
-    assert 0.3 <= waited_s < 3
+        assert time.monotonic() - began >= least_s
+    assert len(server.chats) == 2
 
 
-def test_a_retry_after_past_the_deadline_is_not_waited_for() -> None:
-    with OpenAIServer([refuses(429, Retry_After="3600")]) as server:
-        began = time.monotonic()
-        with pytest.raises(EndpointError, match="HTTP 429"):
-            endpoint_at(server).ask(CHAT, SCHEMA)
-        assert time.monotonic() - began < 2
+@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400])
+def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
+    with (
+        OpenAIServer([refuses(429, Retry_After=header)]) as server,
+        pytest.raises(EndpointError, match="HTTP 429"),
+    ):
+        endpoint_at(server).ask(CHAT, SCHEMA)
     assert len(server.chats) == 1
 
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("", None), ("soon", None)],
+    [("7", 7.0), ("0.5", 0.5), ("-3", None), ("0", None), ("", None), ("soon", None)],
 )
 def test_retry_after_in_seconds(header: str, seconds: float | None) -> None:
     assert retry_after_s(header) == seconds
 
 
 def test_retry_after_as_a_date() -> None:
-    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") is None
+    assert retry_after_s("Wed, 21 Oct 99999999999999999999 07:28:00 GMT") is None
     assert (retry_after_s("Wed, 21 Oct 2215 07:28:00 GMT") or 0) > 1e9
 
 
@@ -162,22 +174,28 @@ def test_other_refusals_are_final(status: int) -> None:
 def test_what_never_passes_ends_at_the_deadline() -> None:
     patience = Patience(timeout_s=5, deadline_s=0.5, wait=lambda _: 0.05)
     with OpenAIServer([refuses(502)]) as server:
-        began = time.monotonic()
-        # On a busy machine the last try may be the one that the deadline cuts short.
+        endpoint = endpoint_at(server)
+        endpoint.schema_mode  # noqa: B018
+        hurried = endpoint_at(server, patience=patience, model="tiny")
+        # Before anything was answered the very first try may be cut short on a busy machine.
         with pytest.raises(EndpointError, match=r"HTTP 502|did not answer within"):
-            endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
-        assert 0.3 < time.monotonic() - began < 3
-    assert len(server.chats) > 3
+            hurried.ask(CHAT, SCHEMA)
+
+
+def test_silence_after_a_refusal_reports_the_refusal() -> None:
+    patience = Patience(timeout_s=20, deadline_s=5, wait=lambda _: 0.01)
+    with OpenAIServer([refuses(429, "too many requests"), hangs(60)]) as server:
+        endpoint = endpoint_at(server, model="tiny", patience=patience)
+        endpoint.schema_mode  # noqa: B018
+        with pytest.raises(EndpointError, match=r"HTTP 429 .too many requests"):
+            endpoint.ask(CHAT, SCHEMA)
 
 
 def test_nobody_there() -> None:
-    endpoint = Endpoint(f"http://127.0.0.1:{free_port()}/v1", "m", KEY, patience=SHORT)
+    patience = Patience(timeout_s=60, deadline_s=600, wait=lambda _: 0.01)
+    endpoint = Endpoint(f"http://127.0.0.1:{free_port()}/v1", "m", KEY, patience=patience)
     with pytest.raises(EndpointError, match=r"cannot be reached .*refused.*check that it is"):
         endpoint.ask(CHAT, SCHEMA)
-    began = time.monotonic()
-    with pytest.raises(EndpointError):
-        endpoint.ask(CHAT, SCHEMA)
-    assert time.monotonic() - began < SHORT.deadline_s
 
 
 # --- replies that are no answers ----------------------------------------------------------------
@@ -188,11 +206,18 @@ CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "
 @pytest.mark.parametrize(
     ("turn", "error", "text"),
     [
-        (says('{"a": ', finish_reason="length"), "cut off", '{"a": '),
         (says(""), "empty", ""),
         (says(" \n\t "), "empty", ""),
         (says(None), "empty", ""),
-        (says(None, tool_calls=CALL, finish_reason="tool_calls"), "tool call", ""),
+        (says(None, tool_calls=[{"id": "1"}], finish_reason="tool_calls"), "empty", ""),
+        (says(None, refusal="I will not."), "I will not", ""),
+        (
+            sends_json({"error": {"message": "no credit"}}),
+            "no credit",
+            '{"error": {"message": "no credit"}}',
+        ),
+        (sends(b"data: {}\n\n"), "data: {}", "data: {}"),
+        (sends(b"\x1b[2Jhello"), "hello", "\x1b[2Jhello"),
         (sends(b'{"choices": [{"mess'), "not a chat completion", '{"choices": [{"mess'),
         (sends(b"<html>gateway</html>"), "not a chat completion", "<html>gateway</html>"),
         (sends_json({"choices": []}), "not a chat completion", '{"choices": []}'),
@@ -225,7 +250,7 @@ def test_thoughts_beside_an_answer_are_ignored() -> None:
 
 def test_ten_megabytes_of_white_space_are_not_read() -> None:
     size = 10 << 20
-    patience = Patience(timeout_s=20, deadline_s=20)
+    patience = Patience(timeout_s=60, deadline_s=60)
     with OpenAIServer([white_space(size)]) as server:
         reply = endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)
         assert reply.error == f"the reply is longer than {MAX_BODY_BYTES:,} bytes"
@@ -281,7 +306,9 @@ def test_without_a_key_none_of_the_environments_is_sent(monkeypatch: pytest.Monk
     assert set(server.authorizations) == {"Bearer none"}
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://host/v1", "http://", "http://[::1", "http://h:99999/v1", "h:port/v1"]
+)
 def test_a_base_url_that_is_none(url: str) -> None:
     with pytest.raises(SettingsError, match=r"AUTORESEARCH_LLM_BASE_URL.*http://localhost:8000/v1"):
         Endpoint(url, "m")

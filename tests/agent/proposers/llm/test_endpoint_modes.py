@@ -60,8 +60,8 @@ def test_a_campaign_probes_once_per_endpoint_and_model(tmp_path: Path) -> None:
         endpoint_at(server, modes_path=path, model="other").ask(CHAT, SCHEMA)
         assert len(server.probes) == 2 * probed
     assert json.loads(path.read_text()) == {
-        f"{server.url} tiny": "guided_json",
-        f"{server.url} other": "guided_json",
+        f"{server.url} tiny": {"mode": "guided_json"},
+        f"{server.url} other": {"mode": "guided_json"},
     }
 
 
@@ -71,7 +71,7 @@ def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) ->
     path.write_bytes(damage.encode("latin-1"))
     with OpenAIServer([says(ANSWER)]) as server:
         assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).error is None
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": "json_schema"}
+    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_schema"}}
 
 
 def test_a_schema_that_the_server_cannot_compile_is_left_out_from_then_on() -> None:
@@ -122,7 +122,7 @@ def test_http_500_to_a_mode_is_that_modes_answer(tmp_path: Path) -> None:
     assert (reply.mode, reply.text) == ("json_object.schema", ANSWER)
     assert server.chats[0]["response_format"] == {"type": "json_object", "schema": SCHEMA}
     assert server.probes == ALL_MODES[:4], "and none was tried twice"
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": "json_object.schema"}
+    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_wrappings_that_models_add_are_accepted(reply: str) -> None:
     ("bad", "rail"),
     [
         ("I would raise the learning rate.", "schema"),
-        (f"Here you are: {GOOD}", "schema"),
+        (f"Not {raw({'lr': 0.1})}: {GOOD}", "schema"),
         ('{"changes": {"lr": 0.0', "schema"),
         (raw({"learning_rate": 0.1}), "menu"),
         (raw({"lr": 99}), "range"),
@@ -131,10 +131,9 @@ def test_a_refused_reply_is_repaired_by_showing_it_and_the_verdict(bad: str, rai
 @pytest.mark.parametrize(
     ("turn", "error"),
     [
-        (says(GOOD, finish_reason="length"), "cut off"),
         (says(""), "empty"),
         (sends(b"not json"), "not a chat completion"),
-        (says(None, tool_calls=[{"id": "1"}]), "tool call"),
+        (says(None, tool_calls=[{"id": "1"}]), "empty"),
     ],
 )
 def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn, error: str) -> None:

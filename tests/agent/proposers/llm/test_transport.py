@@ -1,0 +1,199 @@
+"""What servers, proxies, certificates and names can do to one request."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.transport import EndpointError, RefusedError
+from agent.proposers.llm.wire import CONNECTION_TRIES, parsed
+from autoresearch.errors import SettingsError
+from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
+from tests.support.openai_server import OpenAIServer, says, sends
+from tests.support.ports import free_port
+from tests.support.raw_server import RawServer, Speech, repeats, says_once
+
+HURRIED = Patience(timeout_s=0.5, deadline_s=0.5, wait=lambda _: 0.01)
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def asked_at(port: int, patience: Patience = QUICK) -> EndpointError:
+    endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", "tiny", KEY, patience=patience)
+    with pytest.raises(EndpointError) as raised:
+        endpoint.ask(CHAT, SCHEMA)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "speech",
+    [
+        repeats(OK + b"X: ", b"y"),
+        repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        repeats(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        lambda connection: connection.recv(1 << 20) and None,
+    ],
+    ids=["header", "100 Continue", "body", "silence"],
+)
+def test_what_never_ends_ends_at_the_deadline(speech: Speech) -> None:
+    def drip(connection: object) -> None:
+        speech(connection)  # type: ignore[arg-type]
+
+    with RawServer(drip) as server:
+        error = asked_at(server.port, HURRIED)
+    assert isinstance(error, EndpointError)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [OK + b'Content-Length: 100\r\n\r\n{"choices"', b"SSH-2.0-OpenSSH_9.6\r\n\r\n"],
+    ids=["cut body", "another protocol"],
+)
+def test_what_will_not_pass_is_final_at_once(said: bytes) -> None:
+    with RawServer(says_once(said)) as server:
+        assert isinstance(asked_at(server.port), RefusedError)
+        assert len(server.heads) == 1
+
+
+def test_a_hang_up_without_a_word_is_tried_again_a_few_times() -> None:
+    with RawServer(says_once(b"")) as server:
+        assert not isinstance(asked_at(server.port), RefusedError)
+        assert len(server.heads) == CONNECTION_TRIES
+
+
+def test_a_tls_error_is_final_at_once() -> None:
+    with RawServer(says_once(OK + b"Content-Length: 0\r\n\r\n")) as server:
+        endpoint = Endpoint(f"https://127.0.0.1:{server.port}/v1", "tiny", patience=QUICK)
+        with pytest.raises(RefusedError, match="TLS"):
+            endpoint.ask(CHAT, SCHEMA)
+        assert len(server.heads) == 1
+
+
+# --- redirects ------------------------------------------------------------------------------------
+
+
+def test_a_redirect_to_another_origin_is_sent_nothing() -> None:
+    with OpenAIServer([says(ANSWER)]) as other:
+        target = {"Location": f"{other.url}/chat/completions"}
+        with OpenAIServer([sends(b"", 307, target)]) as server:
+            endpoint = endpoint_at(server)
+            with pytest.raises(RefusedError, match=other.url):
+                endpoint.ask(CHAT, SCHEMA)
+        assert (other.chats, other.authorizations) == ([], [])
+
+
+def test_a_redirect_within_the_origin_is_followed_and_not_for_ever() -> None:
+    there = sends(b"", 307, {"Location": "/v1/chat/completions"})
+    with OpenAIServer([there, says(ANSWER)]) as server:
+        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
+        server.script = [there]
+        with pytest.raises(RefusedError):
+            endpoint_at(server).ask(CHAT, SCHEMA)
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("HTTP", "HTTPS", "ALL", "NO"):
+        monkeypatch.delenv(f"{name}_PROXY", raising=False)
+        monkeypatch.delenv(f"{name}_PROXY".lower(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "all_proxy"])
+@pytest.mark.parametrize("scheme", ["http", "socks", "socks5"])
+def test_loopback_bypasses_any_proxy(
+    no_proxies: pytest.MonkeyPatch, variable: str, scheme: str
+) -> None:
+    no_proxies.setenv(variable, f"{scheme}://127.0.0.1:{free_port()}")
+    with OpenAIServer([says(ANSWER)]) as server:
+        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
+
+
+@pytest.mark.parametrize("proxy", ["socks://u:hunter22@h:1", "gopher://h", "http://h:99999"])
+def test_a_proxy_that_cannot_be_used_is_named(no_proxies: pytest.MonkeyPatch, proxy: str) -> None:
+    no_proxies.setenv("ALL_PROXY", proxy)
+    with pytest.raises(SettingsError, match="ALL_PROXY") as raised:
+        Endpoint("http://models.example/v1", "tiny")
+    assert "hunter22" not in str(raised.value)
+    no_proxies.setenv("NO_PROXY", "other.example,.example")
+    Endpoint("http://models.example/v1", "tiny")
+
+
+def test_an_error_behind_a_proxy_names_the_proxy(no_proxies: pytest.MonkeyPatch) -> None:
+    with RawServer(says_once(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")) as proxy:
+        no_proxies.setenv("HTTP_PROXY", f"http://me:hunter22@127.0.0.1:{proxy.port}")
+        endpoint = Endpoint("http://models.example/v1", "tiny", patience=QUICK)
+        with pytest.raises(EndpointError, match="HTTP_PROXY") as raised:
+            endpoint.ask(CHAT, SCHEMA)
+        assert f"127.0.0.1:{proxy.port}" in str(raised.value)
+        assert "hunter22" not in str(raised.value)
+        assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
+
+
+# --- certificates, names, forms of the URL --------------------------------------------------------
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_missing_certificates_matter_to_https_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "absent"))
+    with OpenAIServer([says(ANSWER)]) as server:
+        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
+    with pytest.raises(SettingsError, match=variable):
+        Endpoint("https://127.0.0.1:1/v1", "tiny")
+
+
+def test_a_file_that_holds_no_certificates_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").write_text("none")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
+    with pytest.raises(SettingsError, match="SSL_CERT_FILE"):
+        Endpoint("https://127.0.0.1:1/v1", "tiny")
+
+
+def test_a_lookup_that_hangs_holds_neither_the_turn_nor_the_end_of_the_process() -> None:
+    code = """
+import socket, threading
+from agent.proposers.llm.endpoint import Endpoint, EndpointError
+from agent.proposers.llm.patience import Patience
+from tests.support.endpoints import CHAT, SCHEMA
+socket.getaddrinfo = lambda *args, **options: threading.Event().wait()
+patience = Patience(timeout_s=0.5, deadline_s=0.5)
+try:
+    Endpoint("http://models.example/v1", "tiny", patience=patience).ask(CHAT, SCHEMA)
+except EndpointError:
+    print("ended")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("localhost:8000", "http://localhost:8000/v1"),
+        ("127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1"),
+        ("gpu7:8000", "http://gpu7:8000/v1"),
+        ("localhost", "http://localhost/v1"),
+        ("api.example.com/v1", "https://api.example.com/v1"),
+        (" HTTP://LOCALHOST:8000/V1 ", "http://localhost:8000/v1"),
+        ("http://localhost:8000/v1/chat/completions", "http://localhost:8000/v1"),
+        ("http://localhost:8000/v1/models/", "http://localhost:8000/v1"),
+        (
+            "https://api.example.com/openai/v1?version=2",
+            "https://api.example.com/openai/v1?version=2",
+        ),
+        ("http://[::1]:8000", "http://[::1]:8000/v1"),
+    ],
+)
+def test_the_usual_forms_of_a_base_url(given: str, meant: str) -> None:
+    assert str(parsed(given)) == meant

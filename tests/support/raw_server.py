@@ -1,0 +1,67 @@
+"""A server on loopback that says raw bytes: what no HTTP library would let a test send."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeAlias
+
+Speech: TypeAlias = Callable[[socket.socket], None]
+"""Says its part after the head of one request; what follows is a hang-up."""
+
+
+def repeats(first: bytes, again: bytes) -> Speech:
+    """The first bytes, then others as long as the client reads."""
+
+    def speak(connection: socket.socket) -> None:
+        connection.sendall(first)
+        while True:
+            connection.sendall(again)
+
+    return speak
+
+
+def says_once(said: bytes) -> Speech:
+    return lambda connection: connection.sendall(said)
+
+
+class RawServer:
+    """``with RawServer(speech) as server: … server.port``; each connection gets the speech."""
+
+    def __init__(self, speech: Speech) -> None:
+        self._speech = speech
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.heads: list[bytes] = []
+        """What each connection was sent first."""
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            self.heads.append(connection.recv(65536))
+            self._speech(connection)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
