@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from agent.proposers.llm.endpoint import EndpointError
 from agent.proposers.llm.schema_modes import SchemaMode
-from tests.support.endpoints import ANSWER, CHAT, QUICK, SCHEMA, SHORT, endpoint_at
+from tests.support.endpoints import ANSWER, CHAT, SCHEMA, SHORT, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,
     Turn,
@@ -116,9 +115,7 @@ def test_http_500_to_a_mode_is_that_modes_answer(tmp_path: Path) -> None:
         rejects=["json_schema"],
         rejection=BROKEN,
     ) as server:
-        began = time.monotonic()
         reply = endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
-        assert time.monotonic() - began < QUICK.deadline_s
     assert (reply.mode, reply.text) == ("json_object.schema", ANSWER)
     assert server.chats[0]["response_format"] == {"type": "json_object", "schema": SCHEMA}
     assert server.probes == ALL_MODES[:4], "and none was tried twice"
