@@ -198,7 +198,8 @@ def parsed(base_url: str) -> httpx2.URL:
         if "://" not in given:
             bare = httpx2.URL(f"http://{given}")
             is_near = bare.port is not None or is_loopback(bare.host)
-            given = f"{'http' if is_near else 'https'}://{given}"
+            if is_near or "." in bare.host:  # any other word is a scheme misspelled
+                given = f"{'http' if is_near else 'https'}://{given}"
         url = httpx2.URL(given)
         check_port(url)
     except httpx2.InvalidURL as error:
