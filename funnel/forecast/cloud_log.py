@@ -1,36 +1,29 @@
-"""The loss of a cloud run, from the files that trainers leave: CSV, JSON lines, Megatron-LM's log.
+"""The loss of a cloud run, from the files that trainers leave (:mod:`funnel.forecast.cloud_rows`).
 
-Columns go by the names in use in the field, in any case; ``train/loss`` is ``train_loss``. A line
-without a loss (of an evaluation, say) is skipped; one whose loss or place is no number is an error.
-A last line without its end is still being written, and left for the next time. Where a run was
-resumed from a checkpoint its steps go back: what is repeated counts as it was the last time.
+A line without a loss (of an evaluation, say) is skipped; one whose loss or place is no number is an
+error. Where a run was resumed from a checkpoint its steps go back: what is repeated counts as it
+was the last time.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from autoresearch.errors import HandoffError
 from autoresearch.given_file import read_given
+from funnel.forecast.cloud_rows import LOSS_NAMES, STEP_NAMES, Row, as_number, log_rows
 
-STEP_NAMES = ("step", "_step", "iteration", "iter", "global_step", "train_iter")
 TOKEN_NAMES = (
     "tokens", "consumed_tokens", "train_tokens", "tokens_seen", "total_tokens", "num_tokens",
 )  # fmt: skip
-LOSS_NAMES = ("loss", "train_loss", "lm_loss", "training_loss", "nll")
 BPB_NAMES = ("bpb", "bits_per_byte", "train_bpb")
 
 Unit = Literal["nats_per_token", "bits_per_byte"]
 
-_MEGATRON = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|")
-_SAMPLES = re.compile(r"\bconsumed samples:\s*(\d+)")
-_LM_LOSS = re.compile(r"\blm loss:\s*(\S+)")
 _SHOWN = 5
 MOST_BYTES = 256 << 20
 """The longest log that is read: some million lines."""
@@ -61,6 +54,8 @@ class TokenCount:
 
     per_step: int
     per_sample: int
+    log_every: int | None = None
+    """Steps from one loss to the next, for a log that has no steps either."""
 
 
 def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
@@ -73,81 +68,18 @@ def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise HandoffError(
-            f"the cloud log {path} cannot be read ({reason}); name a CSV, JSON lines or "
-            "Megatron-LM log with --log"
+            f"the cloud log {path} cannot be read ({reason}); give a CSV file, JSON "
+            "lines or what the trainer printed with --log"
         ) from error
     reader = _Reader(path, count)
     try:
-        reader.read(_rows(text))
+        reader.read(log_rows(text))
     except csv.Error as error:
         raise HandoffError(
             f"the cloud log {path} cannot be read as CSV ({error}); write it anew with a step and "
             "a loss in each line"
         ) from error
     return reader.log()
-
-
-Row = tuple[int, Mapping[str, object] | None]
-"""Line number, from 1, and its values by column; None where the line makes no sense."""
-
-
-def _rows(text: str) -> Iterator[Row]:
-    lines = text.split("\n")
-    unfinished = lines.pop()
-    if any(_MEGATRON.search(line) for line in [*lines, unfinished]):
-        return _megatron_rows(lines)
-    if next(filter(str.strip, [*lines, unfinished]), "").lstrip().startswith("{"):
-        return _json_rows([*lines, *([unfinished] if _is_json(unfinished) else [])])
-    return _csv_rows(lines, unfinished)
-
-
-def _megatron_rows(lines: Iterable[str]) -> Iterator[Row]:
-    for number, line in enumerate(lines, start=1):
-        iteration, loss = _MEGATRON.search(line), _LM_LOSS.search(line)
-        if iteration is None or loss is None:
-            continue
-        samples = _SAMPLES.search(line)
-        yield (
-            number,
-            {
-                "iteration": iteration[1],
-                "consumed_samples": samples[1] if samples else None,
-                "loss": loss[1].rstrip("|"),
-            },
-        )
-
-
-def _json_rows(lines: Iterable[str]) -> Iterator[Row]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        values = json.loads(line) if _is_json(line) else None
-        yield number, _plain(values) if isinstance(values, dict) else None
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _csv_rows(lines: list[str], unfinished: str) -> Iterator[Row]:
-    records = csv.reader([*lines, unfinished])
-    header = next(records, [])
-    for record in records:
-        if not record:
-            continue
-        whole = len(record) == len(header)
-        if whole:
-            yield records.line_num, _plain(dict(zip(header, record, strict=True)))
-        elif records.line_num <= len(lines):
-            yield records.line_num, None
-
-
-def _plain(values: Mapping[str, object]) -> dict[str, object]:
-    return {re.sub(r"[\s/.-]+", "_", name.strip().lower()): value for name, value in values.items()}
 
 
 class _Reader:
@@ -161,6 +93,8 @@ class _Reader:
         self._bad: list[int] = []
         self._columns: set[str] = set()
         self._repeated = 0
+        self._unplaced = 0
+        self._epoch = -1.0
 
     def read(self, rows: Iterable[Row]) -> None:
         for number, values in rows:
@@ -174,7 +108,7 @@ class _Reader:
                 self._bad.append(number)
                 continue
             if point is not None:
-                self._add(point)
+                self._add(point, number, _epoch(values))
 
     def log(self) -> CloudLog:
         if self._bad:
@@ -182,7 +116,13 @@ class _Reader:
             more = f" and {len(self._bad) - _SHOWN} more" if len(self._bad) > _SHOWN else ""
             raise HandoffError(
                 f"{self._path} has {len(self._bad)} line{'s' * (len(self._bad) != 1)} that cannot "
-                f"be read as a step or tokens and a loss ({shown}{more}); mend or remove them"
+                f"be read as a step or tokens and a loss ({shown}{more}); fix or remove them"
+            )
+        if self._unplaced and not self._points:
+            raise HandoffError(
+                f"{self._path} has losses ({self._unplaced:,}) and no steps; give a log that has "
+                "steps (trainer_state.json, say), or the steps from one loss to the next "
+                "(logging_steps) with --log-every"
             )
         if self._unit is None or not self._points:
             columns = ", ".join(sorted(self._columns))[:200] or "none"
@@ -194,7 +134,7 @@ class _Reader:
 
     def _point(self, values: Mapping[str, object]) -> CloudPoint | None:
         for names, unit in ((BPB_NAMES, "bits_per_byte"), (LOSS_NAMES, "nats_per_token")):
-            loss = _number(values, names)
+            loss = _number(values, names, is_count=False)
             if loss is not None and (self._unit or unit) == unit:
                 break
         else:
@@ -206,11 +146,21 @@ class _Reader:
         if tokens is None and step is not None:
             tokens = step * self._count.per_step
         if tokens is None:
-            return None
+            self._unplaced += 1
+            if self._count.log_every is None:
+                return None
+            step = self._unplaced * self._count.log_every
+            tokens = step * self._count.per_step
         self._unit = "bits_per_byte" if unit == "bits_per_byte" else "nats_per_token"
         return CloudPoint(step, tokens, loss)
 
-    def _add(self, point: CloudPoint) -> None:
+    def _add(self, point: CloudPoint, number: int, epoch: float) -> None:
+        if self._points and self._points[-1].tokens >= point.tokens and epoch > self._epoch >= 0:
+            raise HandoffError(
+                f"line {number} of {self._path} is of a later epoch and an earlier step: its steps "
+                "begin anew with each epoch; give a log whose steps go on, or that has tokens"
+            )
+        self._epoch = epoch
         while self._points and self._points[-1].tokens >= point.tokens:
             self._points.pop()
             self._repeated += 1
@@ -218,21 +168,27 @@ class _Reader:
             self._points.append(point)
 
 
-def _number(values: Mapping[str, object], names: Iterable[str]) -> float | None:
-    """The first of these columns that holds something.
+def _epoch(values: Mapping[str, object]) -> float:
+    try:
+        return as_number(values.get("epoch"), is_count=False)
+    except (ValueError, OverflowError):
+        return -1.0
+
+
+def _number(values: Mapping[str, object], names: Iterable[str], *, is_count: bool) -> float | None:
+    """Return the first of these columns that holds something.
 
     :raises ValueError: where that is no number.
     """
     for name in names:
         value = values.get(name)
-        if value is None or value == "":
-            continue
-        return float(value if isinstance(value, (str, int, float)) else str(value))
+        if value is not None and value != "":
+            return as_number(value, is_count=is_count)
     return None
 
 
 def _whole(values: Mapping[str, object], names: Iterable[str]) -> int | None:
-    number = _number(values, names)
+    number = _number(values, names, is_count=True)
     if number is None:
         return None
     if not number.is_integer() or number < 0:

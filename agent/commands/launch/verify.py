@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from autoresearch.errors import AutoresearchError
+from autoresearch.plain_text import plain
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.forecast.verification import ForecastVerdict, Verification
@@ -19,6 +21,8 @@ from funnel.target.sizes import size_text
 
 CANNOT_TELL = 3
 """Exit code: neither within nor broken."""
+CANNOT_READ = 4
+"""Exit code: the log or the forecast cannot be read or compared."""
 SHOWN = 12
 _EXIT_CODES: dict[ForecastVerdict, int] = {
     "within": 0,
@@ -36,7 +40,8 @@ _STYLES: dict[ForecastVerdict, str] = {
 
 def verify(
     log: Annotated[
-        Path, typer.Option(help="The cloud run's losses: CSV, JSON lines or Megatron-LM's log.")
+        Path,
+        typer.Option(help="The cloud run's losses: CSV, JSON lines or what the trainer printed."),
     ],
     handoff: Annotated[
         Path, typer.Option(help="The launch plan's directory, or its forecast.json.")
@@ -47,6 +52,10 @@ def verify(
             min=0.1, max=100, help="Of the cloud's tokenizer, mean, to compare another tokenizer."
         ),
     ] = None,
+    log_every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps from one loss to the next, for a log without steps."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compare the loss of a cloud run with the forecast of its launch plan.
@@ -54,12 +63,16 @@ def verify(
     Exit 0: nothing departs, and a run 5 % too high or one that stopped learning would have been
     told by now. 1: no sound run looks like it; without a ladder: it is 5 % outside the band for
     three windows in a row, or 10 % above its own lowest, or not finite. 3: the losses are too few
-    to tell, or the band is too wide.
+    to tell, or the band is too wide. 4: the log or the forecast cannot be read or compared.
     """
     path = handoff if handoff.is_file() else handoff / FORECAST_FILE
-    forecast = read_forecast(path)
-    count = TokenCount(per_step=forecast.tokens_per_step, per_sample=forecast.seq_len)
-    found = compare(read_cloud_log(log, count), forecast, bytes_per_token)
+    try:
+        forecast = read_forecast(path)
+        count = TokenCount(forecast.tokens_per_step, forecast.seq_len, log_every)
+        found = compare(read_cloud_log(log, count), forecast, bytes_per_token)
+    except AutoresearchError as error:
+        typer.echo(f"error: {plain(str(error))}", err=True)
+        raise typer.Exit(CANNOT_READ) from error
     if as_json:
         typer.echo(found.model_dump_json())
     else:

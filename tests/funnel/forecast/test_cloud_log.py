@@ -73,6 +73,57 @@ def test_megatrons_own_log_counts_tokens_by_its_samples(tmp_path: Path) -> None:
     assert pairs(read(tmp_path, text)) == [(6400, 4.9), (12_800, 4.8), (19_200, 4.7)]
 
 
+# What trainers, consoles and exports make of a loss of 6.0965 after 10 steps and 4.3 after 1,020.
+SAME = {
+    "nanogpt": "step 0: train loss 9.1, val loss 9.2\n"
+    "iter 10: loss 6.0965, time 500.10ms, mfu 40.1%\n"
+    "step 1020: train loss 4.2, val loss 4.35\niter 1020: loss 4.3000, time 500.10ms, mfu 40.1%\n",
+    "nanogpt's averages": "step 10: train loss 6.0965, val loss 9.2\n"
+    "step 1020: train loss 4.3000, val loss 4.35\n",
+    "torchtitan": "\x1b[32m[titan] 2025-01-02 INFO - \x1b[31mstep: 10  \x1b[32mloss:  6.0965  "
+    "\x1b[34mmemory:  1.2GiB(9%)  \x1b[39m\n\x1b[33mvalidate step: 10  \x1b[32mloss:  7.1\x1b[39m\n"
+    "[titan] \x1b[31mstep: 1,020  \x1b[32mloss:  4.3\x1b[39m\n",
+    "nemo": "Training epoch 0, iteration 9/4000 | lr: 3e-4 | global_step: 10 | reduced_train_loss: "
+    "6.0965\nTraining epoch 0, iteration 1019/4000 | lr: 3e-4 | global_step: 1020 | "
+    "reduced_train_loss: 4.3 | val_loss: 9\n",
+    "wrapped at words": "[0]: iteration      10/  4000 | elapsed time per iteration (ms): 50.1 |\n"
+    "learning rate: 3.0E-04 | lm loss:\n6.096500E+00 | loss scale: 1.0 |\n"
+    "[0]: iteration    1020/\n4000 | lm\nloss: 4.3E+00 | loss scale: 1.0 |\n",
+    "wrapped anywhere": "iteration 1\n0/  4000 | lm loss: 6.0965E+0\n0 | loss scale: 1.0 |\n"
+    " iteration 1020/  4000 | lm loss: 43.0E-\n01 | loss scale: 1.0 |\n",
+    "wandb": '"Step","my - run - train/loss","my - run - train/loss__MIN"\n'
+    '"10","6.0965","5"\n"1,020","4.3","3"\n',
+    "tensorboard": "Wall time,Step,Value\n1.7e9,10,6.0965\n1.7e9,1020,4.3\n",
+    "decimal commas": "step;loss\n10;6,0965\n1020;4,300\n",
+    "decimal commas, tabs": "step\tloss\n10\t6,0965\n1020\t4,3\n",
+    "thousands": "step,loss\n0.01k,6.0965\n1.02k,4.3\n",
+    "trainer_state.json": '{\n "global_step": 9,\n "log_history": [\n'
+    '  {"step": 10, "loss": 6.0965},\n'
+    '  {"step": 10, "eval_loss": 7},\n  {"step": 1020, "loss": 4.3}\n ]\n}\n',
+    "dictionaries": "{'loss': 6.0965, 'epoch': 0.0, 'step': 10}\n{'eval_loss': 4.4, 'step': 10}\n"
+    "{'loss': '4.3', 'epoch': '0.1', 'step': '1020'}\n{'train_runtime': 9.1, 'train_loss': 5.1}\n",
+    "carriage returns": "step 10 loss=6.0965\rstep 1020 loss=tensor(4.3, device='cuda')\r\n",
+}
+
+
+@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
+def test_the_logs_of_the_field_say_the_same(tmp_path: Path, text: str) -> None:
+    log = read(tmp_path, text)
+    assert pairs(log) == [(10_000, 6.0965), (1_020_000, 4.3)]
+    assert log.repeated == 0
+
+
+def test_a_log_without_steps_is_placed_by_how_often_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "hf.log"
+    path.write_text("{'loss': 6.1, 'epoch': 0.0}\n{'eval_loss': 5}\n{'loss': nan, 'epoch': 0.0}\n")
+    with pytest.raises(HandoffError, match="--log-every"):
+        read_cloud_log(path, COUNT)
+    first, second = read_cloud_log(path, TokenCount(1000, 100, log_every=50)).points
+    assert (first.step, first.tokens, first.loss) == (50, 50_000, 6.1)
+    assert second.tokens == 100_000
+    assert math.isnan(second.loss)
+
+
 def test_a_last_line_still_being_written_is_left_for_later(tmp_path: Path) -> None:
     assert pairs(read(tmp_path, "step,loss\n1,4.5\n2,4.25\n3")) == [(1000, 4.5), (2000, 4.25)]
     whole = '{"step": 1, "loss": 4.5}\n'
@@ -106,7 +157,17 @@ def test_losses_that_are_not_finite_are_kept(tmp_path: Path) -> None:
         ("step,loss\n-1,4.5\n", r"1 line that cannot"),
         ("step,loss\n" + "x,y\n" * 9, r"9 lines .* \(2, 3, 4, 5, 6 and 4 more\)"),
         ("step,accuracy\n1,0.5\n", r"no losses \(columns: accuracy, step\)"),
-        ("loss\n4.5\n", r"no losses"),
+        ("loss\n4.5\n", r"no steps; .* --log-every"),
+        ("step;loss\n1.000;4,5\n", "1 line that cannot"),
+        ("step,loss\n10,6,0965\n20,5,4094\n", "2 lines that cannot"),
+        ("step\tloss\n10\t6,096\n", "1 line that cannot"),
+        ("step 10: loss 6,096\n", "1 line that cannot"),
+        ("step 10 loss 3.2x\n", "1 line that cannot"),
+        ('"Step","a - train/loss","b - train/loss"\n"1","4","5"\n', "2 columns are train_loss"),
+        ("epoch 1 step 90 loss 4\nepoch 2 step 10 loss 3\n", "begin anew with each epoch"),
+        ("step 10: eval | loss 4.2\nvalidate step: 20  loss: 4.1\n", "no losses"),
+        ("step 10 val loss 4.2\n", "no losses"),
+        ("run,tag,step,value\na,lr,1,0.1\n", "no losses"),
         ("", r"no losses"),
         ("\n\n", r"no losses"),
         ('step,loss\n1,"' + "4" * 200_000 + '"\n2,4\n', "cannot be read as CSV"),

@@ -118,8 +118,8 @@ def test_too_early_has_an_exit_code_of_its_own(home: Path) -> None:
     assert "too early to tell" in done.stdout
 
 
-def refused(done: subprocess.CompletedProcess[str], said: str) -> None:
-    assert done.returncode == 1
+def refused(done: subprocess.CompletedProcess[str], said: str, code: int = 1) -> None:
+    assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -135,9 +135,10 @@ def test_a_plan_that_cannot_be_made_is_one_sentence_and_nothing_is_written(
 
 
 def test_a_log_that_cannot_be_read_is_one_sentence(home: Path) -> None:
-    refused(run(home, "verify", "--log", write_log(home, "fits.csv")), "--bytes-per-token")
+    refused(run(home, "verify", "--log", write_log(home, "fits.csv")), "--bytes-per-token", 4)
     (home / "bad-lines.csv").write_text("step,loss\n1,x\n")
-    refused(run(home, "verify", "--log", "bad-lines.csv"), "1 line that cannot")
+    refused(run(home, "verify", "--log", "bad-lines.csv"), "1 line that cannot", 4)
+    refused(run(home, "verify", "--log", "none.csv"), "none.csv", 4)
 
 
 def test_a_plan_somebody_worked_on_is_not_replaced(

@@ -1,0 +1,196 @@
+"""The rows of a cloud run's log: JSON lines, CSV, Hugging Face's dictionaries, printed lines.
+
+A row is a mapping from column to value; names are lower case, ``train/loss`` is ``train_loss``, and
+a chart exported by Weights & Biases loses its runs' names. A last line without its end is still
+being written, and left for the next time.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Row = tuple[int, Mapping[str, object] | None]
+"""Line number, from 1, and its values by column; None where the line makes no sense."""
+
+STEP_NAMES = (
+    "step", "_step", "iteration", "iter", "global_step", "train_iter", "trainer_global_step",
+    "train_global_step",
+)  # fmt: skip
+LOSS_NAMES = (
+    "loss", "train_loss", "lm_loss", "training_loss", "nll", "reduced_train_loss", "train_lm_loss",
+    "loss_train", "loss_metrics_global_avg_loss",
+)  # fmt: skip
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_FIGURE = (
+    r"(?:\s*[:=]\s*|\s+)(?:[\w.]{1,20}\()?"
+    r"([-+]?(?:nan|inf|\.?\d)(?:[^\s|;()\[\]{}',]|,(?=\d))*(?:\n[\d.eE+-]+(?=[ ]*\|))?)"
+)
+"""A separator and a whole number; a console may have cut it in two before a ``|``."""
+_STEP = re.compile(
+    r"(?<![\w/])(?<!per )(?:iteration\s+(\d[\d\s]*)/[\d\s]+\||"
+    r"(?:global_?step|train_?step|iteration|iter|step)[ \t:=#\[]+"
+    r"(\d[\d,_]*(?:\.\d+)?[kmb]?)(?![\w.]))",
+    re.IGNORECASE,
+)
+_GLOBAL_STEP = re.compile(rf"\bglobal_step{_FIGURE}")
+_LM_LOSS = re.compile(rf"\b(?:lm[\s_]loss|reduced_train_loss){_FIGURE}", re.IGNORECASE)
+_LOSS = re.compile(
+    rf"(?<![\w/])(?:train(?:ing)?[ _/]loss|(?<![a-z][ /_-])loss){_FIGURE}", re.IGNORECASE
+)
+_HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IGNORECASE)
+_SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
+_EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
+_WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:")
+"""Where a line of Megatron-LM or NeMo begins: so long that consoles wrap it."""
+_MOST_WRAPPED = 8
+"""The most lines that a console makes of one."""
+_DICTIONARY = re.compile(r"\{'[^{}]*\}")
+_ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
+
+
+def log_rows(text: str) -> Iterable[Row]:
+    """Return the rows of a log.
+
+    :raises csv.Error: where it is CSV that cannot be read.
+    """
+    lines = re.sub(r"\r+\n?", "\n", _ESCAPE.sub("", text)).split("\n")
+    unfinished = lines.pop()
+    first = next(filter(str.strip, [*lines, unfinished]), "").lstrip()
+    if re.match(r"\{(?!')|\[\s*(\{|$)", first):
+        return _json_rows(lines, unfinished)
+    return _dictionary_rows(lines) or _printed_rows(lines) or _csv_rows(lines, unfinished, first)
+
+
+def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
+    whole = _json("\n".join([*lines, unfinished]))
+    if isinstance(whole, dict):
+        whole = whole.get("log_history")  # Hugging Face's trainer_state.json
+    if isinstance(whole, list):
+        for number, values in enumerate(whole, start=1):
+            yield number, _plain(values) if isinstance(values, dict) else None
+        return
+    for number, line in enumerate([*lines, *([unfinished] if _json(unfinished) else [])], start=1):
+        if line.strip():
+            values = _json(line)
+            yield number, _plain(values) if isinstance(values, dict) else None
+
+
+def _json(text: str) -> object:
+    """Return what a text means as JSON, or None."""
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _dictionary_rows(lines: Sequence[str]) -> list[Row]:
+    """Return what Hugging Face's Trainer prints, without the summary at the end."""
+    rows: list[Row] = []
+    for found in _DICTIONARY.finditer("\n".join(lines)):
+        values = dict(_ITEM.findall(found[0]))
+        if "loss" in values and "train_runtime" not in values:
+            rows.append((len(rows) + 1, _plain(values)))
+    return rows
+
+
+def _printed_rows(lines: Sequence[str]) -> list[Row]:
+    """Return the lines that name a step and a training loss.
+
+    nanoGPT's averages (``step 100: train loss 4.2, val loss 4.3``) count where it prints nothing
+    else: its other lines are of single batches, as a forecast is.
+    """
+    rows: list[Row] = []
+    averages: list[Row] = []
+    for number, line, joined in _records(lines):
+        step = _GLOBAL_STEP.search(joined) or _STEP.search(joined)
+        loss = _LM_LOSS.search(joined) or _LOSS.search(line)
+        if step is None or loss is None:
+            continue
+        is_bare = loss[0][:4].lower() == "loss"
+        if is_bare and _HELD_OUT.search(line[: loss.start()]):
+            continue
+        samples, epoch = _SAMPLES.search(joined), _EPOCH.search(line)
+        values = {
+            "step": re.sub(r"\s", "", step[step.lastindex or 0]),
+            "consumed_samples": samples[1] if samples else None,
+            "loss": re.sub(r"\s", "", loss[1]),
+            "epoch": epoch[1] if epoch else None,
+        }
+        is_average = not is_bare and _HELD_OUT.search(line) is not None
+        (averages if is_average else rows).append((number, values))
+    return rows or averages
+
+
+def _records(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield each line that has a step, with its number, and with what a console wrapped of it."""
+    for at, line in enumerate(lines):
+        if _STEP.search(line) is None:
+            continue
+        end = at + 1
+        if _WRAPPED.search(line):
+            last = min(len(lines), at + _MOST_WRAPPED)
+            while end < last and _STEP.search(lines[end]) is None:
+                end += 1
+        yield at + 1, line, "\n".join(lines[at:end])
+
+
+def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
+    delimiter = max(",;\t", key=first.count)
+    records = csv.reader([*lines, unfinished], delimiter=delimiter)
+    names = [_plain_name(name) for name in next(records, [])]
+    if sorted(names) == ["step", "value", "wall_time"]:  # TensorBoard
+        names[names.index("value")] = "loss"
+    for name in {*STEP_NAMES, *LOSS_NAMES}:
+        if names.count(name) > 1:
+            raise csv.Error(f"{names.count(name)} columns are {name}, of several runs perhaps")
+    for record in records:
+        if not record:
+            continue
+        if len(record) == len(names):
+            cells = map(_point, record) if delimiter == ";" else record
+            yield records.line_num, dict(zip(names, cells, strict=True))
+        elif records.line_num <= len(lines):
+            yield records.line_num, None
+
+
+def _point(cell: str) -> str:
+    """Return a cell with its decimal comma as a point."""
+    return cell.replace(",", ".") if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) else cell
+
+
+def _plain(values: Mapping[str, object]) -> dict[str, object]:
+    return {_plain_name(name): value for name, value in values.items()}
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s/.-]+", "_", name.rsplit(" - ", 1)[-1].strip().lower())
+
+
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(\.\d+)?")
+_SCALES = {"k": 1e3, "m": 1e6, "b": 1e9}
+
+
+def as_number(value: object, *, is_count: bool) -> float:
+    """Return the number in a cell: ``1,010``, ``1.5k``, ``6,0965``.
+
+    :raises ValueError: where it is none, or may be one of two: a loss ``6,096``, a step ``1.000``.
+    """
+    if not isinstance(value, str):
+        return float(value if isinstance(value, (int, float)) else str(value))
+    text = value.strip().rstrip(".:,")
+    scale = _SCALES.get(text[-1:].lower(), 1.0) if is_count else 1.0
+    if scale > 1:
+        return round(float(text[:-1]) * scale, 3)
+    grouped = _GROUPED.fullmatch(text)
+    if grouped and (is_count or grouped[1]):
+        text = text.replace(",", "")
+    elif grouped or (is_count and re.fullmatch(r"\d{1,3}(\.\d{3})+", text)):
+        raise ValueError(text)
+    elif not is_count and "." not in text:
+        text = text.replace(",", ".")
+    return float(text)
