@@ -33,7 +33,7 @@ from trajectory.formats.foreign import (
     parse_foreign,
 )
 from trajectory.formats.own import OwnFile, read_journal
-from trajectory.formats.source import ForeignFile, Line, Source
+from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source
 from trajectory.rows import CampaignRow, parse_row
 
 FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv", "pi-jsonl"]
@@ -219,7 +219,7 @@ def _nothing_in(source: Source, found: ForeignFile) -> str:
 def _read_lines(source: Source) -> tuple[Provenance, tuple[ForeignRun, ...]]:
     runs: list[ForeignRun] = []
     provenance: Provenance | None = None
-    for line in source.lines():
+    for line in source.lines(MOST_LINES + 1):
         try:
             parsed = parse_foreign(line.raw)
         except ValidationError as error:

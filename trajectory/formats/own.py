@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from autoresearch.errors import FormatError
 from autoresearch.values import explain
 from trajectory.formats.foreign import FormatName, Measure, Skipped
-from trajectory.formats.source import Line, Source
+from trajectory.formats.source import MOST_BYTES, Line, Source, skip
 from trajectory.rows import (
     SCHEMA,
     BaselineRow,
@@ -24,8 +24,6 @@ from trajectory.rows import (
     parse_row,
     trials_of,
 )
-
-_WHY_CHARACTERS = 300
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ def read_journal(source: Source) -> OwnFile:
     own = OwnFile()
     configs: set[str] = set()
     iterations: set[int] = set()
-    for line in source.lines():
+    for line in source.lines(most=MOST_BYTES):
         try:
             row = _row(line, first=not own.lines)
             _stands(row, configs, iterations, own.trial_ids)
@@ -57,7 +55,7 @@ def read_journal(source: Source) -> OwnFile:
                     f"{source.path} cannot be imported: its first line is no campaign row of this "
                     f"version ({error}); restore it from a copy"
                 ) from error
-            own.skipped.append(Skipped(line=line.number, why=str(error)[:_WHY_CHARACTERS]))
+            skip(own.skipped, line, str(error))
             continue
         own.lines.append(line)
     return own

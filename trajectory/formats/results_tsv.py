@@ -91,13 +91,14 @@ def scored_run(
     if score is None and not failed:
         raise ValueError(said)
     is_baseline = status == "baseline" or _BASELINE.match(description) is not None
-    first = not any(run.is_baseline for run in file.runs)
     action = "keep" if status in _KEPT else "discard" if failed or status in _DISCARDED else "none"
     return ForeignRun.model_validate(
         fields
         | {
             "name": row.get("commit") or description or None,
-            "is_baseline": is_baseline and first and not failed,
+            "is_baseline": is_baseline
+            and not failed
+            and not any(run.is_baseline for run in file.runs),
             "reason": description,
             "status": "failed" if failed else "measured",
             "score": None if failed else score,

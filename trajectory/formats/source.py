@@ -21,8 +21,12 @@ _EXCERPT = 60
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_BYTES = 1 << 30
-"""The largest file to import: over 300,000 iterations. Reading takes about four times as much
-memory."""
+"""The largest file to import: over 300,000 iterations."""
+MOST_LINE_BYTES = 4 << 20
+MOST_LINES = 100_000
+"""The most lines of another tool's file that are not blank."""
+MOST_SKIPPED = 1000
+"""The most lines that are skipped: a file with more is no trajectory."""
 _WHY_CHARACTERS = 300
 
 
@@ -86,12 +90,28 @@ class Source:
     def sha256(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
 
-    def lines(self) -> Iterator[Line]:
-        """Every line that is not blank, without the mark that some editors begin UTF-8 with."""
+    def lines(self, most: int = MOST_LINES) -> Iterator[Line]:
+        """Yield each line that is not blank, without the mark that some editors begin UTF-8 with.
+
+        :raises FormatError: at a line longer than :data:`MOST_LINE_BYTES`, or after ``most``.
+        """
+        read = 0
         for number, line in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), start=1):
             raw = line.rstrip(b"\r\n")
-            if raw.strip():
-                yield Line(number, raw)
+            if len(raw) > MOST_LINE_BYTES:
+                raise FormatError(
+                    f"line {number} of {self.path} is longer than {MOST_LINE_BYTES >> 20} MiB, the "
+                    "most that is read; shorten or remove it"
+                )
+            if not raw.strip():
+                continue
+            read += 1
+            if read > most:
+                raise FormatError(
+                    f"{self.path} has more than {most:,} lines, the most that is read; import a "
+                    "part of it"
+                )
+            yield Line(number, raw)
 
 
 def _content(path: Path) -> bytes:
@@ -142,7 +162,20 @@ class ForeignFile:
 
     def skip(self, line: Line, why: str) -> None:
         """Report a line that is not taken in."""
-        self.skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
+        skip(self.skipped, line, why)
+
+
+def skip(skipped: list[Skipped], line: Line, why: str) -> None:
+    """Add a line to those that are not taken in.
+
+    :raises FormatError: where there are more than :data:`MOST_SKIPPED`.
+    """
+    if len(skipped) == MOST_SKIPPED:
+        raise FormatError(
+            f"more than {MOST_SKIPPED:,} lines cannot be read, up to line {line.number} "
+            f"({why[:_WHY_CHARACTERS]}); give a trajectory, or its --format"
+        )
+    skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
 
 
 def _excerpt(raw: bytes) -> str:

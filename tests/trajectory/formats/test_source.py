@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoresearch.errors import FormatError
-from trajectory.formats import source
+from tests.support.rows import Simulator, write_journal
+from trajectory.formats import pi_jsonl, results_tsv, single_knob, source
+from trajectory.formats.own import read_journal
 from trajectory.formats.source import Source
 
 
@@ -66,3 +69,38 @@ def test_what_is_not_utf_8_is_shown(tmp_path: Path) -> None:
     (line,) = Source.read(tmp_path / "file").lines()
     with pytest.raises(ValueError, match="it is not UTF-8"):
         line.text()
+
+
+_HEADERS = {
+    results_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
+    single_knob: b"",
+    pi_jsonl: b'{"type": "config", "metricName": "loss"}\n',
+}
+
+
+@pytest.mark.parametrize("reader", _HEADERS, ids=lambda reader: reader.FORMAT)
+def test_a_file_of_nothing_but_nonsense_is_refused_early(tmp_path: Path, reader: Any) -> None:
+    header = _HEADERS[reader]
+    (tmp_path / "file").write_bytes(header + b"1\n" * (3 << 19))
+    last = source.MOST_SKIPPED + 1 + header.count(b"\n")
+    with pytest.raises(FormatError, match=rf"line {last} "):
+        reader.read(Source.read(tmp_path / "file"))
+
+
+def test_a_journal_of_nonsense_is_refused_early(tmp_path: Path) -> None:
+    rows = len(write_journal(tmp_path / "file", Simulator().rows(1)))
+    with (tmp_path / "file").open("ab") as file:
+        file.write(b"1\n" * (3 << 19))
+    with pytest.raises(FormatError, match=rf"line {rows + source.MOST_SKIPPED + 1} "):
+        read_journal(Source.read(tmp_path / "file"))
+
+
+def test_lines_and_their_length_are_bounded(tmp_path: Path) -> None:
+    file = Source(tmp_path / "file", b"a\n" * 4)
+    assert len(list(file.lines(4))) == 4
+    with pytest.raises(FormatError, match="more than 3 lines"):
+        list(file.lines(3))
+    whole = b"x" * source.MOST_LINE_BYTES
+    assert len(list(Source(tmp_path / "file", whole).lines())) == 1
+    with pytest.raises(FormatError, match=r"line 2 .* longer than 4 MiB"):
+        list(Source(tmp_path / "file", b"a\n" + whole + b"x").lines())
