@@ -28,7 +28,7 @@ def command(**changes: Any) -> Command:
         "directory": "/nonexistent",
         "score": SCORE,
         "curve": CURVE,
-        "measure": Measure(unit="nats per token"),
+        "measure": Measure(unit="loss"),
         **changes,
     }
     return Command(**fields)

@@ -108,7 +108,7 @@ class _Run:
             why += by_comma or f"write {_ANY_NUMBER}"
             return self.failed("no_score", why)
         score = self._score()
-        if score is None or score - score != 0:
+        if score is None or not self._command.measure.admits(score):
             return self._without_score(score)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         return CommandOk(
@@ -209,7 +209,8 @@ class _Run:
 
     def _without_score(self, score: float | None) -> TrialFailed:
         if score is not None:
-            return self.failed("nonfinite", f"the score was {score}", lines=True)
+            unit = self._command.measure.unit
+            return self.failed("nonfinite", f"the score was {score} {unit}", lines=True)
         if self._lost is not None:
             return self.failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
         rule = self._command.score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -11,10 +12,13 @@ from autoresearch.values import Frozen, PlainText
 Direction: TypeAlias = Literal["minimise", "maximise"]
 
 BITS_PER_BYTE = "bits per byte"
+NATS_PER_TOKEN = "nats per token"
+_LEAST_NATS, _MOST_NATS = 0.01, 20
+"""Losses of language models: equal chances in a vocabulary of a million are 13.8."""
 _SHORT = {
     BITS_PER_BYTE: "bpb",
     "bits per token": "bits/token",
-    "nats per token": "nats/token",
+    NATS_PER_TOKEN: "nats/token",
 }
 
 
@@ -60,6 +64,12 @@ class Measure(Frozen):
     def better(self) -> str:
         """``lower is better``"""
         return "lower is better" if self.direction == "minimise" else "higher is better"
+
+    def admits(self, score: float) -> bool:
+        """Return whether a score can be one in this unit: finite, and a loss of usual size."""
+        if self.unit == NATS_PER_TOKEN and self.direction == "minimise":
+            return _LEAST_NATS <= score <= _MOST_NATS
+        return isfinite(score)
 
     def objective(self, score: float) -> float:
         """What is minimised."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -438,6 +439,31 @@ def test_a_score_that_its_pattern_cuts_is_none(run: Runs) -> None:
     assert result.message == (
         "the score's pattern reads only a part of 3.4e-5; write ([-+0-9.eE]+)"
     )
+
+
+@pytest.mark.parametrize("printed", ["-5", "1e-300", "0.0099", "20.1", "1e30"])
+def test_a_score_that_no_loss_in_nats_has_is_none(run: Runs, printed: str) -> None:
+    score = ScoreRule(pattern=r"val loss ([-+0-9.eE]+)")
+    nats = Measure(unit="nats per token")
+    result = run(f"print('val loss {printed}')", score=score, measure=nats)
+    assert isinstance(result, TrialFailed)
+    assert result.status == "nonfinite"
+    assert printed[:4] in result.message
+
+
+@pytest.mark.parametrize(
+    ("measure", "score"),
+    [
+        (Measure(unit="nats per token"), 0.01),
+        (Measure(unit="nats per token"), 20),
+        (Measure(unit="nats per token", direction="maximise"), -3.2),
+        (Measure(unit="loss"), -5),
+    ],
+)
+def test_each_measure_admits_its_scores(measure: Measure, score: float) -> None:
+    assert measure.admits(score)
+    assert not measure.admits(math.nan)
+    assert not measure.admits(math.inf)
 
 
 def test_what_a_run_by_hand_left_is_told_with_what_to_do(run: Runs, tmp_path: Path) -> None:
