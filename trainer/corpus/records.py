@@ -1,7 +1,7 @@
 """Documents that are a field of records: JSONL, Parquet, and datasets streamed from Hugging Face.
 
-Each generator yields the UTF-8 text of one record at a time and holds no more than a batch of
-records. A record whose text is null is passed over.
+Each generator yields the UTF-8 text of one record at a time and holds no other. A record whose
+text is null is passed over.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from autoresearch.errors import CorpusError
 
 LINE_BYTES = 64 << 20
 """The longest JSONL line read: a file without line ends must not fill the memory."""
-PARQUET_BATCH_ROWS = 128
-PARQUET_BATCH_BYTES = 256 << 20
-"""Unpacked, of the rows of one batch."""
 PARQUET_MOST_RATIO = 200
 """The largest ratio of a column unpacked to packed; above it is a bomb and no text: prose reaches
 10."""
@@ -81,28 +78,23 @@ def parquet_documents(
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
             if text_field not in table.schema_arrow.names:
                 raise _no_field(str(path), text_field, table.schema_arrow.names)
-            batch_rows = _batch_rows(table.metadata, path, text_field)
-            rows_done = 0
-            for batch in table.iter_batches(batch_rows, columns=[text_field]):
-                for row, value in enumerate(batch.column(0).to_pylist(), start=rows_done + 1):
-                    yield from _text(value, f"{path} row {row}", text_field)
-                rows_before, rows_done = rows_done, rows_done + batch.num_rows
-                rows = table.metadata.num_rows
-                advance(size * rows_done // rows - size * rows_before // rows)
+            _refuse_bomb(table.metadata, path, text_field)
+            rows = max(table.metadata.num_rows, 1)
+            # A dictionary holds a text once, however many rows repeat it, and a batch once for
+            # each, whatever the footer says: a batch is one row.
+            for row, batch in enumerate(table.iter_batches(1, columns=[text_field]), start=1):
+                yield from _text(batch.column(0)[0].as_py(), f"{path} row {row}", text_field)
+                advance(size * row // rows - size * (row - 1) // rows)
     except (ValueError, NotImplementedError) as error:  # Arrow's own errors are among them
         raise CorpusError(
             f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
         ) from error
 
 
-def _batch_rows(metadata: Any, path: Path, text_field: str) -> int:
-    """Rows that fit a batch, by what the file says of itself before any of it is unpacked.
-
-    A dictionary holds a text once, however many rows repeat it, and a batch once for each.
-
-    :raises CorpusError: where the column unpacks into more than text would.
+def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
     """
-    largest = 1
+    :raises CorpusError: where the column says that it unpacks into more than text would.
+    """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):
@@ -114,10 +106,6 @@ def _batch_rows(metadata: Any, path: Path, text_field: str) -> int:
                     f"{path} unpacks {packed:,} bytes of {text_field!r} into {unpacked:,}, which "
                     "no text does; leave it out"
                 )
-            if column.has_dictionary_page:
-                dictionary = max(column.data_page_offset - column.dictionary_page_offset, 0)
-                largest = max(largest, min(unpacked, PARQUET_MOST_RATIO * dictionary))
-    return max(1, min(PARQUET_BATCH_ROWS, PARQUET_BATCH_BYTES // largest))
 
 
 def dataset_documents(
