@@ -61,11 +61,11 @@ def test_an_imported_campaign_is_read_only(toy: Toy) -> None:
 @pytest.mark.slow
 def test_top_repeats_what_an_import_left_out(toy: Toy) -> None:
     text = "commit\tval_bpb\tstatus\tdescription\naaa\t1.0\tkeep\tbaseline\nbbb\tlow\tkeep\tx\n"
-    (toy.home / "results.tsv").write_text(text)
-    toy.run("import", "results.tsv", "--campaign", "runs/tsv")
-    shown = json.loads(toy.run("top", "--campaign", "runs/tsv", "--json").stdout)
+    (toy.home / "left-out.tsv").write_text(text)
+    toy.run("import", "left-out.tsv", "--campaign", "runs/left-out")
+    shown = json.loads(toy.run("top", "--campaign", "runs/left-out", "--json").stdout)
     assert [left["line"] for left in shown["left_out"]] == [3]
-    assert "low" in toy.run("top", "--campaign", "runs/tsv").stdout
+    assert "low" in toy.run("top", "--campaign", "runs/left-out").stdout
 
 
 def test_rows_go_round(toy: Toy) -> None:
