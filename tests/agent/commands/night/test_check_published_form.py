@@ -42,14 +42,16 @@ CASES = (
     (json.dumps({"knob": "lr", "new_value": 1e-4}), "schema"),
     (said("lr", 1e-4, command="rm"), "schema"),
     (json.dumps({"knob": "lr", "new_value": 1e-4, "reason": "x" * 1200}), "schema"),
-    (said("lr", 1e-4) + '\n{"command": "rm"}', "schema"),
+    (said("lr", 1e-4) + '\n{"command": "rm"}', None),  # one object of the form among others
+    (said("lr", 1e-4) + "\n" + said("lr", 2e-4), "schema"),
     (said("system", 1), "menu"),
     (said("learning_rate", 1e-4), "menu"),
     (said("lr", 1.0), "range"),
     (said("lr", -1e-4), "range"),
     (said("n_head", 7), "range"),
     (said("n_layer", 200), "range"),
-    (said("lr", "0.0001"), "range"),
+    (said("lr", "0.0001"), None),  # loses nothing as a number
+    (said("lr", "0.0001x"), "range"),
     (said("lr_warmup", 30), "cross"),
     (said("lr_warmup", 26), "cross"),
 )
