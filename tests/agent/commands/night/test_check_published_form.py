@@ -3,7 +3,8 @@
 Of that bench itself (github.com/manavsehgal/ai-field-notes, articles/
 guardrails-for-code-generation/evidence/cases.json) all 27 verdicts, and the rail of all 17
 refusals, are the published ones, under spark-354m with that loop's budget of 30 steps and its
-default of fp8. These are of the same kinds.
+default of fp8, but for two kinds that are read here since: a number in quotes, and an object of the
+form beside one of another form. These are of the same kinds.
 """
 
 from __future__ import annotations
