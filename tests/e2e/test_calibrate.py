@@ -168,14 +168,14 @@ def test_what_cannot_be_calibrated_leaves_no_campaign(toy: Toy) -> None:
     too_short = ["calibrate", "--fidelity", f"--menu={toy.menu}", f"--campaign={toy.campaign}"]
     toy.menu.write_text(toy.menu.read_text("utf-8").replace('"12 steps"', '"13 steps"'))
     done = toy.run(*too_short, "--steps=50")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
     assert "ask for --steps 52 or more" in " ".join(done.stderr.split())
     assert not toy.campaign.exists()
 
     menu = toy.menu.with_name("command.toml")
     menu.write_text(OF_A_COMMAND)
     done = toy.run("calibrate", "--fidelity", f"--menu={menu}", f"--campaign={toy.campaign}")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
     said = " ".join(done.stderr.split())
     assert "calibrate --fidelity is for menus of the built-in trainer, and own names a" in said
     assert not toy.campaign.exists()
