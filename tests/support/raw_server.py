@@ -6,8 +6,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeAlias
+
+from autoresearch.closing import Closing
 
 Speech: TypeAlias = Callable[[socket.socket], None]
 """Says its part after the head of one request; what follows is a hang-up."""
@@ -28,7 +29,7 @@ def says_once(said: bytes) -> Speech:
     return lambda connection: connection.sendall(said)
 
 
-class RawServer:
+class RawServer(Closing):
     """``with RawServer(speech) as server: … server.port``; each connection gets the speech."""
 
     def __init__(self, speech: Speech) -> None:
@@ -42,12 +43,8 @@ class RawServer:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
