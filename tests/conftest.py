@@ -11,10 +11,14 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell without job control starts what it puts in the background. What these tests start
-    # would inherit that, and never hear the Ctrl-C that they send it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell without job control starts background processes with SIGINT ignored, nohup with SIGHUP.
+# The programs that these tests start would inherit that, and miss the signals that tests send them.
+for number, default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, default)
 
 settings.register_profile(
     "repeatable",
