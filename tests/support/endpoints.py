@@ -11,7 +11,7 @@ from agent.proposers.llm.patience import Patience
 from tests.support.openai_server import OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
-QUICK = Patience(timeout_s=10, deadline_s=20, probation_s=10, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=120, wait=lambda _: 0.01)
 SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, look_s=0.5)
 """Where silence is waited out."""
 LOOKING = replace(SHORT, look_s=5.0)

@@ -237,12 +237,10 @@ def test_a_tracking_server_that_is_away_is_one_sentence_without_the_password(
 ) -> None:
     pytest.importorskip("mlflow")
     night = own(tmp_path / "night", rows_of(1))
-    began = time.monotonic()
     with pytest.raises(FormatError, match=r"me:\*\*\*@127.0.0.1:9") as raised:
         export_mlflow(night, f"{scheme}://me:secret@127.0.0.1:9/x")
     assert "secret" not in str(raised.value)
     assert ("cannot be reached; see that it runs" in str(raised.value)) == (scheme == "http")
-    assert time.monotonic() - began < 60
 
 
 PROMPT = (Message("system", "You improve recipes."), Message("user", "Iteration 1."))

@@ -19,7 +19,7 @@ from tests.support.openai_server import OpenAIServer, refuses, says
 from trainer.spec import Budget
 
 PROMPT = (Message("system", "s"), Message("user", "ü"))
-QUICK = Patience(timeout_s=2, deadline_s=2, probation_s=1, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=600, deadline_s=600, probation_s=1, wait=lambda _: 0.01)
 
 
 def test_what_is_kept_is_found_by_its_prompt(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.support.openai_server import (
 )
 from trainer.spec import Budget
 
-QUICK = Patience(timeout_s=5, deadline_s=5, probation_s=1, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=1, wait=lambda _: 0.01)
 GOOD = raw({"lr": 0.004}, "a higher rate")
 
 
