@@ -40,7 +40,7 @@ def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory, LocalExecutor() as executor:
         settings = EnvelopeSettings(
             menu=menu.name,
-            menu_sha256=menu.sha256,
+            menu_sha256=menu.content_sha256,
             base=menu.baseline,
             vocab_size=CPU_VOCAB,
             backend="torch",

@@ -72,6 +72,11 @@ class Verdict(Frozen):
     why: Text = ""
 
 
+MODEL = "llm"
+"""The kind of a language model."""
+SAMPLER = "sampler"
+
+
 class Attempt(Frozen):
     """One exchange with an LLM, raw, whatever it was worth."""
 
@@ -102,3 +107,9 @@ class ProposerRecord(Frozen):
     """The sampler's suggestion that the LLM saw and was free to override."""
     fallback: Text | None = None
     """Why another proposer than the one whose turn it was made this proposal."""
+
+    @property
+    def failed_kind(self) -> str:
+        """Return the kind of the proposer that another stood in for: uniform chance stands in for
+        the sampler, and the sampler for the language model."""
+        return SAMPLER if self.kind == "random" and not self.attempts else MODEL

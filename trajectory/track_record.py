@@ -16,8 +16,6 @@ from autoresearch.words import counted
 from trajectory.proposals import ProposerRecord
 from trajectory.rows import IterationRow
 
-MODEL = "llm"
-"""The kind of a language model: the one proposer that another stands in for."""
 REMEMBERED = 64
 """Latest turns of which each is remembered by itself."""
 UNUSABLE = "no reply"
@@ -101,8 +99,8 @@ class TrackRecord(Frozen):
 def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
     """The records, by kind of proposer, with one more iteration.
 
-    Where one stood in for a language model both had a turn, the model's as long as its replies
-    took, and a keep is the stand-in's. Where a model repeated what it was shown a keep is nobody's:
+    Where one stood in for another both had a turn, a model's as long as its replies took, and a
+    keep is the stand-in's. Where a model repeated what it was shown a keep is nobody's:
     rows do not say whose suggestion it was.
     """
     record, kept = row.proposer, row.decision.action == "keep"
@@ -114,8 +112,8 @@ def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str,
 
     if record.fallback is not None:
         in_vain_s = sum(attempt.latency_s for attempt in record.attempts)
-        model = of(MODEL).after(kept=False, stood_in=1, took_s=in_vain_s)
-        after[MODEL] = model.with_replies(record)
+        failed = of(record.failed_kind).after(kept=False, stood_in=1, took_s=in_vain_s)
+        after[record.failed_kind] = failed.with_replies(record)
         rest_s = max(took_s - in_vain_s, 0.0)
         after[record.kind] = of(record.kind).after(kept=kept, took_s=rest_s)
     elif is_echo(row):

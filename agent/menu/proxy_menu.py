@@ -133,6 +133,11 @@ class ProxyMenu(Frozen):
         said.pop("campaign", None)
         return json.dumps(said, sort_keys=True, default=str)
 
+    @property
+    def content_sha256(self) -> str:
+        """Return the SHA-256 of :attr:`content`, in hexadecimal."""
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
     @cached_property
     def baseline(self) -> AnyConfig:
         """Every knob at its default."""

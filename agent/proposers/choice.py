@@ -67,7 +67,7 @@ def _choose(
     prompts: Path | None,
     program: Path | None,
 ) -> Choice:
-    sampler = SamplerProposer(rails)
+    sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
     if settings.proposer == "sampler":
         return Choice(sampler, "the sampler (near and far edits, a Gaussian process over the menu)")
     if settings.proposer == "random":

@@ -27,8 +27,8 @@ from agent.proposers.base import Memory, Offer, Proposer, ProposerError, Suggest
 from autoresearch.errors import MachineryError
 from autoresearch.plain_text import plain
 from autoresearch.redaction import redact
-from trajectory.proposals import Changes
-from trajectory.track_record import MODEL, TrackRecord
+from trajectory.proposals import MODEL, Changes
+from trajectory.track_record import TrackRecord
 
 SAID_CHARACTERS = 300
 """The most that is repeated of an unexpected error."""
@@ -142,7 +142,7 @@ def standing_in(offer: Offer, error: Exception) -> Offer:
         error = ProposerError(f"the proposer failed ({said}); it is asked again at its next turn")
     record = offer.record.model_copy(
         update={
-            "fallback": str(error),
+            "fallback": "; ".join(filter(None, (offer.record.fallback, str(error)))),
             "attempts": error.attempts,
             "model": error.model,
             "prompt_sha256": error.prompt_sha256,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.menu.files import ProxyMenu
-from autoresearch.errors import CampaignError
+from agent.menu.files import ProxyMenu, menu_of
+from autoresearch.errors import CampaignError, MenuError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
@@ -193,7 +193,7 @@ def _own(
     rows = [parse_row(line) for line in source.journal_lines]
     evidence = Evidence(rows)
     first = rows[0] if rows else None
-    is_same_menu = isinstance(first, CampaignRow) and first.menu_sha256 == menu.sha256
+    is_same_menu = isinstance(first, CampaignRow) and _is_of(first, menu)
 
     def values_of(config: AnyConfig) -> Mapping[str, Any]:
         # Ratios are no fields, and only the menu's own formulas read them back.
@@ -216,6 +216,16 @@ def _own(
     ]
     values = values_of(baseline.config) if baseline is not None and mean is not None else None
     return entries, values, noise.sigma if noise else None
+
+
+def _is_of(row: CampaignRow, menu: ProxyMenu) -> bool:
+    """Return whether the campaign's menu says what this one says."""
+    if row.menu_sha256 == menu.sha256:
+        return True
+    try:
+        return menu_of(row).content == menu.content
+    except MenuError:  # of an older version
+        return False
 
 
 def _foreign(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:

@@ -279,7 +279,8 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     choice = choose_memory(
         envelope_path(
             data_dir() / "envelopes",
-            menu_sha256=campaign.menu.sha256,
+            menu_sha256=campaign.menu.content_sha256,
+            older=campaign.menu.sha256,
             backend=settings.backend,
             device=settings.device,
         ),

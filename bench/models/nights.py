@@ -28,8 +28,8 @@ from bench.simulator.made_up import MadeUpWorld
 from bench.simulator.night import MakeProposer, Night, night
 from bench.simulator.world import World
 from trajectory.evidence import Evidence
+from trajectory.proposals import MODEL
 from trajectory.rules import Rules
-from trajectory.track_record import MODEL
 
 ITERATIONS = 100
 NIGHTS = 40

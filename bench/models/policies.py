@@ -7,7 +7,8 @@ from random import Random
 from agent.proposers.base import Memory
 from agent.proposers.draws import rng_for
 from agent.proposers.hybrid import MODEL_TURNS, SAMPLER_TURNS, HybridProposer
-from trajectory.track_record import KEPT, MODEL, TrackRecord
+from trajectory.proposals import MODEL
+from trajectory.track_record import KEPT, TrackRecord
 
 FIXED = 0.3
 

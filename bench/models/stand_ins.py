@@ -19,8 +19,7 @@ from agent.proposers.llm.reply_form import example_text
 from autoresearch.values import Scalar
 from bench.simulator.world import World
 from trainer.spec import Config, gpt
-from trajectory.proposals import Attempt, ProposerRecord
-from trajectory.track_record import MODEL
+from trajectory.proposals import MODEL, Attempt, ProposerRecord
 
 DRAWS = 64
 """Edits that those look through who know the truth."""

@@ -48,6 +48,13 @@ def test_a_keep_of_a_stand_in_is_no_merit_of_the_model_that_failed() -> None:
     assert str(model) == "0 of 1 turn kept, 2 of 2 replies of no use"
 
 
+def test_a_failed_sampler_is_charged_its_turn_and_the_model_is_not() -> None:
+    records = after(row(ProposerRecord(kind="random", fallback="LinAlgError"), "keep"))
+    assert (records["sampler"].turns, records["sampler"].stood_in) == (1, 1)
+    assert records["random"].kept == 1
+    assert "llm" not in records
+
+
 def test_repeating_what_it_was_shown_earns_a_model_nothing() -> None:
     echo = ProposerRecord(kind="llm", overrode=CHANGES)
     own = ProposerRecord(kind="llm", overrode={"lr": 0.003})

@@ -110,10 +110,22 @@ class MemoryChoice:
         return MemoryChoice(model, f"{self.description}, and {words} besides")
 
 
-def envelope_path(directory: Path, *, menu_sha256: str, backend: str, device: str) -> Path:
-    """Where the envelope of a menu is kept for the memory rail, below ``directory``."""
+def envelope_path(
+    directory: Path, *, menu_sha256: str, backend: str, device: str, older: str | None = None
+) -> Path:
+    """Return where the envelope of a menu is kept for the memory rail, below ``directory``.
+
+    :param menu_sha256: the hash of what the menu says.
+    :param older: the hash of the menu's bytes, by which older versions kept it: their file is
+        returned where there is no other.
+    """
     device_type = device.partition(":")[0]
-    return directory / f"{menu_sha256[:16]}-{backend}-{device_type}" / ENVELOPE_FILE
+    path, *kept = (
+        directory / f"{key[:16]}-{backend}-{device_type}" / ENVELOPE_FILE
+        for key in (menu_sha256, older)
+        if key is not None
+    )
+    return next((one for one in (path, *kept) if one.is_file()), path)
 
 
 def choose_memory(

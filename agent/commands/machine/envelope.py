@@ -123,6 +123,13 @@ def envelope(
             grid,
             changes or (),
             directory=directory,
+            installed=envelope_path(
+                data_dir() / "envelopes",
+                menu_sha256=settings.menu_sha256,
+                older=chosen.sha256,
+                backend=settings.backend,
+                device=settings.device,
+            ),
             on=on,
             console=Console(),
             as_json=as_json,
@@ -185,7 +192,7 @@ def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
     try:
         return EnvelopeSettings(
             menu=menu.name,
-            menu_sha256=menu.sha256,
+            menu_sha256=menu.content_sha256,
             base=gpt(menu.baseline),
             vocab_size=vocabulary_of(defaults.tokenizer),
             backend=asked.backend,

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import ProxyMenu
-from agent.settings.environment import data_dir, read_environment
+from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
 from trainer.accounting.devices import describe
-from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings, envelope_path
+from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings
 from trainer.envelope.needs import MemoryModel, Need, counted_seconds, flops_of, needs
 from trainer.envelope.published import read_published
 from trainer.envelope.rail import FittedMemory
@@ -47,7 +47,7 @@ def imported_envelope(file: Path, menu: ProxyMenu, backend: str, on: str) -> Env
     return read_published(
         file,
         menu=menu.name,
-        menu_sha256=menu.sha256,
+        menu_sha256=menu.content_sha256,
         base=gpt(menu.baseline),
         backend=backend,
         limit=DeviceLimit(gib=describe(on).memory_gib, source="device"),
@@ -60,19 +60,21 @@ def predict(
     changes: Sequence[str],
     *,
     directory: Path,
+    installed: Path,
     on: str,
     console: Console,
     as_json: bool,
 ) -> None:
     """Say what every point of the grid needs, with these fields changed.
 
-    :param directory: whose envelope is asked, where it holds one; else the memory rail's.
+    :param directory: whose envelope is asked, where it holds one.
+    :param installed: the memory rail's envelope, asked otherwise.
     :raises SpecError: where no trainer could train such a config.
     """
     base = _changed(settings.base, changes)
     configs = [make_config(base.model_dump() | cell._asdict() | _values(changes)) for cell in grid]
     configs = list({config.config_hash: config for config in configs}.values())
-    memory, envelope, how = _models(settings, directory, on)
+    memory, envelope, how = _models(settings, (directory / ENVELOPE_FILE, installed), on)
     is_gpu = envelope is not None and envelope.settings.device.startswith("cuda")
     computed = counted_seconds(describe(on)) if is_gpu else flops_of
     found = needs(configs, memory, envelope, settings.vocab_size, computed)
@@ -84,18 +86,10 @@ def predict(
 
 
 def _models(
-    settings: EnvelopeSettings, directory: Path, on: str
+    settings: EnvelopeSettings, paths: Sequence[Path], on: str
 ) -> tuple[MemoryModel, Envelope | None, str]:
     """What is asked for memory and time, and in words."""
-    for path in (
-        directory / ENVELOPE_FILE,
-        envelope_path(
-            data_dir() / "envelopes",
-            menu_sha256=settings.menu_sha256,
-            backend=settings.backend,
-            device=settings.device,
-        ),
-    ):
+    for path in paths:
         if path.is_file():
             envelope = Envelope.load(path)
             memory = FittedMemory(

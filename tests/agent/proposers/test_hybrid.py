@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.choice import choose_proposer
 from agent.proposers.hybrid import MODEL_TURNS, FallbackProposer, HybridProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
+from agent.search.campaign_settings import new_settings
+from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
@@ -239,3 +244,16 @@ def test_a_fallback_that_fails_too_is_an_error() -> None:
 def test_a_script_is_followed_by_iteration_not_by_call() -> None:
     scripted = ScriptedProposer(["a", "b"])
     assert [scripted.propose(at(n)).raw for n in (2, 1, 2)] == ["b", "a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["sampler", "hybrid"])
+def test_chance_takes_the_turn_of_a_sampler_that_fails(kind: str, tmp_path: Path) -> None:
+    unusable = PriorConfig({"a knob of no menu": 1e-3}, 0.0)
+    prior = Prior("x", "0" * 64, 20, (unusable,) * 20, (), 0, None)
+    with pytest.raises(KeyError):
+        SamplerProposer(RAILS).propose(replace(at(1), priors=(prior,)))
+    settings = new_settings(MENU, "cpu-tiny", {"proposer": kind})
+    chosen = choose_proposer(settings, Environment(), RAILS, directory=tmp_path, priors=(prior,))
+    record = chosen.proposer.propose(at(1)).record
+    assert record.kind == "random"
+    assert "KeyError" in (record.fallback or "")

@@ -10,6 +10,7 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.proposers.priors import NOTE, note_on, read_priors
 from autoresearch.errors import CampaignError, FormatError
+from tests.agent.menu.test_readings import TOML as RATIOS
 from tests.support.campaigns import MENU
 from tests.support.configs import config
 from tests.support.foreign import (
@@ -171,3 +172,18 @@ def test_what_could_not_be_read_of_a_prior_is_counted(tmp_path: Path) -> None:
     (prior,) = read_priors([path], TOY, tmp_path / "campaign")
     assert "2 lines that could not be read left out" in str(prior)
     assert prior.measured == 3
+
+
+def test_a_comment_in_the_menu_leaves_a_prior_its_ratios(tmp_path: Path) -> None:
+    ratios = parse_menu(RATIOS, "ratios")
+    path = tmp_path / "t.jsonl"
+    base, wide = ratios.baseline, ratios.apply(ratios.baseline, {"ffn_ratio": 4.0})
+    rows: list[Row] = [
+        campaign_row().model_copy(update={"menu_toml": ratios.toml, "menu_sha256": ratios.sha256})
+    ]
+    rows += [baseline_row(s, 5.0 + 0.1 * (s - 1), s, base) for s in range(3)]
+    rows.append(iteration_row(1, wide, (trial(11, wide, 1, ok(4.8)),), changes={"ffn_ratio": 4.0}))
+    write_journal(path, iter(rows))
+    for toml in (RATIOS, f"# a comment\n{RATIOS}"):
+        (prior,) = read_priors([path], parse_menu(toml, "ratios"), tmp_path / "campaign")
+        assert {config.values["ffn_ratio"] for config in prior.configs} == {2.7, 4.0}

@@ -30,7 +30,6 @@ from trajectory.rows import (
     StressRow,
     TrialRecord,
 )
-from trajectory.track_record import MODEL
 from trajectory.worked import LaneUse, Worked
 
 
@@ -168,7 +167,7 @@ class Ledger:
     def _work(self, row: IterationRow) -> None:
         proposer = row.proposer
         work = self._workload(proposer.kind)
-        asked = work if proposer.fallback is None else self._workload(MODEL)
+        asked = work if proposer.fallback is None else self._workload(proposer.failed_kind)
         waited_s = sum(attempt.latency_s for attempt in proposer.attempts)
         work.latency_s += proposer.latency_s
         if asked is not work:

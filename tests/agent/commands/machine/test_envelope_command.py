@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.machine.envelope import envelope
 from agent.commands.machine.envelope_tables import print_envelope
-from agent.menu.files import load_menu
+from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import EnvelopeError, SpecError
 from tests.support.campaigns import MENU
 from tests.support.envelopes import gb10_envelope
@@ -67,10 +67,17 @@ def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, ru
     assert Envelope.load(files["envelope"]) == Envelope.load(files["memory_rail"])
 
     menu = load_menu(str(toy))
+    commented = parse_menu(f"# a comment\n{menu.toml}", "commented")
+    envelopes = tmp_path / "data" / "envelopes"
     path = envelope_path(
-        tmp_path / "data" / "envelopes", menu_sha256=menu.sha256, backend="torch", device="cpu"
+        envelopes, menu_sha256=commented.content_sha256, backend="torch", device="cpu"
     )
     assert files["memory_rail"] == path
+    kept = {"menu_sha256": "0" * 64, "backend": "torch", "device": "cpu"}
+    old = envelope_path(envelopes, **(kept | {"menu_sha256": menu.sha256}))
+    Envelope.load(path).save(old)
+    assert envelope_path(envelopes, **kept, older=menu.sha256) == old
+    assert envelope_path(envelopes, **kept, older=commented.sha256) != old
     rail = choose_memory(path, vocab_size=257, backend="torch", device="cpu").model
     assert isinstance(rail, FittedMemory)
     assert 0.05 < rail.predict_gib(menu.baseline) < 1
