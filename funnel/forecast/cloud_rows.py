@@ -21,7 +21,7 @@ STEP_NAMES = (
 )  # fmt: skip
 LOSS_NAMES = (
     "loss", "train_loss", "lm_loss", "training_loss", "nll", "reduced_train_loss", "train_lm_loss",
-    "loss_train", "loss_metrics_global_avg_loss",
+    "train_loss_step", "loss_train", "loss_metrics_global_avg_loss",
 )  # fmt: skip
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -32,20 +32,25 @@ _FIGURE = (
 """A separator and a whole number; a console may have cut it in two before a ``|``."""
 _STEP = re.compile(
     r"(?<![\w/])(?<!per )(?:iteration\s+(\d[\d\s]*)/[\d\s]+\||"
-    r"(?:global_?step|train_?step|iteration|iter|step)[ \t:=#\[]+"
+    r"(?:global_?step|train_?step|iteration|iter|step|s(?=:\d+ +trl:))[ \t:=#\[]+"
     r"(\d[\d,_]*(?:\.\d+)?[kmb]?)(?![\w.]))",
     re.IGNORECASE,
 )
-_GLOBAL_STEP = re.compile(rf"\bglobal_step{_FIGURE}")
-_LM_LOSS = re.compile(rf"\b(?:lm[\s_]loss|reduced_train_loss){_FIGURE}", re.IGNORECASE)
+_GLOBAL_STEP = re.compile(rf"\bglobal_step{_FIGURE}|\biter +\d+[ |]+step +(\d+)", re.IGNORECASE)
+"""The optimizer's step: LitGPT's ``iter 76 step 38`` counts batches too."""
+_LM_LOSS = re.compile(
+    rf"\b(?:lm[\s_]loss|reduced_train_loss|train/CrossEntropyLoss){_FIGURE}", re.IGNORECASE
+)
 _LOSS = re.compile(
-    rf"(?<![\w/])(?:train(?:ing)?[ _/]loss|(?<![a-z][ /_-])loss){_FIGURE}", re.IGNORECASE
+    r"(?<![\w/])(?:train(?:ing)?[ _/]loss|loss[ ]train(?:[ ]\(curr\))?|trl|"
+    rf"(?<![a-z][ /_-])loss){_FIGURE}",
+    re.IGNORECASE,
 )
 _HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IGNORECASE)
 _SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
 _EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
-_WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:")
-"""Where a line of Megatron-LM or NeMo begins: so long that consoles wrap it."""
+_WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:|\[step=\d+/")
+"""Where a record of several lines begins: Megatron-LM's and NeMo's, which consoles wrap, OLMo's."""
 _MOST_WRAPPED = 8
 """The most lines that a console makes of one."""
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
@@ -145,6 +150,8 @@ def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
     names = [_plain_name(name) for name in next(records, [])]
     if sorted(names) == ["step", "value", "wall_time"]:  # TensorBoard
         names[names.index("value")] = "loss"
+    if {"name", "state", "created"} <= set(names):
+        raise csv.Error("it is a table with a line for each run; export the chart of one")
     for name in {*STEP_NAMES, *LOSS_NAMES}:
         if names.count(name) > 1:
             raise csv.Error(f"{names.count(name)} columns are {name}, of several runs perhaps")

@@ -86,7 +86,8 @@ class _Rule:
 
 def _near_one(default: float) -> RealRange:
     """What counts is how far it is from 1: a tenth of that, and ten times."""
-    return _real(max(0.5, 1 - 10 * (1 - default)), 1 - (1 - default) / 10)
+    rest = 1 - default
+    return RealRange(low=_short(max(0.5, 1 - 10 * rest)), high=round(1 - _short(rest / 10), 12))
 
 
 def _log_to_one(default: float) -> RealRange:
@@ -94,6 +95,7 @@ def _log_to_one(default: float) -> RealRange:
 
 
 _REAL_RULES = (
+    _Rule(r"warm ?up (lr|learning rate)", lambda v: v > 0, lambda v: _log(v, 10)),
     _Rule(_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
     _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
     _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
@@ -112,10 +114,13 @@ _REAL_RULES = (
 
 
 def _of_real(option: Option, default: float) -> Domain | str:
+    name = option.name
+    if says(option.doc, "probability") and default <= 1:
+        name += "_probability"
     return next(
         rule.domain(default)
         for rule in _REAL_RULES
-        if rule.holds(default) and (not rule.names or says(option.name, rule.names))
+        if rule.holds(default) and (not rule.names or says(name, rule.names))
     )
 
 

@@ -22,25 +22,28 @@ _ASIDE = (
     r"log|logs|logging|print|wandb|track|project|entity|name|verbose|debug|profile|profiler|"
     r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
     r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|n?gpus?|"
-    r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|pin memory|distributed|"
-    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch|timeout|display|plot|visuali[sz]e|"
-    r"interactive|exp|experiment"
+    r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|pin mem(ory)?|distributed|"
+    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch(er)?|timeout|display|plot|visuali[sz]e|"
+    r"interactive|exp|experiment|(sample|generate) only|overfit( \w+)? batch|write tensors|"
+    r"(sample|generate|gc collect|\w+ metric) (every|interval|freq|frequency)"
 )
-_MACHINE = r"compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
+_MACHINE = (
+    r"cpu|compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
+)
 _RULER = (
-    r"eval|evaluation|val|valid|validation|test|held ?out|vocab|vocabulary|block size|"
-    r"seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|resolution|"
-    r"n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|dir|folder|"
-    r"(?<!samples )split|shards?|upscale factor|target|reward|labels?"
+    r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
+    r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
+    r"resolution|n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|"
+    r"dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|labels?"
 )
 _LENGTH = (
     r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"
-    r"(?:^|max|num|total|n|train|training) (iters?|steps|updates|samples|tokens)$|"
-    r"^(iters?|steps|updates|budget)$|^start"
+    r"(?:^|max|num|total|n|train|training) (iters?|steps|updates|samples|tokens|batches)$|"
+    r"^(iters?|steps|updates|budget|duration)$|^start"
 )
 _ROLES: tuple[tuple[Role, str], ...] = (
     ("knob", _SCHEDULE),
-    ("ruler", r"eval|evaluation|val|valid|validation|test"),
+    ("ruler", r"eval|evaluation|val|valid|validate|validation|test"),
     ("aside", _ASIDE),
     ("length", _LENGTH),
     ("ruler", _RULER),

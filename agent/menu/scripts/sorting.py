@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.roles import given_by, role_of, says, words_of
+from agent.menu.scripts.tree import calls, last_name
 from agent.menu.trainer_table import BUILT_IN
 from autoresearch.values import Scalar
 from trainer.machine.environment import may_be_secret
@@ -81,7 +83,7 @@ _LONGEST = r"(max|total|train|training) "
 def sorted_options(script: Script) -> list[Place]:
     """Every option of the script in its place, in the order of the text."""
     taken = {option.name for option in script.options}
-    steps = _told_steps(script.options)
+    steps = "" if _skips_last(script) else _told_steps(script.options)
     places: list[Place] = []
     for option in script.options:
         template = "" if option.left else _template(option, steps)
@@ -91,6 +93,41 @@ def sorted_options(script: Script) -> list[Place]:
             place = _place(_named(option, taken))
             places.append(_kept(place) if option.name in script.by_hand else place)
     return places
+
+
+def _skips_last(script: Script) -> bool:
+    """Return whether the script evaluates at steps 0, N, 2N … and not after its last step.
+
+    With N as the length of a trial its only score would be that of the untrained model.
+    """
+    every = {one.name for one in script.options if re.fullmatch(_EVERY, words_of(one.name))}
+    return any(
+        _is_every(test.test, counter, every)
+        for loop in ast.walk(script.tree)
+        if isinstance(loop, ast.For) and (counter := _counter(loop))
+        for test in ast.walk(loop)
+        if isinstance(test, ast.If)
+    )
+
+
+def _counter(loop: ast.For) -> str:
+    """Return the name that counts from 0 up to an option; empty for other loops."""
+    match loop.target, [one for one in calls(loop.iter) if last_name(one.func) == "range"]:
+        case ast.Name(id=name), [ast.Call(args=[ast.Name() | ast.Attribute()])]:
+            return name
+    return ""
+
+
+def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
+    parts = list(ast.walk(test))
+    return not any(isinstance(one, ast.Or) for one in parts) and any(
+        isinstance(one, ast.BinOp)
+        and isinstance(one.op, ast.Mod)
+        and isinstance(one.left, ast.Name)
+        and one.left.id == counter
+        and last_name(one.right) in every
+        for one in parts
+    )
 
 
 def _kept(place: Place) -> Place:

@@ -55,6 +55,33 @@ def test_json_lines_with_evaluations_between(tmp_path: Path) -> None:
     assert pairs(log) == [(1000, 4.5), (3000, 4.25)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s:0 tel:11.0092\ns:10 trl:4.5 lr:0.000001 norm:15.37\ns:20 trl:4.25 lr:0.1 norm:1\n",
+        "iter 39 step 10: loss 4.5, iter time: 1ms\niter 79 step 20: loss 4.25, iter time: 1ms\n",
+        "Epoch 1 | iter 50 step 10 | loss train: 4.5, val: 2.861 | iter time: 1 ms (step)\n"
+        "Epoch 1 | iter 99 step 20 | loss train: 4.25, val: n/a | iter time: 1 ms\n",
+        "Ep 1 | iter 4 | stEp 10: loss train (curr): 4.5, val (prev val iter): None |\n"
+        "Ep 1 | iter 8 | step 20: loss train (curr): 4.25, val (prev val iter): None |\n",
+        "[x] INFO [olmo.train:816, rank=0] [step=10/739328]\n    train/CrossEntropyLoss=4.5\n"
+        "    train/Perplexity=76,631\n[x] INFO [olmo.train:816] [step=20/739328]\n"
+        "    train/CrossEntropyLoss=4.25\n[x] INFO [olmo.train:9] [step=20/739328]\n"
+        "    eval/validation/CrossEntropyLoss=9.0\n",
+        "epoch,step,train_loss_step,val_loss\n0,10,4.5,\n0,15,,4.4\n0,20,4.25,\n",
+    ],
+    ids=["llm.c", "litgpt-2023", "litgpt", "litgpt-finetune", "olmo", "lightning"],
+)
+def test_trainers_logs_as_published(tmp_path: Path, text: str) -> None:
+    assert pairs(read(tmp_path, text)) == [(10_000, 4.5), (20_000, 4.25)]
+
+
+def test_a_table_of_runs_is_no_log(tmp_path: Path) -> None:
+    head = "Name,State,Created,iter,train/loss\n"
+    with pytest.raises(HandoffError):
+        read(tmp_path, f"{head}a,finished,2026,5000,1.5\nb,finished,2026,5000,0.5\n")
+
+
 # As megatron/training/training.py of core_v0.17.1 formats it.
 MEGATRON = (
     " [2026-03-01 10:00:00.123456] iteration {step:8d}/  100000 | consumed samples: {samples:12d} |"

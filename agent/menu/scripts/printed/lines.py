@@ -43,6 +43,8 @@ _NO_BEST_BEFORE = {
 }
 """Keeps a pattern from the line at the end that repeats the best evaluation, by whether more is
 better."""
+_SETTING = re.compile(r"(args|opts?|options|cfg|config|flags|hparams)\.\w+", re.IGNORECASE)
+"""A setting that a script repeats: ``Preconditioning & loss: {opts.precond}``."""
 _NO_TRAIN_BEFORE = "(?<![Tt]rain[ _])(?<![Tt]raining[ _])"
 _MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
 
@@ -71,7 +73,7 @@ def score_printed(tree: ast.Module) -> Printed | None:
         holes = list(labelled(template))
         for label, hole in holes:
             found = _score(label, hole, line, opening=holes[0][0])
-            if found is None:
+            if found is None or _SETTING.fullmatch(hole.expression):
                 continue
             rank, printed = found
             ranked = (*rank, 0 if is_printed else 1, -line)

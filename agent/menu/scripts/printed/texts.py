@@ -46,7 +46,9 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
     """Every text with a hole, with its line and whether a call prints it, inner ones once."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and last_name(node.func) in _PRINTS:
+        if isinstance(node, ast.Call) and _is_tracked(node):
+            inside.update(ast.walk(node))
+        elif isinstance(node, ast.Call) and last_name(node.func) in _PRINTS:
             parts: list[str | Hole] = []
             for argument in _put_in(node):
                 parts += [" "] if parts else []
@@ -58,6 +60,11 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
             parts = _parts(node)
             if len(parts) > 1 and any(isinstance(part, Hole) for part in parts):
                 yield node.lineno, False, tuple(parts)
+
+
+def _is_tracked(call: ast.Call) -> bool:
+    """Return whether a call hands figures to a tracker, which prints none: ``wandb.log({…})``."""
+    return last_name(call.func) == "log" and bool(call.args) and isinstance(call.args[0], ast.Dict)
 
 
 def _put_in(call: ast.Call) -> list[ast.expr]:

@@ -26,6 +26,8 @@ def option(name: str, default: Scalar | None, **more: object) -> Option:
         ("weight_decay", 1e-4, RealRange(low=1e-5, high=1e-3, scale="log")),
         ("dropout", 0.2, RealRange(low=0.0, high=0.5)),
         ("beta1", 0.9, RealRange(low=0.5, high=0.99)),
+        ("ema_decay", 0.9998, RealRange(low=0.998, high=0.99998)),
+        ("warmup_lr", 1e-5, RealRange(low=1e-6, high=1e-4, scale="log")),
         ("adam_beta2", 0.999, RealRange(low=0.99, high=0.9999)),
         ("momentum", 0.9, RealRange(low=0.5, high=0.99)),
         ("grad_clip", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
@@ -98,6 +100,18 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("epochs", "length"),
         ("total_timesteps", "length"),
         ("lr_decay_iters", "length"),
+        ("NUM_BATCHES", "length"),
+        ("duration", "length"),
+        ("VALIDATE_EVERY", "ruler"),
+        ("target_size", "ruler"),
+        ("target_network_frequency", "knob"),
+        ("num_mini_batches", "knob"),
+        ("cpu", "machine"),
+        ("sample_only", "aside"),
+        ("GENERATE_EVERY", "aside"),
+        ("core_metric_every", "aside"),
+        ("overfit_single_batch", "aside"),
+        ("pin_mem", "aside"),
         ("block_size", "ruler"),
         ("vocab_size", "ruler"),
         ("test_batch_size", "ruler"),
@@ -166,6 +180,12 @@ def test_a_fraction_ends_at_one(name: str, default: float) -> None:
     assert isinstance(domain, RealRange)
     assert 0 <= domain.low < domain.high <= 1
     assert domain.contains(default)
+
+
+def test_help_that_says_probability_ends_at_one() -> None:
+    found = domain_of(option("hflip", 0.4, doc="Horizontal flip training aug probability"))
+    assert isinstance(found, RealRange)
+    assert found.high <= 1
 
 
 def test_two_samples_at_least_are_split() -> None:

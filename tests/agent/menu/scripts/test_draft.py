@@ -200,6 +200,24 @@ def test_constants_are_edited(tmp_path: Path) -> None:
     assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
 
 
+@pytest.mark.parametrize(
+    ("last", "edits"),
+    [("", {}), (" or step == steps - 1", {"steps": "{steps}", "eval_interval": "{steps}"})],
+)
+def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
+    tmp_path: Path, last: str, edits: dict[str, str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "steps = 500\neval_interval = 50\nlr = 1e-3\nfor step in range(steps):\n"
+        f"    if step % eval_interval == 0{last}:\n        print(f'val loss {{lr}}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert menu.trainer is not None
+    assert (menu.trainer.edits, list(menu.knobs)) == (edits, ["lr"])
+
+
 def test_the_environment_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -177,6 +177,18 @@ def test_more_is_better_of_some_figures() -> None:
     assert not score_printed(ast.parse('print(f"val loss {a}")')).more_is_better  # type: ignore[union-attr]
 
 
+def test_what_a_tracker_is_handed_is_not_printed() -> None:
+    line = "print(f\"step {n}: val loss {losses['val']:.4f}\")"
+    tracked = 'wandb.log({"iter": n, "val/loss": losses["val"]})'
+    found = score_printed(ast.parse(f"{line}\n{tracked}"))
+    assert (found and (found.label, found.line)) == ("val loss", 1)
+    assert score_printed(ast.parse(tracked)) is None
+
+
+def test_a_setting_that_is_repeated_is_no_score() -> None:
+    assert score_printed(ast.parse('print(f"Preconditioning & loss: {opts.precond}")')) is None
+
+
 def test_a_script_that_says_no_score() -> None:
     tree = ast.parse('print("hello", name)\nvalue = f"{x} of {y}"\nprint(f"took {t} s, value {v}")')
     assert score_printed(tree) is None
