@@ -9,8 +9,8 @@ ARG EXTRAS="serve huggingface"
 WORKDIR /opt/autoresearch
 
 # The container's torch is a pre-release by its number, which no range admits, so pip may not be asked
-# about it: what is there already stays, at its version, and only what is missing is installed, into the
-# Python that has torch. That may be a virtual environment or the system's own, which some distributions
+# about torch's family: what is there of it stays, at its version. Everything else is brought into the
+# ranges of pyproject.toml, in the Python that has torch. That may be a virtual environment or the system's own, which some distributions
 # mark as theirs alone (PEP 668): in an image that nobody else manages it is ours to add to.
 COPY pyproject.toml ./
 COPY docker/base_python.sh docker/requirements.py docker/
@@ -18,8 +18,8 @@ RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
  && python="$(docker/base_python.sh)" \
  && { "$python" -m pip --version || "$python" -m ensurepip; } \
  && "$python" docker/requirements.py held > held.txt \
- && "$python" docker/requirements.py missing ${EXTRAS} > missing.txt \
- && "$python" -m pip install --no-cache-dir --constraint held.txt --requirement missing.txt
+ && "$python" docker/requirements.py wanted ${EXTRAS} > wanted.txt \
+ && "$python" -m pip install --no-cache-dir --constraint held.txt --requirement wanted.txt
 
 COPY README.md CHANGELOG.md LICENSE ./
 COPY autoresearch autoresearch
@@ -41,7 +41,9 @@ RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
 USER 1000:1000
 ENV HOME=/tmp AUTORESEARCH_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1
 WORKDIR /runs
-# The build fails where only root may run what the container brings: better now than at night.
-RUN ["autoresearch", "--help"]
+# The build fails where only root may run what the container brings, or where its packages and ours do
+# not go together in whichever command: better now than at night.
+RUN autoresearch --help \
+ && "$(/opt/autoresearch/docker/base_python.sh)" /opt/autoresearch/docker/requirements.py imports
 ENTRYPOINT ["autoresearch"]
 CMD ["doctor"]

@@ -1,11 +1,12 @@
-"""What an image has already and what it still lacks, for the Dockerfile.
+"""Tell the Dockerfile what an image has and what is to be installed.
 
-``held``: the installed packages that must stay as they are, one ``name==version`` a line: pip's
-constraints. ``missing [EXTRA ...]``: the dependencies in pyproject.toml, those of the extras
-included, that are not installed at all; an installed one counts as there whatever its version, as a
-container's own builds of torch carry versions that no range admits. ``unchanged FILE``: nothing, or
-exit code 1 and which of the constraints in FILE no longer holds. ``script``: where pip put the
-command, for a Python whose scripts are not on PATH.
+``held`` prints the installed packages that must stay as they are, one ``name==version`` a line, as
+pip's constraints. ``wanted [EXTRA ...]`` prints the dependencies of pyproject.toml, those of the
+extras included, without the held ones that are installed: a container's own builds of torch carry
+versions that no range admits. pip brings the rest into our ranges. ``unchanged FILE`` prints
+nothing, or exits with code 1 and names the constraints of FILE that no longer hold. ``imports``
+imports the modules of every command. ``script`` prints where pip put the command, for a Python
+whose scripts are not on PATH.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, distribution, distributions, version
+from importlib import import_module
+from importlib.metadata import distribution, distributions
 from pathlib import Path
+from pkgutil import walk_packages
 
 HELD = re.compile(
     r"torch|torchao|triton|transformer[-_]engine.*|megatron[-_]core|nvidia[-_].*|numpy"
@@ -29,13 +32,14 @@ def held() -> list[str]:
     return sorted(f"{name}=={number}" for name, number in found.items() if HELD.fullmatch(name))
 
 
-def missing(extras: list[str]) -> list[str]:
-    """Requirements that nothing installed stands for."""
+def wanted(extras: list[str]) -> list[str]:
+    """Return the requirements for pip: all but those that are held at the image's version."""
     project = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]
-    wanted = list(project["dependencies"])
+    lines = list(project["dependencies"])
     for extra in extras:
-        wanted += project["optional-dependencies"][extra]
-    return [requirement for requirement in wanted if not _installed(requirement)]
+        lines += project["optional-dependencies"][extra]
+    there = {line.partition("==")[0] for line in held()}
+    return [line for line in lines if re.split(r"[^A-Za-z0-9._-]", line)[0] not in there]
 
 
 def unchanged(constraints: Path) -> list[str]:
@@ -55,23 +59,26 @@ def script() -> list[str]:
     return [str(file.locate().resolve()) for file in files if file.name == "autoresearch"]
 
 
-def _installed(requirement: str) -> bool:
-    name = re.match(r"[A-Za-z0-9._-]+", requirement)
-    if name is None:
-        raise SystemExit(f"pyproject.toml: {requirement!r} names no package")
-    try:
-        version(name[0])
-    except PackageNotFoundError:
-        return False
-    return True
+def imports() -> list[str]:
+    """Import what the commands, the page and a trial import; print nothing.
+
+    :raises ImportError: where the image's packages do not go together.
+    """
+    for package in ("agent.commands", "trajectory.live"):
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            import_module(module.name)
+    for name in ("agent.cli", "trainer.training.child", "trainer.isolation.forkserver"):
+        import_module(name)
+    return []
 
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:]
     lines = {
         "held": held,
-        "missing": lambda: missing(rest),
+        "wanted": lambda: wanted(rest),
         "unchanged": lambda: unchanged(Path(rest[0])),
+        "imports": imports,
         "script": script,
     }[command]()
     print("\n".join(lines))  # noqa: T201

@@ -111,7 +111,7 @@ def test_the_dockerfile_copies_everything_the_package_is_built_from() -> None:
 
 def test_the_build_tries_the_command_as_the_user_who_runs_it() -> None:
     lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
-    tried = lines.index('RUN ["autoresearch", "--help"]')
+    tried = lines.index("RUN autoresearch --help \\")
     users = [line for line in lines[:tried] if line.startswith("USER ")]
     assert users[-1:] == ["USER 1000:1000"]
     assert not any(line.startswith("USER ") for line in lines[tried:])
@@ -125,19 +125,43 @@ def test_what_is_installed_is_held_and_never_asked_for() -> None:
         return done.stdout.split("\n")
 
     assert any(re.match(r"torch==\d", line) for line in lines("held"))
-    assert not any(line.startswith("torch") for line in lines("missing"))
+    assert not any(line.startswith("torch") for line in lines("wanted"))
 
 
 def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
     done = subprocess.run(
         # Without site-packages nothing is installed.
-        [sys.executable, "-S", "-I", REQUIREMENTS, "missing"],
+        [sys.executable, "-S", "-I", REQUIREMENTS, "wanted"],
         capture_output=True,
         text=True,
         check=True,
         cwd=tmp_path,
     )
     assert any(line.startswith("torch>=") for line in done.stdout.split("\n"))
+
+
+def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: Path) -> None:
+    """pip then brings it into the range; torch's family stays, whatever its version."""
+    for name, number in (("fastapi", "0.121.0"), ("torch", "2.11.0a0")):
+        record = tmp_path / f"{name}-{number}.dist-info" / "METADATA"
+        record.parent.mkdir()
+        record.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    program = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    program += "sys.argv[1:] = ['wanted', 'serve']; "
+    program += f"runpy.run_path({str(REQUIREMENTS)!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", program], capture_output=True, text=True, check=True
+    )
+    wanted = [re.split("[<>=]", line)[0] for line in done.stdout.splitlines()]
+    assert "fastapi" in wanted
+    assert "torch" not in wanted
+
+
+def test_every_command_can_be_imported_here() -> None:
+    done = subprocess.run(
+        [sys.executable, REQUIREMENTS, "imports"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 def test_what_the_base_brought_may_be_joined_but_not_replaced(tmp_path: Path) -> None:

@@ -581,3 +581,20 @@ def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
 def tell_imported(trial_dir: Path, names: list[str]) -> list[str]:
     """Which of these modules the fork server had imported."""
     return [name for name in names if name in sys.modules]
+
+
+def keep_code(trial_dir: Path) -> dict[str, object]:
+    """Put a kernel into Triton's cache twice, and try to move a file between directories."""
+    from triton.runtime.cache import get_cache_manager
+
+    cache = get_cache_manager("ab")
+    kept = [Path(cache.put("kernel", "kernel.ptx")).read_text() for _ in range(2)]
+    below = trial_dir / "below"
+    below.mkdir()
+    (below / "file").touch()
+    try:
+        (below / "file").rename(trial_dir / "file")
+    except OSError as error:
+        assert error.errno == errno.EXDEV
+        return {"kept": kept, "moved_between_directories": False}
+    return {"kept": kept, "moved_between_directories": True}

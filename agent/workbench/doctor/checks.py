@@ -47,11 +47,11 @@ def examine(
     :param menu: of a campaign that is to be begun, whose command is looked at where it has one.
     :param executor: where its trials would run.
     """
-    for look in (_python, _torch, _device):
+    # First: where trials are not wholly confined, nothing below is seen before it.
+    for look in (_sandbox, _python, _torch, _device):
         yield look()
     yield from _engines()
-    for look in (_sandbox, _journal_disk(directory)):
-        yield look()
+    yield _journal_disk(directory)()
     yield _corpus() if menu is None or not _is_of_a_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
@@ -181,13 +181,6 @@ def _sandbox() -> Check:
             "bad",
             "this kernel has no Landlock, so trials cannot be confined; use Linux 5.13 or newer "
             "with landlock among its LSMs, or accept it with --allow-unsandboxed",
-        )
-    if not layers.can_make_code:
-        return Check(
-            "sandbox",
-            "note",
-            f"{layers.describe()}; trials that compile, which is all of the torch backend on a GPU,"
-            " need Linux 5.19 or newer",
         )
     state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
     counted = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoresearch.errors import SandboxError
+from tests.support import hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
@@ -88,9 +88,24 @@ def test_the_cache_is_of_those_trials_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_refuses_renames_refuses_trials_that_make_code(tmp_path: Path) -> None:
-    with (
-        LocalExecutor(layers=Layers(1, seccomp=False)) as executor,
-        pytest.raises(SandboxError, match=r"use Linux 5\.19 or newer"),
-    ):
-        executor.run(trial_spec(compile=True, wall_s=60), tmp_path / "trial")
+@pytest.mark.skipif(Layers.detect().landlock_abi < 1, reason="this kernel has no Landlock")
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
+@pytest.mark.parametrize("abi", [1, 2])
+def test_a_kernel_that_refuses_renames_keeps_compiled_code(tmp_path: Path, abi: int) -> None:
+    """A ruleset without the right to move files between directories is what ABI 1 enforces."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.keep_code)
+    spec = trial_spec(
+        compile=True, backend="torch", compile_cache=str(tmp_path / "cache"), wall_s=120
+    )
+    layers = Layers(abi, seccomp=False)
+    with LocalExecutor(layers=layers, entry="tests.support.hostile_trainer:run") as executor:
+        executor.run(spec, trial_dir)
+    loot = hostile.loot(trial_dir)
+    assert loot["kept"] == ["kernel", "kernel"]
+    assert loot["moved_between_directories"] is (abi > 1)
+
+
+def test_what_an_old_landlock_leaves_open_is_named() -> None:
+    opened = [len(Layers(abi, seccomp=True).open) for abi in range(1, 8)]
+    assert opened == [4, 4, 3, 2, 1, 0, 0]
+    assert all(what in Layers(1, seccomp=True).describe() for what in Layers(1, True).open)

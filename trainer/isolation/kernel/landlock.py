@@ -20,7 +20,7 @@ from trainer.isolation.kernel.driver_paths import OWN_TASKS, DriverPaths
 from trainer.spec import TrialSpec
 
 if sys.platform == "linux":
-    from landlockpy import AccessFS, Ruleset, Scope
+    from landlockpy import AccessFS, Ruleset, Scope, fs_for_abi, net_for_abi
 
     _READ = AccessFS.READ_FILE | AccessFS.READ_DIR
     _RUN = _READ | AccessFS.EXECUTE
@@ -86,14 +86,16 @@ class Begun:
     on_gpu: bool
 
     @classmethod
-    def of(cls, paths: SystemPaths, trials: Path, device: str) -> Begun:
-        """In the process that is to be the trial: some rules are about itself.
+    def of(cls, paths: SystemPaths, trials: Path, device: str, abi: int) -> Begun:
+        """Begin in the process that is to be the trial: some rules are about itself.
 
+        :param abi: the Landlock version whose rights are used, where the kernel has them.
         :raises SandboxError: where the trials lie inside what all trials may read.
         :raises OSError: where the kernel refuses.
         """
         on_gpu = device.startswith("cuda")
-        ruleset = Ruleset(scoped=Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL)
+        scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= 6 else Scope.NONE
+        ruleset = Ruleset(handled_fs=fs_for_abi(abi), handled_net=net_for_abi(abi), scoped=scoped)
         for path in paths.programs:
             _allow(ruleset, _beside(trials, path), _RUN)
         for path in paths.imports:
@@ -120,12 +122,14 @@ def restrict(
     spec: TrialSpec,
     trial_dir: Path,
     reach: Reach | None,
+    abi: int,
     begun: Begun | None = None,
 ) -> None:
     """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
+    :param abi: as :meth:`Begun.of` has it.
     :param begun: a ruleset to go on with, made by this process, where it fits.
     :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
@@ -135,7 +139,7 @@ def restrict(
         begun.ruleset.close()
         begun = None
     if begun is None:
-        begun = Begun.of(paths, trial_dir, _kind_of_own(spec))
+        begun = Begun.of(paths, trial_dir, _kind_of_own(spec), abi)
     with begun.ruleset as ruleset:
         for path, access in _of_the_spec(spec, trial_dir, reach):
             _allow(ruleset, path, access)

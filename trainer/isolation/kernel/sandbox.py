@@ -47,12 +47,13 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
 Not covered:
 
 * A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 2 (Linux 5.19) no
-  file can be moved to another directory, so trials that make code are refused: those with
-  ``compile``, and on CUDA the torch backend's. Below ABI 4, 5 and 6 what
-  those versions brought is missing: TCP (seccomp still refuses it), ioctl on devices, and signals
-  and abstract sockets. On processors other than x86_64 and AArch64 there is no seccomp filter, so
-  all that rests on it stays open: UDP, Unix sockets, file metadata, other processes' limits,
-  namespaces, memory in no process. The campaign records which of the two it had.
+  file can be moved to another directory, which trials that make code do without
+  (:mod:`trainer.backends.kernels.triton_cache`). Below ABI 3, 4, 5 and 6 what those versions
+  brought is missing: truncating files, TCP (seccomp still refuses it), ioctl on devices, and
+  signals and abstract sockets; :meth:`Layers.describe` names it. On processors other than x86_64
+  and AArch64 there is no seccomp filter, so all that rests on it stays open: UDP, Unix sockets,
+  file metadata, other processes' limits, namespaces, memory in no process. The campaign records
+  what it had.
 * Code. execve() of a file in the directories that a trial writes is refused, but that keeps nothing
   from running there: the dynamic loader maps a program without executing it, and Python calls any
   machine code. Whatever runs is confined as the trial is.
@@ -163,15 +164,28 @@ class Layers:
         return self.landlock_abi > 0
 
     @property
-    def can_make_code(self) -> bool:
-        """Whether a confined trial can use a compile cache, which Triton fills by renames from one
-        directory to another: Landlock refuses all of those below ABI 2 (Linux 5.19)."""
-        return self.landlock_abi != 1
+    def open(self) -> tuple[str, ...]:
+        """Return what this kernel's Landlock leaves open to a confined trial."""
+        return tuple(what for abi, what in _MISSING_BELOW if self.landlock_abi < abi)
 
     def describe(self) -> str:
-        """``landlock abi 7, seccomp``; begins with UNSANDBOXED where that is so."""
-        first = f"landlock abi {self.landlock_abi}" if self.confine else "UNSANDBOXED"
+        """Return ``landlock abi 7, seccomp``; it names what the kernel leaves open, and begins with
+        UNSANDBOXED where nothing is confined."""
+        first = "UNSANDBOXED"
+        if self.confine:
+            first = f"landlock abi {self.landlock_abi}"
+            first += f" (not confined: {'; '.join(self.open)})" if self.open else ""
         return f"{first}, {'seccomp' if self.seccomp else 'no seccomp'}"
+
+
+_MISSING_BELOW = (
+    (3, "truncating files of the same user"),
+    (4, "TCP, but for seccomp"),
+    (5, "ioctl on devices"),
+    (6, "signals and abstract sockets"),
+)
+"""Landlock's versions, and what stays open below each."""
+_ONE_DIRECTORY_CACHE = "trainer.backends.kernels.triton_cache:OneDirectoryCache"
 
 
 # --- in the trial's process --------------------------------------------------------------------
@@ -205,7 +219,7 @@ class Sandbox:
         if sys.platform != "linux" or not self.layers.confine:
             return None
         with contextlib.suppress(OSError, SandboxError):
-            return Begun.of(self.paths, trials, device)
+            return Begun.of(self.paths, trials, device, self.layers.landlock_abi)
         return None
 
     def confine(
@@ -217,24 +231,23 @@ class Sandbox:
         :param begun: what :meth:`begin` gave this very process.
         :raises SandboxError: where that is not possible.
         """
-        if spec.makes_code and not self.layers.can_make_code:
-            raise SandboxError(
-                "this kernel's Landlock (ABI 1) refuses the renames with which compiled code is"
-                f" kept, and a trial on {spec.device} needs them; use Linux 5.19 or newer"
-            )
+        if spec.makes_code and self.layers.landlock_abi == 1:
+            # That version refuses every rename from one directory to another.
+            os.environ["TRITON_CACHE_MANAGER"] = _ONE_DIRECTORY_CACHE
         try:
             limit_resources(spec, self.user_tasks + _WAITING_TASKS)
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
-                    landlock.restrict(self.paths, spec, trial_dir, reach, begun)
+                    abi = self.layers.landlock_abi
+                    landlock.restrict(self.paths, spec, trial_dir, reach, abi, begun)
                 drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)
         except OSError as error:
             raise SandboxError(
-                f"the trial could not be confined ({error}); see what this machine offers with"
-                " `autoresearch doctor`, or run with --allow-unsandboxed"
+                f"the trial could not be confined ({error}); `autoresearch doctor` lists what"
+                " this machine offers"
             ) from error
 
 

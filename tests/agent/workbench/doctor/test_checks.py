@@ -46,7 +46,8 @@ def test_a_missing_compiler_is_named() -> None:
 
 def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:
     names = [check.name for check in examine(Environment(data_dir=tmp_path), tmp_path)]
-    assert names.index("device") < names.index("megatron") < names.index("sandbox")
+    assert names[0] == "sandbox"
+    assert names.index("device") < names.index("megatron")
     assert ("compiler" in names) == torch.cuda.is_available()
 
 
@@ -133,7 +134,6 @@ def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
         port = held.getsockname()[1]
     check = asked_of(f"http://127.0.0.1:{port}/v1", llm_model="mine")
     assert check.state == "note"
-    assert "cannot be reached" in check.found
 
 
 @pytest.mark.parametrize(
