@@ -1,7 +1,8 @@
 """What ``verify`` catches and what it does not, over worlds whose truth is known.
 
-Each world (:mod:`bench.verify_worlds`) has a ladder, a forecast made from it alone, and one run of
-each kind; a run is compared look after look to its end, so a false alarm is one at any look.
+Each world (:mod:`tests.support.verify_worlds`) has a ladder, a forecast made from it
+alone, and one run of each kind; a run is compared look after look to its end, so a false alarm is
+one at any look.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from multiprocessing import get_context
 import numpy as np
 
 from bench.figure import Figure
-from bench.verify_worlds import KINDS, World
 from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.verification import verify
+from tests.support.verify_worlds import KINDS, World
 
 WORLDS = 200
 FIVE = "x1.05"

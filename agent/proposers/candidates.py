@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from random import Random
-from typing import Protocol
 
 import numpy as np
 
@@ -37,32 +36,16 @@ SMALL = 0.7
 """Share of the steps that are small; the others go anywhere."""
 
 
-class Candidates(Protocol):
-    """How a turn of the model's comes by what it chooses among."""
-
-    def __call__(
-        self,
-        rng: Random,
-        edits: Edits,
-        promise: Promise,
-        bar: float,
-        allowed: Callable[[Edit], bool],
-    ) -> tuple[list[Edit], Floats]:
-        """Candidates, and what each is worth.
-
-        :param bar: what one is to improve on.
-        :param allowed: whether one may be proposed.
-        """
-        ...
-
-
 def climbed(
     rng: Random, edits: Edits, promise: Promise, bar: float, allowed: Callable[[Edit], bool]
 ) -> tuple[list[Edit], Floats]:
-    """Draws, crossings, and variations of the best of them, each once; see :class:`Candidates`.
+    """Return draws, crossings and variations of the best, each once, and what each is worth.
 
     What may not be proposed leads no round: where the way up crosses a constraint of the menu,
     hundreds beyond it would stand before the first that may.
+
+    :param bar: the score that a candidate is to improve on.
+    :param allowed: whether one may be proposed.
     """
     found = _new([*drawn(rng, edits, promise), *crossed(rng, edits, promise)], [])
     worth_M = promise.worth(found, bar)

@@ -17,7 +17,7 @@ born this minute offers what one that ran all night would.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -28,7 +28,7 @@ from threadpoolctl import ThreadpoolController
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.candidates import Candidates, climbed
+from agent.proposers.candidates import climbed
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.prior_points import prior_points
@@ -101,12 +101,8 @@ class SamplerProposer:
     fit: Fit = GaussianProcess.fit
     chance: float = CHANCE
     """Share of the turns that are chance's."""
-    far: Callable[[Memory], float] = far_share
-    """Share of far draws among chance's."""
     margin: float = MARGIN
     """By how many of the gains that a race could just prove a candidate is to improve."""
-    candidates: Candidates = climbed
-    """What a turn of the model's chooses among."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -143,14 +139,14 @@ class SamplerProposer:
         def allowed(edit: Edit) -> bool:
             return passes(Draw(edit, known))
 
-        found, worth_M = self.candidates(rng, Edits.of(memory), promise, bar, allowed)
+        found, worth_M = climbed(rng, Edits.of(memory), promise, bar, allowed)
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
         """Without end."""
         edits = Edits.of(memory)
-        share = self.far(memory) if edits.most > edits.few else 0.0
+        share = far_share(memory) if edits.most > edits.few else 0.0
         while True:
             if rng.random() < share:
                 yield Draw(edits.whole(rng), f"drawn uniformly, from the whole menu: {why}")

@@ -1,3 +1,4 @@
-"""Lanes on a Ray cluster of four nodes on this machine: how busy they are kept, what that costs the
-driver, and what is left of a campaign after random kills. ``python -m bench --only cluster``, or
-``python -m bench.cluster`` with sizes."""
+"""What is left of a campaign on four Ray nodes of this machine after random kills.
+
+``python -m bench --only kills``, or ``python -m bench.cluster`` with sizes.
+"""

@@ -26,6 +26,8 @@ from tests.support.ray_clusters import LocalCluster, local_cluster
 from tests.support.waiting import wait_until
 
 LANES_A_NODE = 1
+NODES = ("node1", "node2", "node3", "node4")
+KEPT = Path("bench-cluster")
 MANY = 1_000_000
 """Iterations that no night reaches."""
 _GONE_WITHIN_S = 30.0
@@ -57,11 +59,12 @@ class Kill(Frozen):
     faults: tuple[str, ...]
 
 
-def survive(kills: int, names: tuple[str, ...], kept: Path, seed: int = 0) -> list[Figure]:
-    """So many kills; those that are kept already are not done again."""
+def run(kills: int = 100, kept: Path = KEPT, seed: int = 0) -> list[Figure]:
+    """Kill so many processes of one campaign; kills that are kept already are not done again."""
+    kept = kept.resolve()
     kept.mkdir(parents=True, exist_ok=True)
-    with local_cluster(*names) as cluster:
-        night = _Night(kept, cluster, len(names) * LANES_A_NODE)
+    with local_cluster(*NODES) as cluster:
+        night = _Night(kept, cluster, len(NODES) * LANES_A_NODE)
         try:
             night.begin()
             while len(night.done) < kills:

@@ -2,7 +2,7 @@
 
 The arithmetic is :mod:`funnel.plan.speed.step_time`'s. Held against Megatron-LM's published tables
 it is off by 3 % in the mean and by less than 10 % in every row, those it was not fitted to included
-(``python -m bench --only utilisation``). What the pre-flight measured replaces it.
+(docs/plan.md). What the pre-flight measured replaces it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from agent.menu.rails import Rails
-from bench.searches.tpe import TpeProposer, told_study, whom_to_tell
+from bench.search.tpe import TpeProposer, told_study, whom_to_tell
 from tests.support.memories import MENU, RAILS, memory_of
 from trainer.spec import Budget
 

@@ -14,9 +14,9 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.goal import Goal
 from agent.search.stopping import StopRequest
-from bench.simulator.account import Account
-from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.night import no_corpus, put_together
+from tests.support.simulated.account import Account
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.night import no_corpus, put_together
 from tests.support.worlds import RateWorld
 from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 from trajectory.rules import Rules

@@ -10,8 +10,8 @@ from typing import Any
 from agent.search.campaign import Campaign
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
-from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.world import Outcome
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.world import Outcome
 from trainer.spec import AnyConfig, CurvePoint, Place, TrialFailed, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import EventRow, Role, Row, TrialRecord

@@ -6,7 +6,7 @@ import math
 from random import Random
 
 from agent.menu.files import load_menu
-from bench.simulator.world import Run, SimulatedWorld
+from tests.support.simulated.world import Run, SimulatedWorld
 from trainer.spec import Config
 
 STEPS = 60

@@ -3,7 +3,7 @@
 Of n configs n are drawn with replacement, :data:`RESAMPLES` times, the same draws for every way to
 score them; an interval is from the 2.5 to the 97.5 % quantile of what the draws give (Efron 1979).
 A difference of two ways on the same draws keeps what they share, which makes it surer than two
-intervals beside each other say. How often the intervals hold is measured in bench/fidelity.py.
+intervals beside each other say. docs/fidelity.md says how often the intervals hold.
 """
 
 from __future__ import annotations

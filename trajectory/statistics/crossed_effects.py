@@ -33,7 +33,7 @@ SLOPE_SD = 2.2
 """Sd of the slope's prior, per bit per byte: cautious, as a slope followed too far calls the best
 recipes calmer than they are. The demo's campaign has a slope of 7.3 without it and of 4.2 with it;
 its raw variances within configs, seeds' effects and the baseline included, rise by 9.8. A prior of
-5 made no clear difference in simulation (bench/RESULTS.md)."""
+5 made no clear difference in simulation (docs/evidence.md)."""
 SLOPE_STEP, STEEPEST = 2.0, 12.0
 IMPLAUSIBLE = 2.0
 """A law by which a middling run is so many times as noisy as runs were found to be has followed one

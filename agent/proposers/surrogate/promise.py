@@ -39,8 +39,6 @@ class Surrogate(Protocol):
 
 Fit: TypeAlias = Callable[[Floats, Floats, Floats, NDArray[np.intp]], Surrogate]
 """Of points, targets, the targets' variances, and the knob that each coordinate belongs to."""
-Acquisition: TypeAlias = Callable[[Floats, Floats, float], Floats]
-"""Of means, standard deviations and the bar: what each is worth."""
 
 
 def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
@@ -115,16 +113,11 @@ class Promise:
             elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
         )
 
-    def worth(
-        self,
-        edits: Sequence[Mapping[str, Scalar]],
-        bar: float,
-        acquisition: Acquisition = expected_improvement,
-    ) -> Floats:
+    def worth(self, edits: Sequence[Mapping[str, Scalar]], bar: float) -> Floats:
         """Of each edit, what it is expected to improve on the bar by, times the chance that it
         trains at all."""
         points_MP = self.space.edited(self.now, edits)
-        worth_M = acquisition(*self.scores.predict(points_MP), bar)
+        worth_M = expected_improvement(*self.scores.predict(points_MP), bar)
         if self.failing is not None:
             worth_M = worth_M * (1 - np.clip(self.failing.predict(points_MP)[0], 0, 1))
         return worth_M

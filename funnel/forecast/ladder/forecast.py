@@ -9,7 +9,7 @@ doubt:
 
 - by ``FORM`` at least, as it was seen to be off on published curves: from two Llama-2 models of 25
   and 100 M to one of 400 M, four times the compute, by 0.2 % root mean square and 0.6 % at the
-  worst (data of Luo et al. 2025; ``python -m bench --only published``);
+  worst (data of Luo et al. 2025, docs/forecast.md);
 - by what it was off on the largest rungs when it was fitted to the smaller ones.
 
 Both grow with the square root of the doublings of compute that lie between.

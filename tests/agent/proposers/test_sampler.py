@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from statistics import fmean
@@ -33,7 +32,6 @@ from agent.proposers.surrogate.told import Told
 from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from bench.searches.variants import ranked_share
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
@@ -142,11 +140,10 @@ def test_near_and_far_are_tried_where_every_knob_may_be_turned() -> None:
     assert sum(size <= 3 for size in sizes) > 20
 
 
-@pytest.mark.parametrize("share", [far_share, ranked_share])
-def test_far_draws_are_as_many_as_they_are_worth(share: Callable[[Memory], float]) -> None:
+def test_far_draws_are_as_many_as_they_are_worth() -> None:
     """As many as near ones before anything is known; hardly any where all of them are bad; most
     where all of them are better."""
-    assert share(fresh_memory()) == 0.5
+    assert far_share(fresh_memory()) == 0.5
     for off, expected in ((2.0, (LEAST_SHARE, 0.15)), (-0.3, (0.6, 0.9))):
         memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
         while memory.iter <= 40:
@@ -157,7 +154,7 @@ def test_far_draws_are_as_many_as_they_are_worth(share: Callable[[Memory], float
                 memory = remember(memory, drawn, level + rng.gauss(0, 0.05))
             except SpecError:
                 continue
-        assert expected[0] <= share(memory) <= expected[1]
+        assert expected[0] <= far_share(memory) <= expected[1]
 
 
 def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
@@ -315,5 +312,4 @@ def test_what_fails_far_away_is_not_gone_on_with() -> None:
             memory = remember(memory, drawn, rng.gauss(3.9, 0.05) if len(drawn) <= 3 else None)
         except SpecError:
             continue
-    for share in (far_share, ranked_share):
-        assert share(memory) <= 0.1
+    assert far_share(memory) <= 0.1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.search.goal import Goal
-from bench.simulator.executor import SimulatedExecutor
 from tests.support import nights
+from tests.support.simulated.executor import SimulatedExecutor
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.rows import IterationRow

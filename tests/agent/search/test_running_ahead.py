@@ -15,11 +15,11 @@ from agent.search.turns.afterwards import Afterwards
 from agent.search.turns.flight import Flight
 from agent.search.turns.turn import Turn
 from agent.workbench.lanes.board import LaneBoard
-from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.world import Run
 from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
 from tests.support import nights
 from tests.support.nights import work, written
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.world import Run
 from tests.support.worlds import RateWorld
 from trainer.spec import Config, TrialSpec
 from trajectory.rows import IterationRow, Role, TrialRecord

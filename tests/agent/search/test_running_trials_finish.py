@@ -17,11 +17,11 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from agent.search.turns.pending import PendingFiles, PendingIteration
 from autoresearch.errors import CampaignError, MachineryError
-from bench.simulator.executor import SimulatedExecutor, SimulatedJob
-from bench.simulator.world import World
 from tests.agent.search.test_several_lanes import cut_short, iterations, nothing_is_amiss
 from tests.agent.search.test_trials import Silent, short
 from tests.support import nights
+from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
+from tests.support.simulated.world import World
 from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
 from trainer.spec import CurvePoint, TrialSpec

@@ -9,8 +9,8 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.scribe import Scribe
 from agent.search.stopping import StopRequest
-from bench.simulator.night import no_corpus
 from tests.support.nights import WORLD
+from tests.support.simulated.night import no_corpus
 from trajectory.rows import EventRow
 
 REFUSED = "CREATE TRIGGER refusing BEFORE INSERT ON rows_v5 BEGIN SELECT RAISE(ABORT, 'away'); END"

@@ -15,10 +15,10 @@ from agent.search.campaign_settings import new_settings
 from agent.search.goal import Goal
 from agent.search.stopping import StopRequest
 from agent.search.turns.kinds import Kinds
-from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.night import no_corpus, put_together
-from bench.simulator.world import Run
 from tests.support.nights import Onlooker
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.night import no_corpus, put_together
+from tests.support.simulated.world import Run
 from tests.support.worlds import RateWorld
 from trainer.executors.lanes import Lane, Lanes
 from trainer.spec import Config, Place

@@ -11,11 +11,11 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from agent.workbench.one_script import OneScript
 from autoresearch.errors import CampaignError, MachineryError
-from bench.simulator.executor import SimulatedExecutor
-from bench.simulator.world import Outcome
 from tests.support import nights
 from tests.support.configs import config
 from tests.support.executors import InstantExecutor
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.world import Outcome
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.worlds import RateWorld
 from trainer.executors.base import Finished

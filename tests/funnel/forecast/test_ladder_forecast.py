@@ -7,7 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.verify_worlds import World
 from funnel.forecast.band import Forecast
 from funnel.forecast.band_width import telling_point
 from funnel.forecast.cloud_log import CloudLog
@@ -15,6 +14,7 @@ from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.ladder.schedule_shape import ScheduleShape
 from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.verification import verify
+from tests.support.verify_worlds import World
 
 NEAR = World(
     seed=17, end="coupled", is_momentum=True, luck=0.001, wander=0.0005, noise=0.01,

@@ -10,12 +10,12 @@ import pytest
 
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
-from bench.ladder_worlds import PACE, plan
 from funnel.ladder.log import LadderLog
 from funnel.ladder.result import LadderResult
 from funnel.ladder.runs import Ladder
 from funnel.stress import long_runs
 from tests.agent.search.test_calibration import NoMeter, campaign
+from tests.support.ladder_worlds import PACE, plan
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok
 from trainer.spec import TrialFailed, TrialOk, TrialSpec, gpt

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autoresearch.errors import CampaignError
-from bench.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from funnel.ladder.contestants import Contestants
 from funnel.ladder.plan import EPOCHS, SPAN, Planner
 from funnel.ladder.shapes import EVEN, own_params
+from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow
 
 ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0, rates=0)

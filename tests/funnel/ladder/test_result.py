@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import JournalError
-from bench.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from funnel.cost.measured import measured_of
 from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.plot import save_ladder_plot
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of
+from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.rows import at, campaign_row, failed, ok, trial
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow

@@ -10,8 +10,6 @@ import pytest
 
 from agent.commands.launch.handoff import epochs_of
 from agent.settings.rates import Rates
-from bench.ladder_worlds import Trainer, World
-from bench.ladder_worlds import plan as ladder_plan
 from funnel.cost.gpus import GPUS
 from funnel.forecast.band_width import telling_point
 from funnel.forecast.ladder.words import assumptions_of
@@ -27,6 +25,8 @@ from funnel.plan.risks import risks
 from funnel.target.architecture import load_target
 from funnel.target.sizes import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
+from tests.support.ladder_worlds import Trainer, World
+from tests.support.ladder_worlds import plan as ladder_plan
 from trajectory.rows import dump_row
 
 WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)

@@ -1,1 +1,0 @@
-"""Two versions of the loop on the same menu with the same campaign seeds, in real trials."""

@@ -1,0 +1,66 @@
+"""How long a search takes to ask, beside how long it takes to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from statistics import median
+
+from agent.proposers.base import Memory, Proposer
+from bench.figure import Figure
+from tests.support.memories import MENU, memory_of
+
+ASKS = 15
+FEW, MANY = 100, 10_000
+GOAL_MS = {FEW: 60, MANY: 200}
+LOADED = "agent.proposers.sampler"
+
+
+def asked(proposer: Proposer, memory: Memory) -> float:
+    """Milliseconds of processor time that an ask takes, in the median."""
+    took = []
+    for number in range(ASKS):
+        began = time.process_time()
+        proposer.propose(replace(memory, iter=memory.iter + number))
+        took.append(1000 * (time.process_time() - began))
+    return median(took)
+
+
+def loading(module: str, *, beside: str) -> float:
+    """Seconds of processor time that a module takes to load in a process that has the other."""
+    script = (
+        f"import {beside}, time; began = time.process_time(); import {module}; "
+        "print(time.process_time() - began)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    return median(float(run.stdout) for run in runs)
+
+
+def figures(proposers: dict[str, Proposer]) -> list[Figure]:
+    """Of each at both sizes of a campaign, and of loading what they are made of."""
+    rows = []
+    for configs, goal in GOAL_MS.items():
+        memory = replace(memory_of(configs), max_changes=len(MENU.knobs))
+        for name, proposer in proposers.items():
+            took = asked(proposer, memory)
+            rows.append(
+                Figure(
+                    f"{name}: an ask at {configs:,} configs",
+                    took,
+                    "ms",
+                    f"<= {goal}",
+                    took <= goal,
+                    f"processor time, median of {ASKS}",
+                )
+            )
+    for module in (LOADED, "optuna"):
+        note = "processor time, beside the menu and the rails; median of 5"
+        rows.append(
+            Figure(f"loading {module}", loading(module, beside="agent.menu.rails"), "s", note=note)
+        )
+    return rows

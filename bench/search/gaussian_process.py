@@ -1,0 +1,42 @@
+"""Optuna's Gaussian process over the whole menu, which the sampler is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import optuna
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer
+from agent.proposers.draws import Draw, against_reference, offered
+from bench.search.tpe import STARTUP, told_study, whom_to_tell
+
+DRAWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianProcessProposer:
+    """Optuna's ``GPSampler`` asked for every knob of the menu; an ask takes seconds."""
+
+    rails: Rails
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`."""
+        return offered("optuna", self.rails, memory, lambda rng: _draws(rng, memory), DRAWS)
+
+
+def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
+    told = whom_to_tell(memory)
+    if len(told.measured) < STARTUP:
+        return
+    study, domains = told_study(memory, told), memory.menu.domains
+    distributions = {name: domain.search_distribution() for name, domain in domains.items()}
+    while True:
+        study.sampler = optuna.samplers.GPSampler(
+            seed=rng.getrandbits(31), n_startup_trials=0, deterministic_objective=False
+        )
+        trial = study.ask(distributions)
+        values = {name: domain.value(trial.params[name]) for name, domain in domains.items()}
+        yield Draw(against_reference(memory, values), "Optuna's Gaussian process")

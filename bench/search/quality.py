@@ -1,0 +1,89 @@
+"""The sampler against uniform edits, TPE and Optuna's Gaussian process in the made-up world.
+
+Nights are paired: the n-th of every search has the same seed, so it sees the same noise on the same
+configs and starts from the same baseline runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from agent.menu.files import load_menu
+from agent.menu.rails import Rails
+from agent.proposers.base import Proposer
+from agent.proposers.sampler import SamplerProposer
+from agent.proposers.uniform import RandomProposer
+from bench.figure import Figure
+from bench.search import ask_time
+from bench.search.gaussian_process import GaussianProcessProposer
+from bench.search.made_up import MadeUpWorld
+from bench.search.tpe import TpeProposer
+from tests.support.simulated.night import MakeProposer, night
+from trainer.spec import Budget
+
+NIGHTS, ITERATIONS = 12, 100
+FIRST_SEED = 1000
+"""Seeds below it are for tuning: a search judged on the nights it was tuned on would flatter
+itself."""
+AGAINST = "uniform edits"
+SEARCHES: Mapping[str, tuple[MakeProposer, int | None]] = {
+    AGAINST: (RandomProposer, None),
+    "TPE": (TpeProposer, 3),
+    "Gaussian process": (GaussianProcessProposer, None),
+    "the sampler": (SamplerProposer, None),
+}
+"""How each search is made, and the most knobs it may turn (None: the product's default)."""
+
+
+def run(searches: Mapping[str, tuple[MakeProposer, int | None]] = SEARCHES) -> list[Figure]:
+    """Return each search's mean regret, its lead over uniform edits, and the time of an ask."""
+    rails = Rails(load_menu("cpu-tiny"), budget=Budget())
+    quick: dict[str, Proposer] = {
+        "uniform edits": RandomProposer(rails),
+        "TPE": TpeProposer(rails),
+        "the sampler": SamplerProposer(rails, chance=0.0),
+    }
+    return [*nights(searches, NIGHTS, ITERATIONS), *ask_time.figures(quick)]
+
+
+def nights(
+    searches: Mapping[str, tuple[MakeProposer, int | None]], count: int, iterations: int
+) -> list[Figure]:
+    """Return each search's regret after so many iterations, in the mean over so many nights."""
+    world = MadeUpWorld()
+    left = {
+        name: [
+            night(
+                world,
+                make,
+                seed=FIRST_SEED + number,
+                iterations=iterations,
+                settings=None if most is None else {"max_changes": most},
+            ).regret(iterations)
+            for number in range(count)
+        ]
+        for name, (make, most) in searches.items()
+    }
+    return [
+        _figure(name, regrets, left[AGAINST], iterations=iterations)
+        for name, regrets in left.items()
+    ]
+
+
+def _figure(
+    name: str, regrets: Sequence[float], others: Sequence[float], *, iterations: int
+) -> Figure:
+    pairs = [one - other for one, other in zip(regrets, others, strict=True)]
+    return Figure(
+        f"regret after {iterations} iterations, {name}",
+        1000 * fmean(regrets),
+        "mbpb",
+        note=f"± {1000 * _stderr(regrets):.1f}; {len(regrets)} nights in the made-up world; less "
+        f"{AGAINST}', paired: {1000 * fmean(pairs):+.1f} ± {1000 * _stderr(pairs):.1f}",
+    )
+
+
+def _stderr(values: Sequence[float]) -> float:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

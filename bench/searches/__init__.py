@@ -1,1 +1,0 @@
-"""Searches that are compared with the product's own, in worlds whose truth is known."""

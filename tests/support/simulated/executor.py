@@ -1,0 +1,189 @@
+"""The product's seam for running trials, with a world in place of a trainer."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.files import replace_file
+from autoresearch.layout import CURVE_FILE
+from tests.support.simulated.world import World
+from trainer.executors.base import Executor, Finished, Job, StillRunning
+from trainer.isolation.outcome import aborted
+from trainer.isolation.trial_files import TrialFiles
+from trainer.spec import CurvePoint, Place, TrialOk, TrialSpec
+
+
+class SimulatedExecutor(Executor):
+    """Trials that take no time, and say how long they would have taken.
+
+    With one place a trial is over as soon as it is submitted. With several they are over in the
+    order in which they would be: whoever waits (:meth:`wait`) moves the clock on to the end of the
+    next.
+
+    Each leaves the files that a real one leaves, so that curves are read and interrupted nights
+    resumed as ever.
+    """
+
+    def __init__(self, world: World, places: int = 1) -> None:
+        self.places = places
+        self.now_s = 0.0
+        """The clock, where there are several places."""
+        self._world = world
+        self._door = threading.Lock()
+        self._closed = False
+        self._free = [str(lane) for lane in range(places)]
+        self._waiting: deque[SimulatedJob] = deque()
+        self._running: list[tuple[float, int, SimulatedJob]] = []
+        self._started = 0
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> SimulatedJob:
+        """See :meth:`Executor.submit`."""
+        with self._door:
+            if self._closed:
+                raise MachineryError("this executor is closed; create another to run more trials")
+        job = SimulatedJob(spec.trial_id, lambda: self._run(spec, trial_dir), self._gives_up)
+        if self.places == 1:
+            job.start(None)
+            job.end()
+        else:
+            self._waiting.append(job)
+            self._fill()
+        return job
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        """See :meth:`Executor.wait`."""
+        if wake.is_set() or not self._running:
+            return
+        self.now_s, _, job = heapq.heappop(self._running)
+        self._free.append(job.lane)
+        self._fill()
+        job.end()
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return f"simulated in the world {self._world.name}"
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        with self._door:
+            self._closed = True
+        for job in (*self._waiting, *(job for _, _, job in self._running)):
+            job.cancel()
+
+    def _gives_up(self, job: SimulatedJob) -> None:
+        """It was cancelled: its lane is free at once."""
+        left = [one for one in self._running if one[2] is not job]
+        if len(left) < len(self._running) and not self._closed:
+            heapq.heapify(left)
+            self._running = left
+            self._free.append(job.lane)
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._free and self._waiting:
+            job = self._waiting.popleft()
+            if not job.done():
+                lane = min(self._free)
+                self._free.remove(lane)
+                self._started += 1
+                ends_s = self.now_s + job.start(Place(lane=lane))
+                heapq.heappush(self._running, (ends_s, self._started, job))
+
+    def _run(self, spec: TrialSpec, trial_dir: Path) -> tuple[Finished, tuple[CurvePoint, ...]]:
+        files = TrialFiles(spec, trial_dir)
+        try:
+            result, points = self._world.outcome(spec)
+            lines = b"".join(point.model_dump_json().encode() + b"\n" for point in points)
+            replace_file(trial_dir / CURVE_FILE, lines)
+            files.write_result(result)
+        finally:
+            files.close()
+        if isinstance(result, TrialOk):
+            took_s = result.train_s
+        else:
+            took_s = points[-1].elapsed_s if points else self._world.failure_s
+        return Finished(result, took_s), points
+
+
+class SimulatedJob(Job):
+    """A trial. A :class:`SimulatedExecutor` alone makes them."""
+
+    def __init__(
+        self,
+        trial_id: str,
+        run: Callable[[], tuple[Finished, tuple[CurvePoint, ...]]],
+        gives_up: Callable[[SimulatedJob], None],
+    ) -> None:
+        self.lane = ""
+        self._trial_id = trial_id
+        self._run = run
+        self._gives_up = gives_up
+        self._place: Place | None = None
+        self._to_come: Finished | AutoresearchError | None = None
+        self._outcome: Finished | AutoresearchError | None = None
+        self._points: tuple[CurvePoint, ...] = ()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`. It has ended, or ends when the executor's clock says so."""
+        return self._outcome is not None
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if self._outcome is None:
+            raise StillRunning(f"trial {self._trial_id} has not ended by the simulated clock")
+        if isinstance(self._outcome, AutoresearchError):
+            raise self._outcome
+        return self._outcome
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        if self._outcome is not None:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._place
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        if self._outcome is None:
+            return ()
+        points, self._points = self._points, ()
+        return points
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        if self._outcome is None:
+            self._to_come = aborted(self._trial_id)
+            self.end()
+            self._gives_up(self)
+
+    # --- for its executor ------------------------------------------------------------------------
+
+    def start(self, place: Place | None) -> float:
+        """Run it; the simulated seconds it takes."""
+        self._place = place
+        self.lane = "" if place is None else place.lane
+        try:
+            finished, self._points = self._run()
+        except AutoresearchError as error:
+            self._to_come = error
+            return 0.0
+        self._to_come = replace(finished, place=place)
+        return finished.wall_s
+
+    def end(self) -> None:
+        """Its time is over."""
+        if self._outcome is None:
+            self._outcome = self._to_come
+            for callback in self._callbacks:
+                callback()

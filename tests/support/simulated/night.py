@@ -1,0 +1,207 @@
+"""One night: a campaign of the product, in a world whose truth is known.
+
+Campaign, loop, race, judge, rails, journal and history are the product's own, on disk as ever (in
+memory where /dev/shm is, so that no sync is waited for). Only the executor is simulated, and the
+night says what no campaign can know: how good its reference truly is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Proposer
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.goal import Goal
+from agent.search.loop import Loop
+from agent.search.stopping import StopRequest
+from agent.search.trials import TrialRunner
+from agent.search.turns.asking import AskedNow
+from autoresearch.layout import TRIALS_DIR
+from autoresearch.values import Frozen
+from tests.support.simulated.account import Account, Stage
+from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.world import World
+from trainer.corpus import Corpus
+from trainer.spec import CorpusInfo
+from trajectory.history.tables import MEMORY
+from trajectory.ranking import ranked_incumbent
+from trajectory.rules import Rules
+
+MakeProposer = Callable[[Rails], Proposer]
+SHM = Path("/dev/shm")
+
+
+class Night(Frozen):
+    """What came of one night."""
+
+    world: str
+    seed: int
+    best: float
+    """Best known truth of the world."""
+    stages: tuple[Stage, ...]
+    keeps: int
+    false_keeps: int
+    """Kept and truly no better than the reference of that iteration."""
+    refused: int
+    """Proposals that the rails refused."""
+    failures: dict[str, int]
+    """Trials that ended without a score, by status."""
+    told_gain: float | None
+    """Over the baseline, as ``top`` tells it of the incumbent; positive is better."""
+    ask_ms: float
+    """Median of what proposing took."""
+    seconds: float
+    """That the night itself took."""
+
+    @property
+    def true_gain(self) -> float:
+        """Of the last reference over the baseline; positive is better."""
+        return self.stages[0].truth - self.stages[-1].truth
+
+    @property
+    def runs(self) -> int:
+        """Trials, the baseline's among them."""
+        return self.stages[-1].runs
+
+    def regret(self, iteration: int) -> float:
+        """Truth of the reference after so many iterations, less the best known."""
+        return [one for one in self.stages if one.iteration <= iteration][-1].truth - self.best
+
+
+def night(
+    world: World,
+    make_proposer: MakeProposer,
+    *,
+    seed: int,
+    iterations: int = 100,
+    rules: Rules | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runs: int | None = None,
+) -> Night:
+    """Search in this world.
+
+    :param seed: the campaign's: of what is proposed, and of its trials. Nights of one seed see the
+        same noise on the same configs, whoever proposes.
+    :param rules: of the judge; None: those the product ships with.
+    :param settings: the campaign's that are not to be the product's defaults.
+    :param runs: also end once so many trials were run.
+    """
+    began = time.monotonic()
+    rules = Rules() if rules is None else rules
+    with scratch_campaign(world, {**(settings or {}), "seed": seed}) as campaign:
+        watcher = Account(world, campaign)
+        with SimulatedExecutor(world) as executor:
+            loop = put_together(campaign, make_proposer, rules, executor, watcher)
+            loop.run(Goal(iterations=iterations, trials=runs))
+        told = ranked_incumbent(campaign.evidence)
+        delta = told.delta_vs_baseline if told is not None else None
+        return Night(
+            world=world.name,
+            seed=seed,
+            best=world.best,
+            stages=tuple(watcher.stages),
+            keeps=watcher.keeps,
+            false_keeps=watcher.false_keeps,
+            refused=watcher.refused,
+            failures=watcher.failures,
+            told_gain=None if delta is None else -delta,
+            ask_ms=1000 * median(watcher.asks_s or [0.0]),
+            seconds=time.monotonic() - began,
+        )
+
+
+def put_together(
+    campaign: Campaign,
+    make_proposer: MakeProposer,
+    rules: Rules,
+    executor: SimulatedExecutor,
+    watcher: Account,
+    stop: StopRequest | None = None,
+) -> Loop:
+    """The loop at work on this campaign."""
+    rails = Rails(
+        campaign.menu,
+        budget=campaign.settings.budget,
+        max_changes=campaign.settings.max_changes,
+    )
+    stop = stop or StopRequest()
+    return Loop(
+        campaign=campaign,
+        proposer=make_proposer(rails),
+        rails=rails,
+        rules=rules,
+        runner=TrialRunner(
+            campaign.directory / TRIALS_DIR,
+            campaign.trial_spec,
+            executor,
+            campaign.history.trial_ids(),
+            stop,
+            watcher,
+        ),
+        watcher=watcher,
+        stop=stop,
+        meter=_NoMeter(),
+        asking=AskedNow(),  # proposing takes no simulated time either
+    )
+
+
+@contextmanager
+def scratch_campaign(world: World, chosen: Mapping[str, Any]) -> Iterator[Campaign]:
+    """A campaign in a directory that is gone afterwards."""
+    shared = SHM if SHM.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="autoresearch-night-", dir=shared) as scratch:
+        directory = Path(scratch)
+        with Campaign(
+            directory / "campaign",
+            new_settings(world.menu, world.menu.name, chosen),
+            world.menu,
+            no_corpus(directory),
+            sandbox="simulated",
+            history_url=MEMORY,
+        ) as campaign:
+            yield campaign
+
+
+def no_corpus(directory: Path) -> Corpus:
+    """One token to train on and one held out, which nobody reads."""
+    info = CorpusInfo(
+        name="simulated",
+        sha256="0" * 64,
+        heldout_sha256="0" * 64,
+        tokenizer="bytes",
+        vocab_size=257,
+        separator_id=256,
+        dtype="uint16",
+        documents=2,
+        duplicates=0,
+        train_documents=1,
+        train_tokens=1,
+        train_bytes=1,
+        heldout_documents=1,
+        heldout_tokens=1,
+        heldout_bytes=1,
+    )
+    path = directory / "tokens.bin"
+    path.write_bytes(bytes(2))
+    tokens = np.memmap(path, dtype=np.uint16, mode="r", shape=(1,))
+    return Corpus(info=info, train=tokens, heldout=tokens, directory=directory)
+
+
+class _NoMeter:
+    """Simulated trials draw nothing."""
+
+    def mark(self) -> float:
+        return 0.0
+
+    def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
+        return None
