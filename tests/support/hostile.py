@@ -358,21 +358,6 @@ def freeze(trial_dir: Path) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def say_over(trial_dir: Path, *, forks: bool = False, mib: int = 0) -> None:
-    """Say that one is over, and go on; ``forks``: with a child that goes on, too; with ``mib`` MiB
-    in hand."""
-    hoard = mmap.mmap(-1, max(1, mib << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for offset in range(0, mib << 20, mmap.PAGESIZE):
-        hoard[offset] = 1
-    if forks:
-        _fork_and(trial_dir, os.setsid)
-        while not (trial_dir / "pids").exists():
-            time.sleep(0.01)
-    _note(trial_dir)
-    os.write(_line(), b"o")
-    time.sleep(3600)
-
-
 def say_everything(trial_dir: Path) -> None:
     """Say that a GPU's driver starts, and much more of what only others may, and crash."""
     line = _line()

@@ -1,5 +1,5 @@
 """What a trial's process tells the fork server: how far it has come with its GPU's driver, where it
-can be believed, what came of the trial, and that it is over.
+can be believed, and what came of the trial.
 
 A crash while the driver starts is no evidence about a config, and looks from outside like a crash
 that a config brought about. So the trial's process says that it starts the driver and that the
@@ -8,10 +8,6 @@ that a config decides can speak of the driver after that.
 
 Then it reports the result, or the error that kept it from one. A command cannot: the processes that
 a trial starts do not inherit the line, and since it is a socket nobody can open it through /proc.
-
-Its last word is that it is over. That is taken at its word: who says so is killed at once. A
-process that has imported torch takes the kernel ten milliseconds to take apart, and the next trial
-need not wait for that.
 """
 
 from __future__ import annotations
@@ -20,9 +16,9 @@ import contextlib
 import os
 import socket
 
-from trainer.isolation.messages import Driver, Over, Said
+from trainer.isolation.messages import Driver, Said
 
-_STARTING, _UP, _UP_UNIFIED, _NO_MORE, _OVER = b"s", b"u", b"U", b".", b"o"
+_STARTING, _UP, _UP_UNIFIED, _NO_MORE = b"s", b"u", b"U", b"."
 _RESULT, _ERROR, _END = b"r", b"e", b"\n"
 _WORDS = {
     _STARTING: Driver(phase="starting"),
@@ -59,12 +55,6 @@ class DriverLine:
     def error(self, text: str) -> None:
         """Report a TrialError, as JSON in one line."""
         self._report(_ERROR, text)
-
-    def over(self) -> None:
-        """This process has done what it was for, and ends with exit code 0, if not by itself. What
-        a trial did to its end of the line costs it nothing but time."""
-        with contextlib.suppress(OSError):
-            os.write(self._fd, _OVER)
 
     def close(self) -> None:
         """Let go of it, as each process does that this one forks."""
@@ -105,12 +95,12 @@ class DriverEar:
         """In the fork server: let go of the trial's end."""
         os.close(self._their_fd)
 
-    def hear(self) -> list[Driver | Said | Over] | None:
+    def hear(self) -> list[Driver | Said] | None:
         """What was said since the last call; None once nothing more is worth hearing. After what is
-        said of the driver that is one report and one word, so that nobody can keep the server
+        said of the driver that is one report, so that nobody can keep the server
         listening.
         """
-        heard: list[Driver | Said | Over] = []
+        heard: list[Driver | Said] = []
         while True:
             try:
                 said = os.read(self._fd, _CHUNK_BYTES)
@@ -121,7 +111,7 @@ class DriverEar:
             if not said or not self._take(said, heard):
                 return heard or None
 
-    def _take(self, said: bytes, heard: list[Driver | Said | Over]) -> bool:
+    def _take(self, said: bytes, heard: list[Driver | Said]) -> bool:
         """Add the words in these bytes to ``heard``; whether more are worth hearing."""
         said, self._cut = self._cut + said, b""
         while said:
@@ -133,15 +123,13 @@ class DriverEar:
                     self._cut = word + said
                     return len(self._cut) <= _MOST_BYTES
                 report = text.decode(errors="replace")
-                heard.append(Said(pid=0, text=report, is_error=word == _ERROR))
+                heard.append(Said(text=report, is_error=word == _ERROR))
                 self._has_reported, said = True, rest
             elif self._driver_may_speak and word in _WORDS:
                 heard.append(_WORDS[word])
             elif self._driver_may_speak and word == _NO_MORE:
                 self._driver_may_speak = False
             else:
-                if word == _OVER:
-                    heard.append(Over(pid=0))
                 return False
         return True
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -17,13 +19,10 @@ from autoresearch.code import module_command, package_root
 from autoresearch.errors import MachineryError
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.messages import (
-    SERVER,
     Channel,
     Driver,
     Ended,
-    Mail,
     Message,
-    Over,
     Ready,
     Said,
     ServerDied,
@@ -80,7 +79,9 @@ class ForkServerClient:
             ) from error
         finally:
             theirs.close()
-        self._mail = Mail(Channel(ours))
+        self._channel = Channel(ours)
+        self._received: deque[Message] = deque()
+        """Messages not asked for yet."""
         self._ready = False
 
     @property
@@ -90,12 +91,6 @@ class ForkServerClient:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
-
-    @property
-    def no_trials(self) -> frozenset[int]:
-        """Processes below the server that are not the running trial's: the one that waits to be
-        the next, and what is left of those that are over."""
-        return self._mail.no_trials
 
     def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
         """Have a trial begin, which finds its imports loaded where the server is warm; return its
@@ -120,14 +115,13 @@ class ForkServerClient:
         """
         self._send(Stop(grace_s=grace_s))
 
-    def receive(self, trial: int, timeout_s: float) -> Driver | Said | Over | Ended | None:
-        """What the server says next of a trial, or None where it says nothing of it in time. One
-        thread may ask after a trial that is over while another asks after the next.
+    def receive(self, timeout_s: float) -> Driver | Said | Ended | None:
+        """Return the server's next message about the running trial, or None if none comes in time.
 
         :raises ServerDied: where nothing can come any more.
         """
-        message = self._mail.receive(trial, timeout_s)
-        assert message is None or isinstance(message, Driver | Said | Over | Ended)
+        message = self._next(timeout_s)
+        assert message is None or isinstance(message, Driver | Said | Ended)
         return message
 
     def last_words(self) -> str:
@@ -149,18 +143,30 @@ class ForkServerClient:
 
     def close(self) -> None:
         """End the server and everything below it. A second call does nothing."""
-        self._mail.close()  # the server's word to wind down
+        self._channel.close()  # the server winds down
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self.kill()
         self._complaints.close()
 
+    def _next(self, timeout_s: float) -> Message | None:
+        """Return the next message, or None if none comes in time.
+
+        :raises ServerDied: where none can come any more.
+        """
+        try:
+            if not self._received and select.select([self._channel], [], [], timeout_s)[0]:
+                self._received.extend(self._channel.receive())
+        except (EOFError, OSError, ValueError):  # gone, or closed here
+            raise ServerDied from None
+        return self._received.popleft() if self._received else None
+
     def _answer(self, given_up: Callable[[], bool]) -> Message | None:
         """The next message; None where it takes longer than any import does."""
         give_up_at = time.monotonic() + _READY_S
         while time.monotonic() < give_up_at:
-            message = self._mail.receive(SERVER, _LOOK_S)
+            message = self._next(_LOOK_S)
             if message is not None:
                 return message
             if given_up():
@@ -182,7 +188,7 @@ class ForkServerClient:
 
     def _send(self, message: Message) -> None:
         try:
-            self._mail.send(message)
+            self._channel.send(message)
         except OSError:
             raise ServerDied from None
 

@@ -7,7 +7,6 @@ do nothing.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -21,9 +20,6 @@ from trainer.isolation.kernel.libc import check, libc
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_GIVES_WAY = 10
-"""As a nice value: a tenth of the claim that others have, so that it is done within tenths of a
-second all the same."""
 
 
 def become_subreaper() -> None:
@@ -67,31 +63,6 @@ def descendants(pid: int) -> Iterator[int]:
         child = todo.pop()
         yield child
         todo += children(child)
-
-
-def resident_bytes(pid: int) -> int:
-    """What a process holds in memory, what it shares included; 0 where it is gone."""
-    try:  # psutil reads more of a process, and a lane waits for the answer
-        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
-    except (OSError, IndexError):
-        return _psutil_resident_bytes(pid)
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _psutil_resident_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
-def give_way(pid: int) -> None:
-    """Have whoever else wants a processor come before this process and its group; for good."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, pid, _GIVES_WAY)
-    # Where the kernel shares out processors by session first, a nice value counts within one only.
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(_GIVES_WAY))
 
 
 def oom_kills() -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
-from trainer.isolation.messages import Driver, Ended, Over, Said, ServerDied, Start
+from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
@@ -32,9 +32,6 @@ _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
 _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _LOOK_S = 0.1
-_STARTS = 3
-"""Of a trial whose process ends before it has its order: by somebody's kill, or as it could not
-prepare its sandbox."""
 _GRACE_S = 1.0
 """Between asking a trial to end and making it."""
 _OVERDUE_S = 4.0
@@ -159,16 +156,12 @@ class _Watch:
         """Start the trial and return when nothing of it runs any more.
 
         :raises TrialAborted: where it was cancelled before it started.
-        :raises MachineryError: where the fork server died, or no process comes to be the trial.
+        :raises MachineryError: where the fork server died.
         """
         self._oom_kills_before = oom_kills()
         try:
-            for _ in range(_STARTS):
-                self._trial = self._server.start_trial(self._start(), self._cancelled)
-                self._attend(time.monotonic() + self._spec.limits.wall_s)
-                if self._stopped is not None or self._ended is None or self._ended.began:
-                    return
-                self._ended = None  # of a process that was never the trial
+            self._trial = self._server.start_trial(self._start(), self._cancelled)
+            self._attend(time.monotonic() + self._spec.limits.wall_s)
         except ServerDied:
             self._end_what_was_seen()
             raise MachineryError(
@@ -181,17 +174,11 @@ class _Watch:
         except BaseException:  # of this code or the system's: leave nothing behind
             self._server.close()
             raise
-        raise MachineryError(
-            f"the process of trial {self._spec.trial_id} ended before it was given the trial,"
-            f" {_STARTS} times; see `autoresearch doctor`, and what kills processes here"
-        )
 
     def ending(self) -> Ending:
-        """All that is known of its end, when nothing of it is left.
-
-        :raises MachineryError: where something is.
-        """
-        ended, stopped = self._ended or self._buried(), self._stopped
+        """Return all that is known of its end, after :meth:`until_over`."""
+        ended, stopped = self._ended, self._stopped
+        assert ended is not None, "the trial has ended"
         self._files.settle()
         self._files.log.compact()
         self._tell_points()
@@ -200,35 +187,19 @@ class _Watch:
         struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
         return Ending(ended, stopped, self._peak_bytes, struck, self._driver, self._said)
 
-    def _buried(self) -> Ended:
-        """The end of what was killed as it was over; its exit code is known from that."""
-        give_up_at = time.monotonic() + _BURIAL_S
-        try:
-            while time.monotonic() < give_up_at:
-                self._hear(_LOOK_S)
-                if self._ended is not None:
-                    return self._ended
-        except ServerDied:
-            self._end_what_was_seen()
-            return Ended(exit_code=0)
-        raise MachineryError(
-            f"process {self._trial} of trial {self._spec.trial_id} cannot be killed;"
-            " look for a stuck device or file system before running more"
-        )
-
     def _hear(self, timeout_s: float) -> bool:
         """What the server says next of the trial; whether nothing of it runs any more.
 
         :raises ServerDied: where it can say nothing.
         """
-        message = self._server.receive(self._trial, timeout_s)
+        message = self._server.receive(timeout_s)
         if isinstance(message, Driver):
             self._driver = message
         elif isinstance(message, Said):
             self._said = message
         elif isinstance(message, Ended):
             self._ended = message
-        return isinstance(message, Over | Ended)
+        return isinstance(message, Ended)
 
     def _stopped_by_kernel(self, group: TrialGroup, ended: Ended) -> Stopped | None:
         """What the trial had too much of between two looks."""
@@ -245,7 +216,6 @@ class _Watch:
             trial_dir=str(self._files.path),
             imports=_ahead(self._spec),
             group=group,
-            device=self._spec.device,
         )
 
     def _attend(self, deadline: float) -> None:
@@ -267,7 +237,7 @@ class _Watch:
         self._tell_points()
         if self._cancelled():
             return Stopped("aborted", "cancelled")
-        usage = usage_below(self._server.pid, but=self._server.no_trials)
+        usage = usage_below(self._server.pid)
         if self._trial in usage.pids or self._server.alive:
             # Else the server has just died and what it left is no longer below it: the look
             # before is the one that knows whom to end.

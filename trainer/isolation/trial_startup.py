@@ -1,9 +1,8 @@
 """The first instructions of a trial's process, between the fork and the training.
 
-Order matters: tie its life to the server's and wait to be the next; then have a log, enter its
-cgroup where there is one, read the spec and the code it will run, and close the sandbox before any
-of that code does something a config decides. Nothing of the trial is touched before its order has
-come.
+Order matters: tie its life to the server's; then have a log, enter its cgroup where there is one,
+read the spec and the code it will run, and close the sandbox before any of that code does something
+a config decides.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Start
 from trainer.isolation.process_tree import die_with_parent
 from trainer.isolation.trial_files import TrialError
-from trainer.isolation.waiting import OrderSlot
 from trainer.machine import cuda_driver
 from trainer.spec import Measured, TrialFailed, TrialSpec
 
@@ -43,26 +41,19 @@ class TrialFunction(Protocol):
 
 
 def live(
-    order: OrderSlot,
+    start: Start,
     line: DriverLine,
     *,
     server: int,
     load: Callable[[], TrialFunction],
     sandbox: Sandbox,
-    like: Start,
 ) -> int:
-    """Wait to be a trial, and be it from there on; return the exit code.
+    """Run the trial in this process; return the exit code.
 
-    :param order: where its order comes from.
-    :param line: reports how the GPU's driver starts, the result or the error, and the end.
-    :param like: what the order is likely to be like.
+    :param line: reports how the GPU's driver starts, and the result or the error.
     """
     os.setsid()
     die_with_parent(server)
-    begun = sandbox.begin(Path(like.trial_dir).parent, like.device)
-    start = order.take()
-    if start is None:
-        return 0
     born = time.monotonic()
     trial_dir = Path(start.trial_dir)
     _redirect(trial_dir / LOG_FILE)
@@ -77,7 +68,7 @@ def live(
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
         reach = None if spec.command is None else furnish(spec.command, trial_dir)
-        sandbox.confine(spec, trial_dir, reach, begun)
+        sandbox.confine(spec, trial_dir, reach)
         _start_device(spec, line)
         result = run(spec, trial_dir, born=born)
         if result is not None:
@@ -98,9 +89,6 @@ def live(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    if spec.command is None and not spec.device.startswith("cuda"):
-        # A GPU is this process's until the kernel has taken it apart.
-        line.over()
     return 0
 
 

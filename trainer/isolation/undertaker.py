@@ -1,8 +1,8 @@
 """Collects every process that ends below the fork server, and ends what a trial has left.
 
 As a subreaper the fork server inherits every process that a trial orphans, whatever session it fled
-to. So nothing of a trial lives that is not below a child of the server's, and when none is left but
-those that are no trial's, the trial is buried.
+to. So nothing of a trial lives that is not below a child of the server's, and when none is left
+the trial has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Set
 
 from trainer.isolation.messages import Ended
 from trainer.isolation.process_tree import children
@@ -36,11 +35,6 @@ class Undertaker:
         """Its end will be asked about, once."""
         self._expected.add(pid)
 
-    def forget(self, pid: int) -> None:
-        """Nobody will ask: another process may have that number by and by."""
-        self._expected.discard(pid)
-        self._dead.pop(pid, None)
-
     def collect(self) -> None:
         """Every process that has ended by now."""
         while True:
@@ -61,38 +55,29 @@ class Undertaker:
     def ended(
         self,
         pid: int,
-        *,
-        at_its_word: bool,
-        began: bool = True,
         survivors: tuple[int, ...] = (),
     ) -> Ended:
         """How one ended that has been collected.
 
-        :param began: it had its order.
-        :param at_its_word: it had said that it was over, and was killed for that.
         :param survivors: what :meth:`sweep` could not end behind it.
         """
         status, usage = self._dead.pop(pid)
         unit = 1 if sys.platform == "darwin" else 1024
         exit_code = os.waitstatus_to_exitcode(status)
-        if at_its_word and exit_code == -signal.SIGKILL:
-            exit_code = 0
         return Ended(
-            pid=pid,
             exit_code=exit_code if exit_code >= 0 else None,
             signal=-exit_code if exit_code < 0 else None,
             peak_bytes=usage.ru_maxrss * unit,
-            began=began,
             survivors=survivors,
         )
 
-    def sweep(self, but: Set[int] = frozenset()) -> tuple[int, ...]:
-        """Kill and collect every child except these, and what becomes a child by that; return those
-        that won't die."""
+    def sweep(self) -> tuple[int, ...]:
+        """Kill and collect every child, and what becomes a child by that; return those that won't
+        die."""
         give_up_at = time.monotonic() + SWEEP_S
         while True:
             self.collect()
-            left = set(children(os.getpid())) - but
+            left = children(os.getpid())
             if not left:
                 return ()
             for pid in left:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,9 +118,9 @@ class TreeUsage:
         return total
 
 
-def usage_below(pid: int, but: Set[int] = frozenset()) -> TreeUsage:
-    """What each process below ``pid`` holds, itself and those of ``but`` not included."""
-    found = map(ProcessUsage.of, (one for one in descendants(pid) if one not in but))
+def usage_below(pid: int) -> TreeUsage:
+    """Return what each process below ``pid`` holds, itself not included."""
+    found = map(ProcessUsage.of, descendants(pid))
     return TreeUsage(tuple(usage for usage in found if usage is not None))
 
 

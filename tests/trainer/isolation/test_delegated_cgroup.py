@@ -57,7 +57,7 @@ def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -
         if held and held[0] > 280 * MIB:
             # a look at the processes alone would have shown a tenth of it
             server = executor._server
-            usage = usage_below(server.pid, but=server.no_trials)
+            usage = usage_below(server.pid)
             assert usage.weigh(None, on_gpu=False) < 200 * MIB
     job.cancel()
     assert max(seen) > 280 * MIB

@@ -75,72 +75,32 @@ class SystemPaths:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The part of a ruleset that is the same for all trials of one folder on one kind of device. It
-    forbids nothing yet: that it does once it is whole."""
-
-    ruleset: Ruleset
-    trials: Path
-    """The folder that the trial's directory is to lie in."""
-    on_gpu: bool
-
-    @classmethod
-    def of(cls, paths: SystemPaths, trials: Path, device: str, abi: int) -> Begun:
-        """Begin in the process that is to be the trial: some rules are about itself.
-
-        :param abi: the Landlock version whose rights are used, where the kernel has them.
-        :raises SandboxError: where the trials lie inside what all trials may read.
-        :raises OSError: where the kernel refuses.
-        """
-        on_gpu = device.startswith("cuda")
-        scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= 6 else Scope.NONE
-        ruleset = Ruleset(handled_fs=fs_for_abi(abi), handled_net=net_for_abi(abi), scoped=scoped)
-        for path in paths.programs:
-            _allow(ruleset, _beside(trials, path), _RUN)
-        for path in paths.imports:
-            if not trials.is_relative_to(path):
-                _allow(ruleset, path, _RUN)
-        for path in paths.others:
-            _allow(ruleset, path, _READ)
-        for path, access in _of_itself(device):
-            _allow(ruleset, path, access)
-        _allow(ruleset, Path(os.devnull), _WRITE)
-        return cls(ruleset, trials, on_gpu)
-
-    def fits(self, paths: SystemPaths, spec: TrialSpec, trial_dir: Path) -> bool:
-        """Whether it is what a trial there would begin with."""
-        return (
-            self.trials == trial_dir.parent
-            and self.on_gpu == _kind_of_own(spec).startswith("cuda")
-            and trial_dir not in (*paths.programs, *paths.imports)
-        )
-
-
 def restrict(
-    paths: SystemPaths,
-    spec: TrialSpec,
-    trial_dir: Path,
-    reach: Reach | None,
-    abi: int,
-    begun: Begun | None = None,
+    paths: SystemPaths, spec: TrialSpec, trial_dir: Path, reach: Reach | None, abi: int
 ) -> None:
     """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
-    :param abi: as :meth:`Begun.of` has it.
-    :param begun: a ruleset to go on with, made by this process, where it fits.
+    :param abi: the Landlock version whose rights are used, where the kernel has them.
     :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
     :raises OSError: where the kernel refuses.
     """
-    if begun is not None and not begun.fits(paths, spec, trial_dir):
-        begun.ruleset.close()
-        begun = None
-    if begun is None:
-        begun = Begun.of(paths, trial_dir, _kind_of_own(spec), abi)
-    with begun.ruleset as ruleset:
+    scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= 6 else Scope.NONE
+    with Ruleset(
+        handled_fs=fs_for_abi(abi), handled_net=net_for_abi(abi), scoped=scoped
+    ) as ruleset:
+        for path in paths.programs:
+            _allow(ruleset, _beside(trial_dir, path), _RUN)
+        for path in paths.imports:
+            if not trial_dir.is_relative_to(path):
+                _allow(ruleset, path, _RUN)
+        for path in paths.others:
+            _allow(ruleset, path, _READ)
+        for path, access in _of_itself(_kind_of_own(spec)):
+            _allow(ruleset, path, access)
+        _allow(ruleset, Path(os.devnull), _WRITE)
         for path, access in _of_the_spec(spec, trial_dir, reach):
             _allow(ruleset, path, access)
         if spec.device.startswith("cuda"):
@@ -172,7 +132,7 @@ def _pin(path: Path) -> None:
 
     Entries of /proc are made as they are looked up and dropped when memory is short. One that is
     made anew is another inode, which no rule knows, and would be refused. So it stays open, though
-    not for reading, for as long as this process lives, which may wait for long to be a trial.
+    not for reading, for as long as this process lives.
     """
     with contextlib.suppress(OSError):  # it is not there
         os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -96,7 +96,6 @@ Not covered:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import tempfile
@@ -107,7 +106,7 @@ from autoresearch.errors import MachineryError, SandboxError
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp
 from trainer.isolation.kernel.capabilities import drop_capabilities
-from trainer.isolation.kernel.landlock import Begun, SystemPaths
+from trainer.isolation.kernel.landlock import SystemPaths
 from trainer.isolation.kernel.libc import check, libc
 from trainer.isolation.kernel.rlimits import limit_resources, tasks_of_this_user
 from trainer.spec import TrialSpec
@@ -210,37 +209,22 @@ class Sandbox:
             seccomp.prepare()
         return cls(layers, tasks_of_this_user(), paths)
 
-    def begin(self, trials: Path, device: str) -> Begun | None:
-        """The part of :meth:`confine` that can be had before the trial is known: nothing is given
-        up by it. None where there is none, and where it cannot be had, which the trial will say.
-
-        :param trials: the folder that the trial's directory is likely to lie in.
-        """
-        if sys.platform != "linux" or not self.layers.confine:
-            return None
-        with contextlib.suppress(OSError, SandboxError):
-            return Begun.of(self.paths, trials, device, self.layers.landlock_abi)
-        return None
-
-    def confine(
-        self, spec: TrialSpec, trial_dir: Path, reach: Reach | None, begun: Begun | None = None
-    ) -> None:
+    def confine(self, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
         """Give up, for good, all that this trial does not need. This process has one thread.
 
         :param reach: what a command may read, where one trains.
-        :param begun: what :meth:`begin` gave this very process.
         :raises SandboxError: where that is not possible.
         """
         if spec.makes_code and self.layers.landlock_abi == 1:
             # That version refuses every rename from one directory to another.
             os.environ["TRITON_CACHE_MANAGER"] = _ONE_DIRECTORY_CACHE
         try:
-            limit_resources(spec, self.user_tasks + _WAITING_TASKS)
+            limit_resources(spec, self.user_tasks)
             if sys.platform == "linux":
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
                     abi = self.layers.landlock_abi
-                    landlock.restrict(self.paths, spec, trial_dir, reach, abi, begun)
+                    landlock.restrict(self.paths, spec, trial_dir, reach, abi)
                 drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)
@@ -252,5 +236,3 @@ class Sandbox:
 
 
 _PR_SET_NO_NEW_PRIVS = 38
-_WAITING_TASKS = 1
-"""The process that waits to be the next trial."""
