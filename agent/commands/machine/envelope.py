@@ -15,10 +15,8 @@ from rich.text import Text
 
 from agent.commands.machine.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
 from agent.commands.machine.envelope_needs import (
-    ImportOption,
     PredictOption,
     SetOption,
-    imported_envelope,
 )
 from agent.commands.machine.envelope_needs import predict as predict_needs
 from agent.commands.machine.envelope_tables import print_envelope
@@ -85,7 +83,6 @@ def envelope(
     dry: DryOption = False,
     on: OnOption = "gb10",
     rates: RatesOption = None,
-    import_: ImportOption = None,
     predict: PredictOption = False,
     changes: SetOption = None,
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
@@ -98,19 +95,14 @@ def envelope(
     what the memory rail of later campaigns with this menu asks.
 
     With --dry nothing is trained: the step of each point is counted operator by operator, and its
-    time predicted from a described device's rates. With --import a published sweep is fitted, for
-    the device of --on; with --predict each point's parameters, memory and time are said, by the
-    envelope in --out or the memory rail's, else by arithmetic.
+    time predicted from a described device's rates. With --predict each point's parameters, memory
+    and time are printed, by the envelope in --out or the memory rail's, else by arithmetic.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
     directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
-    if sum((dry, predict, import_ is not None)) > 1:
-        raise typer.BadParameter("--dry, --import and --predict are three questions; ask one")
-    if import_ is not None:
-        found = imported_envelope(import_, chosen, asked.backend, on)
-        _tell(found, _save(found, directory, installs=False), console, as_json=as_json)
-        return
+    if dry and predict:
+        raise typer.BadParameter("--dry and --predict cannot be combined; choose one")
     grid = cells(
         _numbers(asked.batch, "--batch") or _domain(chosen, "batch_size"),
         _numbers(asked.seq, "--seq") or _domain(chosen, "seq_len"),
@@ -237,17 +229,15 @@ def _measured(
         raise
 
 
-def _save(found: Envelope, directory: Path, *, installs: bool = True) -> dict[str, str]:
+def _save(found: Envelope, directory: Path) -> dict[str, str]:
     """Write everything; the paths by what they hold.
-
-    :param installs: for the memory rail of this machine: not what another machine measured.
 
     An envelope without a fit is not installed: it would take the place of an earlier one that can
     answer.
     """
     settings = found.settings
     paths = {"envelope": directory / ENVELOPE_FILE}
-    if found.fits and installs:
+    if found.fits:
         paths["memory_rail"] = envelope_path(
             data_dir() / "envelopes",
             menu_sha256=settings.menu_sha256,

@@ -1,4 +1,4 @@
-"""``autoresearch envelope --import`` and ``--predict``: a published sweep; a config's needs."""
+"""``autoresearch envelope --predict``: the memory and time that a config needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.menu.files import ProxyMenu
 from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
@@ -19,15 +18,10 @@ from autoresearch.words import changes_text
 from trainer.accounting.devices import describe
 from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings
 from trainer.envelope.needs import MemoryModel, Need, counted_seconds, flops_of, needs
-from trainer.envelope.published import read_published
 from trainer.envelope.rail import FittedMemory
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
-from trainer.spec import Config, difference, gpt, make_config
+from trainer.spec import Config, difference, make_config
 
-ImportOption = Annotated[
-    Path | None,
-    typer.Option("--import", help="Measure nothing: fit the sweep that this file publishes."),
-]
 PredictOption = Annotated[
     bool, typer.Option("--predict", help="Measure nothing: say what each point needs.")
 ]
@@ -37,21 +31,6 @@ SetOption = Annotated[
         "--set", metavar="FIELD=VALUE", help="With --predict: of the config; again for each."
     ),
 ]
-
-
-def imported_envelope(file: Path, menu: ProxyMenu, backend: str, on: str) -> Envelope:
-    """The fitted envelope of a published sweep, with the limit of the device it is told for.
-
-    :param on: a described device, whose memory is the limit.
-    """
-    return read_published(
-        file,
-        menu=menu.name,
-        menu_sha256=menu.content_sha256,
-        base=gpt(menu.baseline),
-        backend=backend,
-        limit=DeviceLimit(gib=describe(on).memory_gib, source="device"),
-    )
 
 
 def predict(
