@@ -67,6 +67,13 @@ class TargetArchitecture(Frozen):
     """The ratios that stay as they are; the others may be searched and are carried back."""
     phases: Annotated[tuple[Phase, ...], Field(strict=False)] = ()
     """The curriculum; empty: one phase."""
+    lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = None
+    """How the plan scales the learning rate with the width; None: mup, unless a ladder contradicts
+    it."""
+    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] | None = None
+    """How it scales with the tokens; None: delphi, unless a ladder contradicts it."""
+    batch_rule: Literal["step_law", "power_lines", "kept"] = "step_law"
+    """How many tokens a step has."""
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from pydantic import Field
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import takes
-from agent.settings.rates import Rates, read_rates
+from agent.settings.rates import read_rates
 from agent.workbench.epochs import epochs_text
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from autoresearch.options import AsOption
@@ -45,29 +45,9 @@ class Asked(Frozen):
         None, description="What preflight.sh speed wrote: it replaces what was computed."
     )
     spot: bool = Field(False, description="The GPUs may be taken back at any time.")
-    preemptions: Annotated[float, Field(ge=0, le=1000)] | None = Field(
-        None,
-        description="With --spot: of the whole booking, a day. Default: PREEMPTIONS_PER_DAY, else "
-        f"{USUAL_PREEMPTIONS:g}.",
-    )
-    storage_gb_s: float = Field(
-        5.0, ge=0.01, le=10_000, description="What the shared storage takes, 10^9 bytes a second."
-    )
-    lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = Field(
-        None,
-        description="How the learning rate goes with the model's width. Default: mup, unless a "
-        "ladder contradicts it.",
-    )
-    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] | None = Field(
-        None,
-        description="How it goes with the tokens. Default: delphi, unless a ladder contradicts it.",
-    )
-    batch_rule: Literal["step_law", "power_lines", "kept"] = Field(
-        "step_law", description="How many tokens a step has."
-    )
     global_batch: PositiveInt | None = Field(
         None,
-        description="Sequences a step; rates, steps and decay follow. Default: by --batch-rule.",
+        description="Sequences a step; rates, steps and decay follow. Default: by a scaling law.",
     )
     hourly_usd: Annotated[float, Field(ge=0)] | None = Field(
         None, description="One GPU for an hour. Default: H100_HOURLY_USD, H200_HOURLY_USD."
@@ -99,16 +79,15 @@ def handoff(
     rates = read_rates()
     wishes = Wishes(
         mfu=asked.mfu,
-        lr_rule=asked.lr_rule,
+        lr_rule=architecture.lr_rule,
         hourly_usd=asked.hourly_usd,
         batch=asked.global_batch,
         bytes_per_token=asked.bytes_per_token,
-        length_rule=asked.length_rule,
-        batch_rule=asked.batch_rule,
+        length_rule=architecture.length_rule,
+        batch_rule=architecture.batch_rule,
         terms=Terms(
             spot=asked.spot,
-            preemptions_per_day=_preemptions(asked.preemptions, rates),
-            storage_gb_s=asked.storage_gb_s,
+            preemptions_per_day=rates.preemptions_per_day or USUAL_PREEMPTIONS,
         ),
         measured=read_measured(asked.measured) if asked.measured else None,
     )
@@ -124,10 +103,6 @@ def handoff(
     console = Console()
     for line in _lines(plan, out):
         console.print(Text(line), soft_wrap=True)
-
-
-def _preemptions(asked: float | None, rates: Rates) -> float:
-    return (rates.preemptions_per_day or USUAL_PREEMPTIONS) if asked is None else asked
 
 
 def epochs_of(plan: Handoff) -> float:

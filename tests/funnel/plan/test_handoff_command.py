@@ -17,6 +17,7 @@ from funnel.forecast.band import make_forecast
 from tests.funnel.forecast.test_band import BAND, both
 from tests.support.campaigns import COMMAND, Toy
 from tests.support.configs import config
+from tests.support.places import ROOT
 from tests.support.stressed import stressed_campaign
 
 BYTES = 4.4
@@ -77,6 +78,17 @@ def test_rates_come_from_the_environment(stressed: Path, tmp_path: Path) -> None
     arguments = ("handoff", "--target", "llama-7b", "--campaign", stressed, "--json")
     done = run(tmp_path, *arguments, H100_HOURLY_USD="5")
     assert json.loads(done.stdout)["compute"]["gpu_hourly_usd"] == 5
+
+
+def test_the_rules_come_from_the_targets_file(stressed: Path, tmp_path: Path) -> None:
+    toml = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
+    rules = {"lr_rule": "sqrt_width", "length_rule": "none", "batch_rule": "kept"}
+    own = "".join(f'{key} = "{value}"\n' for key, value in rules.items())
+    (tmp_path / "own.toml").write_text(f"{toml}\n{own}")
+    done = run(tmp_path, "handoff", "--target", "own.toml", "--campaign", stressed, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "--use-mup" not in (tmp_path / "handoff" / "launch_megatron.sh").read_text()
+    assert {key: json.loads(done.stdout)["target"][key] for key in rules} == rules
 
 
 def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
