@@ -102,7 +102,7 @@ def test_an_impossible_number_is_a_garbage_result(tmp_path: Path, changes: dict[
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     text = json.dumps({**trial_ok(spec).model_dump(), **changes})
-    result = judge(spec, files, exited(Said(pid=1, text=text, is_error=False)))
+    result = judge(spec, files, exited(Said(text=text, is_error=False)))
     files.close()
     assert isinstance(result, TrialFailed)
     assert result.message.startswith(f"garbage result: ok.{next(iter(changes))}: ")
@@ -203,7 +203,7 @@ def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path)
     files = TrialFiles(spec, tmp_path / "trial")
     error = {"kind": "CorpusError", "message": UGLY + "no corpus" + "!" * 10_000}
     with pytest.raises(AutoresearchError, match="no corpus!") as caught:
-        judge(spec, files, exited(Said(pid=1, text=json.dumps(error), is_error=True)))
+        judge(spec, files, exited(Said(text=json.dumps(error), is_error=True)))
     files.close()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) == 2000
