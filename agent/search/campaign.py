@@ -207,11 +207,12 @@ class Campaign(Closing):
 
     @property
     def _compile_cache(self) -> str | None:
-        """Where its trials keep what they compile; None where they compile nothing."""
+        """Where its trials keep what they compile; None where they compile nothing. Whether a
+        command's script does is not known."""
         settings = self.settings
-        if self.command is not None:
-            return None
-        if not makes_code(settings.backend, settings.device, compile=settings.compile):
+        if self.command is None and not makes_code(
+            settings.backend, settings.device, compile=settings.compile
+        ):
             return None
         return str((self.directory / COMPILED_DIR).absolute())
 

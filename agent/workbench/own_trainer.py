@@ -108,7 +108,7 @@ class OwnTrainer:
                 f"          sent to each node once: {counted(files, 'file')}, "
                 f"{size_bytes / 1e6:.3g} MB; the program and what is read besides are the node's"
             )
-        yield f"reads     {', '.join(self.reads())}; writes its own directory; no network, no keys"
+        yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
         yield f"score     {ruler_text(table)}"
         if not table.tells_seed:
             yield (

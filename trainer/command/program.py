@@ -1,17 +1,18 @@
 """The program a command begins with, and what of its environment it needs to read.
 
-A Python of its own environment (a venv, conda's) is asked where that lies, once for a campaign and
-outside the sandbox: it is the user's own program, named by the user's own menu.
+Where the environment of a Python lies (a venv, conda's) is read from its files: a program that a
+menu names is started in a trial and nowhere else, since a menu and a script's directory may be
+somebody else's.
 
 A ``python`` on PATH may be a shim: a script of pyenv's or asdf's, or a link to mise itself, that
 finds out, by files of its own and of the directory it is called in, which Python is meant. Inside
-the sandbox it could read none of these and would end with exit code 126. So it is asked here which
-one that is, and trials start that one. What lies in the script's own directory is what it is.
+the sandbox it could read none of these and would end with exit code 126. So a shim on the PATH of
+whoever runs the campaign is asked here which one that is, and trials start that one. What lies in
+the script's own directory is what it is, whatever link or PATH leads there.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -20,16 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.errors import SpecError
-from trainer.command.workspace import holds_home
+from trainer.command.workspace import holds_home, is_credential
 from trainer.machine.environment import allowed_environment
 
 _PATIENCE_S = 60.0
 _PYTHON = re.compile(r"python[\d.]*")
 """What a Python is called."""
-_QUESTION = (
-    "import json, sys; print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix,"
-    " sys.base_exec_prefix], sys.path]))"
-)
+_HOME = re.compile(r"^home *= *(/[^\0\n]*?)/? *$", re.MULTILINE)
+"""Where ``pyvenv.cfg`` names the folder of the Python that a venv was made with."""
+_MOST_CHARACTERS = 1 << 16
 _FOR_SHIMS = ("PYENV_", "ASDF_", "MISE_", "HOME")
 """Beginnings of the variables by which a shim knows what is meant."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
@@ -60,7 +60,10 @@ def find_program(word: str, directory: Path) -> Path:
 def _is_shim(program: Path, directory: Path) -> bool:
     """Whether it looks for another that it stands for."""
     is_python = _PYTHON.fullmatch(program.name) is not None
-    if program.is_relative_to(directory) or not (is_python or program.parent.name == "shims"):
+    own = directory.resolve()
+    places = program, program.parent.resolve(), program.resolve()
+    is_own = any(place.is_relative_to(one) for place in places for one in (directory, own))
+    if is_own or not (is_python or program.parent.name == "shims"):
         return False
     target = program.resolve().name
     is_another = not target.startswith("python") if is_python else target != program.name
@@ -76,12 +79,13 @@ def _is_script(program: Path) -> bool:
 
 
 def _meant_by(shim: Path, directory: Path) -> Path:
-    """The Python that it starts.
+    """Return the Python that it starts. Only one that the user's own PATH finds is started.
 
     :raises SpecError: where it starts none, or is of another program.
     """
     is_python = _PYTHON.fullmatch(shim.name) is not None
-    meant = _executable(shim, directory) if is_python else None
+    is_the_users = shutil.which(shim.name, path=allowed_environment()["PATH"]) == str(shim)
+    meant = _executable(shim, directory) if is_python and is_the_users else None
     if meant is None:
         raise SpecError(
             f"{shim} is a shim, a script that looks for the program it stands for, which trials may"
@@ -111,45 +115,42 @@ def _executable(shim: Path, directory: Path) -> Path | None:
 
 
 def environment_of(program: Path) -> tuple[Path, ...]:
-    """What a trial must read to run it, besides the system's directories and this Python's own.
-
-    :raises SpecError: where a Python does not answer.
-    """
+    """Return what a trial must read to run a program, besides the system's directories and this
+    Python's own. Nothing is started: a Python's environment says in files where it lies."""
     if program.parent == Path(sys.executable).parent:
         return ()
     python = _python_of(program)
     if python is None:
         return (program,)
-    paths = {program, *(path for path in _asked(python) if path.exists())}
+    paths = {program, *(path for path in _environment(python) if path.exists())}
     resolved = {path.resolve() for path in paths}
-    return tuple(sorted(path for path in resolved if not holds_home(path)))
+    return tuple(sorted(path for path in resolved if not (holds_home(path) or is_credential(path))))
 
 
 def _python_of(program: Path) -> Path | None:
-    """The Python of the environment that it belongs to: itself, or one beside it."""
+    """Return the Python of the environment that it belongs to: itself, or one beside it."""
     if _PYTHON.fullmatch(program.name) and not _is_script(program):
         return program
     beside = program.parent / "python"
     return beside if beside.is_file() else None
 
 
-def _asked(python: Path) -> Iterator[Path]:
+def _environment(python: Path) -> Iterator[Path]:
+    """Return the parts of its prefix and of the one below it (a venv's ``home``), and the folders
+    that their ``.pth`` files add to ``sys.path``, such as those of editable installations."""
+    config = python.parent.parent / "pyvenv.cfg"
+    home = _HOME.search(_text(config)) if config.is_file() else None
+    bases = {python.resolve().parent.parent} | ({Path(home[1]).parent} if home else set())
+    for prefix in (python.parent.parent, *sorted(bases)):
+        yield from (prefix / name for name in _OF_A_PREFIX)
+        for file in sorted(prefix.glob("lib*/python*/*-packages/*.pth")):
+            lines = _text(file).splitlines()
+            yield from (Path(line) for line in lines if line.startswith("/") and "\0" not in line)
+
+
+def _text(path: Path) -> str:
     try:
-        answer = subprocess.run(
-            [str(python), "-c", _QUESTION],
-            env=allowed_environment(),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
-        prefixes, path = json.loads(answer.stdout)
-        for prefix in prefixes:
-            yield from (Path(prefix, name) for name in _OF_A_PREFIX)
-        yield from (Path(entry) for entry in path if entry)
-    except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
-        raise SpecError(
-            f"{python} does not say where its packages lie ({type(error).__name__}); give a Python "
-            "that runs"
-        ) from error
+        with path.open("r", encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_CHARACTERS)
+    except OSError:
+        return ""

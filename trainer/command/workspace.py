@@ -170,16 +170,26 @@ def refuse_credentials(path: Path) -> None:
 
     :raises SandboxError: in a sentence that names the place.
     """
+    held = _credentials_at(path)
+    if held is not None:
+        raise SandboxError(
+            f"the menu reads {path}, and trials see no credentials such as {held}; name only "
+            "the data that the script needs"
+        )
+
+
+def is_credential(path: Path) -> bool:
+    """Whether :func:`refuse_credentials` refuses it."""
+    return _credentials_at(path) is not None
+
+
+def _credentials_at(path: Path) -> Path | None:
     places = [_real(home / name) for home in _homes(None) for name in _CREDENTIALS]
     held = [one for one in places if path.is_relative_to(one)]
     held += [one for one in places if one.is_relative_to(path) and os.access(one, os.F_OK)]
     if _KEY_FILE.fullmatch(path.name) or set(path.parts) & set(_CREDENTIALS):
         held.append(path)
-    if held:
-        raise SandboxError(
-            f"the menu reads {path}, and trials see no credentials such as {held[0]}; name only "
-            "the data that the script needs"
-        )
+    return held[0] if held else None
 
 
 def refuse_home(path: Path, what: str, but: Path | None = None) -> None:

@@ -168,7 +168,7 @@ FailureStatus: TypeAlias = Literal[
 
 
 class TrialFailed(Frozen):
-    """A trial that ended without one. It carries no score: failure is never a number."""
+    """A trial that ended without one. It carries no score."""
 
     status: FailureStatus
     message: Annotated[PlainText, Field(max_length=MAX_MESSAGE_CHARACTERS)]

@@ -145,8 +145,9 @@ class TrialSpec(Frozen):
     the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
     in ``train_s``."""
     compile_cache: str | None = None
-    """Absolute path of a directory that a trial which makes code (:func:`makes_code`) may write
-    besides its own, and whose code it runs: what earlier trials compiled. None: nothing is kept."""
+    """Absolute path of a directory that a command's trial and one which makes code
+    (:func:`makes_code`) may write besides their own, and whose code they run: what earlier trials
+    compiled. None: nothing is kept."""
     device: str = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
     threads: PositiveInt | None = None
@@ -208,8 +209,10 @@ class TrialSpec(Frozen):
 
     @property
     def code_cache(self) -> str | None:
-        """The compile cache of a trial that uses one."""
-        return self.compile_cache if self.makes_code else None
+        """The compile cache of a trial that uses one. A command may compile, or not: it is given
+        one wherever the kernel can confine its use."""
+        uses_one = self.makes_code or self.command is not None
+        return self.compile_cache if uses_one else None
 
     @model_validator(mode="after")
     def _its_end_is_known(self) -> Self:

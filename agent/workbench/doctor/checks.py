@@ -86,7 +86,7 @@ def own_trainer(source: str, directory: Path, executor: str = "local") -> Check:
         "trainer",
         state,
         f"{command} in {own.script.directory}; reads {reads}; writes its own directory; no "
-        f"network, no keys{seed}",
+        f"network{seed}",
     )
 
 

@@ -142,3 +142,21 @@ def test_a_function_of_a_script_sees_no_more(confined: LocalExecutor, place: Pat
     assert isinstance(confined.run(command_spec(command=told), trial).result, CommandOk)
     log = (trial / "trainer.log").read_text()
     assert ("GOT" in log, log.count("kept ")) == (False, 10 * len(SECRETS))
+
+
+def test_what_one_trial_compiles_the_next_one_loads(
+    confined: LocalExecutor, tmp_path: Path
+) -> None:
+    """By the folder that torch.compile keeps its code in, and by no other of the campaign's."""
+    text = (
+        "import os; from pathlib import Path\nkept = Path(os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
+    )
+    text += "print('val loss', 1 + len(list(kept.iterdir())))\n(kept / 'a').mkdir(exist_ok=True)\n"
+    text += "try: (kept.parent / 'b').mkdir()\nexcept PermissionError: pass\n"
+    told = command(directory=str(script(tmp_path / "own", text)))
+    campaign = tmp_path / "campaign"
+    spec = command_spec(command=told, compile_cache=str(campaign / "compiled"))
+    trials = (campaign / "trials" / name for name in ("t000001", "t000002"))
+    results = [confined.submit(spec, trial).result(60).result for trial in trials]
+    assert [one.score for one in results if isinstance(one, CommandOk)] == [1, 2]
+    assert not (campaign / "b").exists()

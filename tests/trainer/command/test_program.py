@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -108,3 +109,41 @@ def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("python3", "torchrun"):
         with pytest.raises(SpecError, match=f"{name} is a shim"):
             find_program(name, own)
+
+
+def test_no_program_below_the_script_s_directory_is_started_to_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that a menu names, nor a Python beside it, nor one that PATH or a link finds."""
+    own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")
+    binary = tmp_path / "made" / "python"  # no script: a link to a program that leaves a mark
+    script(tmp_path / "made", f"#!{sys.executable}\nopen('{tmp_path}/began', 'w')\n", "python")
+    for name in ("run.sh", "python", "python3", "shims/python"):
+        (own / name).parent.mkdir(exist_ok=True)
+        if name != "run.sh":
+            shutil.copy(binary, own / name)
+        (own / name).chmod(0o755)
+    (tmp_path / "linked").symlink_to(own)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'linked'}{os.pathsep}{os.environ['PATH']}")
+    for word in ("./run.sh", "./python", "python3", "python", "./shims/python"):
+        environment_of(find_program(word, own))
+    binary.chmod(0o755)
+    with pytest.raises(SpecError):  # a shim that only the menu names
+        find_program(str(binary), own)
+    assert not (tmp_path / "began").exists()
+
+
+def test_a_compiled_python_of_one_s_own_is_not_started(tmp_path: Path) -> None:
+    """Its environment is read from the files beside it; places of keys are no code."""
+    own = script(tmp_path / "own/.venv", "home = /nowhere/bin", "pyvenv.cfg").parent
+    packages = script(own / ".venv/lib/python3/site-packages", "", "a.py")
+    added = script(tmp_path / "added", "", "b.py")
+    lines = f"import os\n{added}\n{Path.home()}\n{Path.home()}/.ssh\n"
+    script(packages, lines, "x.pth")
+    (own / ".venv/bin").mkdir()
+    python = own / ".venv/bin/python"
+    python.write_bytes(b"\x7fELF no program")
+    python.chmod(0o755)
+    found = environment_of(find_program("./.venv/bin/python", own))
+    assert {python, own / ".venv/lib", added} <= set(found)
+    assert not any(path == Path.home() or ".ssh" in path.parts for path in found)

@@ -106,7 +106,7 @@ def command_here(command: Command, portable: str, tree: Path) -> Command:
 
     :param command: as it runs where its script is from.
     :param tree: the script's directory here.
-    :raises SpecError: where the program does not run here.
+    :raises SpecError: where the program is not here.
     """
     program = program_here(portable, tree)
     _found(program)
@@ -156,11 +156,10 @@ def _worded(command: Command, moved: Callable[[str], str]) -> dict[str, Any]:
 
 def _found(program: Path) -> None:
     """
-    :raises SpecError: where this machine has no such program, or it is a Python that fails.
+    :raises SpecError: where this machine has no such program.
     """
     if shutil.which(program) is None:
         raise SpecError(
             f"there is no program {program}, with which [trainer] command begins; put it there,"
             " under the same path, or begin with {python}, the Python that autoresearch runs on"
         )
-    environment_of(program)

@@ -86,10 +86,11 @@ Not covered:
   campaign's own. A trial that ran hostile code could leave some there; later trials of that
   campaign would run it, each inside this same sandbox, without keys, network, or a way to the
   journal. What they could do is what any trial can: lie about a score, now not their own. Trials
-  of the built-in trainer run no code but this package's, a config is data, and a command is given
-  no such cache, so nobody is handed that door. It is there
-  with ``compile``, and on CUDA for the torch backend's kernels; deleting the directory costs time
-  alone.
+  of the built-in trainer run no code but this package's, and a config is data. A command's trials
+  share one too, since torch.compile costs a minute without: all of them run one script, whose
+  hash the campaign records, and which can make up its own scores anyway. It is there with
+  ``compile``, for commands, and on CUDA for the torch backend's kernels; deleting the directory
+  costs time alone.
 * Without a cgroup, descendants that fled the session when the fork server itself is killed by
   SIGKILL: the supervisor ends those it had seen at its last look.
 """
