@@ -43,6 +43,7 @@ _LOOK_S = 0.05
 """Between two looks whether a command that prints nothing has ended."""
 _CHUNK_BYTES = 1 << 16
 _ANY_NUMBER = "([-+0-9.eE]+)"
+_STARTUP = str(Path(__file__).with_name("startup"))
 _LEFT_CHUNKS = 64
 """Of what is left to read when it has ended: 4 MiB, more than a pipe holds."""
 
@@ -174,6 +175,7 @@ class _Run:
 
     def _environment(self, told: Filled) -> dict[str, str]:
         env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **told.env}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
         if self._spec.threads is not None:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
                 env.setdefault(name, str(self._spec.threads))

@@ -19,6 +19,15 @@ _DENIED = re.compile(
     """,
     re.VERBOSE,
 )
+_SHARED = re.compile(r"SemLock|_multiprocessing|/dev/shm|shared memory object")
+_NO_SHARED_MEMORY = (
+    "semaphores and shared memory need a /dev/shm of the trial's own, and this machine allows no "
+    "mount namespace for it; allow unprivileged user namespaces, or start no workers: num_workers=0"
+)
+_WRITES = (
+    "trials write below {out}, or by a relative path where the script's directory has nothing of "
+    "that name; what a run by hand left there they only read: move it away, or write below {out}"
+)
 _SHOWN_CHARACTERS = 80
 
 
@@ -28,16 +37,14 @@ def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
     :param directory: the script's.
     :param work: where the command ran.
     """
+    lines = list(lines)
     found = [match for line in lines if (match := _DENIED.search(line)) is not None]
     if not found:
         return ""
     name = found[-1]["after"] or found[-1]["before"]
-    if name is None:
-        return (
-            "trials write below {out}, or by a relative path where the script's directory has "
-            "nothing of that name; what a run by hand left there they only read: move it away, or "
-            "write below {out}"
-        )
+    is_shared = any(_SHARED.search(line) for line in lines)
+    if name is None or is_shared:
+        return _NO_SHARED_MEMORY if is_shared else _WRITES
     path = Path(os.path.realpath(work / name))
     if path.is_relative_to(work):
         return ""

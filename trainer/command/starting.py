@@ -176,6 +176,8 @@ class Forked(Started):
 
 def _called(script: Path, function: str, threads: str) -> int:
     """Import the script as a module and call its function; the exit code."""
+    from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
+
     _our_modules.hide()
     sys.path.insert(0, str(script.parent))
     _set_threads(threads)

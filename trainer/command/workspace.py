@@ -52,6 +52,8 @@ class Reach:
     """What the menu asks for."""
     closed: frozenset[str]
     """Of the directory, what is not opened, each with all in it."""
+    shared_memory: Path | None = None
+    """A place for semaphores and shared memory that is this trial's own."""
 
     @classmethod
     def of(cls, command: Command, trial_dir: Path) -> Reach:

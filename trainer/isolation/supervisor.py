@@ -17,6 +17,7 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
+from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
 from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
@@ -271,7 +272,10 @@ class _Watch:
         )
         # The kernel's count has what no process shows; theirs has what was the server's before the
         # fork, and so is the same with and without a cgroup.
-        return weighed if self._group is None else max(weighed, self._group.held_bytes)
+        if self._group is not None:
+            return max(weighed, self._group.held_bytes)
+        is_command = self._spec.command is not None
+        return weighed + (shared_memory.held_bytes(self._trial) if is_command else 0)
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
 from trainer.command.workspace import furnish
 from trainer.isolation.driver_line import DriverLine
-from trainer.isolation.kernel import cgroup
+from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Start
 from trainer.isolation.process_tree import die_with_parent
@@ -67,7 +68,11 @@ def live(
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
-        reach = None if spec.command is None else furnish(spec.command, trial_dir)
+        reach = None
+        if spec.command is not None:
+            reach = furnish(spec.command, trial_dir)
+            if shared_memory.mount_own(spec.limits.memory_gib):
+                reach = replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
         sandbox.confine(spec, trial_dir, reach)
         _start_device(spec, line)
         result = run(spec, trial_dir, born=born)

@@ -32,6 +32,8 @@ def place(tmp_path: Path) -> tuple[Path, Path]:
         ("PermissionError: [Errno 13] Permission denied: 'sub/.env'", "sub/.env is hidden"),
         ("PermissionError: [Errno 13] Permission denied: '/data/x'", "/data/x is closed to trials"),
         ("RuntimeError: open file failed with strerror: Permission denied", "move it away"),
+        ("File '/x/multiprocessing/synchronize.py', in SemLock: Permission denied", "num_workers"),
+        ("unable to open shared memory object </torch_1>: Permission denied", "num_workers=0"),
         ("Permission denied: '/\x1b[31m\nx'", "/ [31m x is closed"),
         ("ValueError: nothing of the kind", ""),
     ],

@@ -150,6 +150,9 @@ def _of_the_spec(
     yield reach.listed, AccessFS.READ_DIR
     for path in (*reach.granted, *reach.declared):
         yield path, _RUN
+    if reach.shared_memory is not None:
+        files = AccessFS.MAKE_REG | AccessFS.REMOVE_FILE
+        yield reach.shared_memory, _READ | _WRITE | files
     for path in reach.programs:
         yield _beside(trial_dir, path), _RUN
 

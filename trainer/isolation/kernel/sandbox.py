@@ -40,7 +40,8 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   it, not the entry that holds the campaign), its interpreter's environment and the paths that the
   menu declares; names of files can be listed below the script's directory, whatever they are. Of a
   corpus it reads nothing.
-  What /proc says of the processes that it starts is closed to these themselves.
+  What /proc says of the processes that it starts is closed to these themselves. It has a /dev/shm
+  of its own where that can be had (:mod:`trainer.isolation.kernel.shared_memory`).
 * **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
   even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
 

@@ -1,0 +1,126 @@
+"""A command's semaphores, worker processes and shared memory, in a real trial."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import command, command_spec, script
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel import shared_memory
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import CommandOk, TrialFailed
+
+SPAWNS = """
+import multiprocessing as mp
+from multiprocessing.reduction import DupFd
+import os
+def worker(queue, done):
+    fd = os.open("/dev/shm/shared", os.O_RDWR | os.O_CREAT)
+    os.unlink("/dev/shm/shared")
+    os.write(fd, b"0.5")
+    queue.put(DupFd(fd))
+    done.wait()
+if __name__ == "__main__":
+    assert os.listdir("/dev/shm") == [], os.listdir("/dev/shm")
+    mp.set_start_method(START)
+    queue, done = mp.Queue(), mp.Event()
+    process = mp.Process(target=worker, args=(queue, done))
+    process.start()
+    fd = queue.get().detach()
+    done.set()
+    process.join()
+    open("/dev/shm/left", "w").close()
+    print("val loss", os.pread(fd, 9, 0).decode())
+"""
+FILLS = """
+import time
+try:
+    with open("/dev/shm/much", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+except OSError:
+    time.sleep(500)
+"""
+CONNECTS = """
+import os, socket
+got = []
+def tries():
+    yield lambda: socket.socket(socket.AF_UNIX).connect(PATH)
+    yield lambda: socket.socketpair()[0].connect(PATH)
+    yield lambda: os.open(PATH, os.O_RDWR)
+    yield lambda: os.stat("/dev/shm/NAME")
+for way in tries():
+    try:
+        way()
+    except OSError:
+        continue
+    got.append(way)
+print("val loss", float(len(got)))
+"""
+
+
+def _is_to_be_had() -> bool:
+    """Ask in a process that ends: the mount is for good."""
+    asked = os.fork()
+    if asked == 0:
+        os._exit(0 if shared_memory.mount_own(0.1) else 1)
+    return os.waitpid(asked, 0)[1] == 0
+
+
+pytestmark = [
+    pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="no sandbox here"),
+    pytest.mark.skipif(not _is_to_be_had(), reason="no mount namespace here"),
+]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
+        yield executor
+
+
+def ran(executor: LocalExecutor, place: Path, text: str, **limits: float) -> object:
+    told = command(directory=str(script(place / "own", text)))
+    trial = place / "campaign" / "trials" / "t000001"
+    return executor.submit(command_spec(command=told, **limits), trial).result(120).result
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_workers_have_locks_and_pass_open_files(
+    executor: LocalExecutor, tmp_path: Path, start: str
+) -> None:
+    result = ran(executor, tmp_path, SPAWNS.replace("START", repr(start)))
+    assert isinstance(result, CommandOk), result
+    assert result.score == 0.5
+    assert not (shared_memory.SHARED_MEMORY / "left").exists()
+
+
+def test_what_is_shared_counts_as_memory(executor: LocalExecutor, tmp_path: Path) -> None:
+    result = ran(executor, tmp_path, FILLS, memory_gib=0.5)
+    assert isinstance(result, TrialFailed), result
+    assert result.status == "oom"
+
+
+def test_neither_sockets_nor_shared_memory_of_the_machine_are_reached(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    name = f"autoresearch-{uuid.uuid4().hex}"
+    outside = shared_memory.SHARED_MEMORY / name
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        outside.touch()
+        try:
+            text = CONNECTS.replace("PATH", repr(path)).replace("NAME", name)
+            result = ran(executor, tmp_path, text)
+        finally:
+            outside.unlink()
+    assert isinstance(result, CommandOk), result
+    assert result.score == 0.0

@@ -1,0 +1,1 @@
+"""What a command's Python finds first on its path: ``sitecustomize``, which Python imports."""

@@ -1,0 +1,73 @@
+"""A /dev/shm of a trial's own, for its command's semaphores and shared memory.
+
+POSIX semaphores (every lock of :mod:`multiprocessing`) and torch's shared tensors are files in
+/dev/shm, and the machine's own holds those of other programs. So the trial's process mounts a tmpfs
+there, in a mount namespace of its own, before it is confined: nobody else sees it, and the kernel
+frees it with the trial's last process. Its size is at most the trial's limit of memory, and its
+files count (twice where they are mapped too and no cgroup counts). It holds no devices and no
+programs.
+
+An ordinary user needs a user namespace for the mount, and gives up all of its capabilities at once.
+This opens no socket: :mod:`trainer.command.startup` replaces torch's way to pass the descriptor of
+a tensor by a Unix socket, and the filter of system calls refuses sockets as before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainer.isolation.kernel.capabilities import drop_capabilities
+from trainer.isolation.kernel.libc import check, libc
+
+SHARED_MEMORY = Path("/dev/shm")
+_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
+_PRIVATE = 0x4000 | 1 << 18
+_NO_SUID_DEVICES_OR_PROGRAMS = 2 | 4 | 8
+_MOST_FILES = 65_536
+
+
+def mount_own(memory_gib: float | None) -> bool:
+    """Mount one for this process, which has one thread; False where this machine refuses."""
+    if sys.platform != "linux" or not SHARED_MEMORY.is_dir():
+        return False
+    trying = os.fork()
+    if trying == 0:  # half of it would be worse than none
+        try:
+            _mount(memory_gib)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 (the edge of a process)
+            os._exit(1)
+    if os.waitpid(trying, 0)[1] != 0:
+        return False
+    _mount(memory_gib)
+    return True
+
+
+def held_bytes(pid: int) -> int:
+    """Return what the trial of that process holds in one; 0 where it has none."""
+    own = Path(f"/proc/{pid}/root{SHARED_MEMORY}")
+    try:
+        if own.stat().st_dev == SHARED_MEMORY.stat().st_dev:
+            return 0
+        found = os.statvfs(own)
+    except OSError:
+        return 0
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _mount(memory_gib: float | None) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    check(libc().unshare(_NEW_MOUNTS | (_NEW_USER if uid else 0)), "unshare")
+    if uid:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    check(libc().mount(b"none", b"/", None, _PRIVATE, None), "mount")
+    size = "50%" if memory_gib is None else str(int(memory_gib * 2**30))
+    given = f"size={size},nr_inodes={_MOST_FILES},mode=700".encode()
+    place = os.fsencode(SHARED_MEMORY)
+    check(libc().mount(b"tmpfs", place, b"tmpfs", _NO_SUID_DEVICES_OR_PROGRAMS, given), "mount")
+    if uid:
+        drop_capabilities(0)
