@@ -7,7 +7,6 @@ trial's temporary files (:mod:`trainer.command.workspace`) and goes with them.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import select
@@ -38,7 +37,6 @@ from trainer.spec import (
     TrialSpec,
 )
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _LOOK_S = 0.05
 """Between two looks whether a command that prints nothing has ended."""
 _CHUNK_BYTES = 1 << 16
@@ -60,7 +58,7 @@ def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | 
     try:
         return run.result()
     except OSError as error:
-        if run.has_begun and error.errno not in _FULL:
+        if run.has_begun:  # its own files may fill a disk; else the supervisor says so
             return run.failed("crash", f"its files or output cannot be read or kept ({error})")
         raise MachineryError(
             f"the trial's directory {trial_dir} cannot be written ({error.strerror}); free some "

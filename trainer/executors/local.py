@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -11,14 +12,18 @@ from concurrent import futures
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
+from autoresearch.layout import RESULT_FILE
 from trainer.executors.base import Executor, Finished, Job, LaneLost, StillRunning
 from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import aborted
+from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
 from trainer.isolation.trial_files import seal_ahead
 from trainer.spec import CurvePoint, TrialSpec
+
+_LOG = logging.getLogger(__name__)
 
 ENTRY = "trainer.training.child:run_trial"
 """What a trial runs."""
@@ -36,6 +41,8 @@ class LocalExecutor(Executor):
     A thread of its own looks after the trial, so that its limits are kept whatever the caller does.
     Another finds out what came of it, and sees to what can be done ahead, so that the first may
     turn to the next trial as soon as nothing of the one before runs.
+    A trial that ends by a failure of the machinery, or that stood still, runs a second time before
+    its end counts.
     A fork server that dies (something killed it) takes its trial along, which is a MachineryError;
     the next trial gets a new server.
     """
@@ -115,15 +122,18 @@ class LocalExecutor(Executor):
 
     def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
         """In the executor's first thread."""
-        if not job.future.set_running_or_notify_cancel():
-            return
+        if job.future.set_running_or_notify_cancel():
+            self._attempt(job, spec, trial_dir, asked_at)
+
+    def _attempt(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
+        """In the executor's first thread."""
         try:
             trial = self._supervised(job, spec, trial_dir)
         except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
             job.future.set_exception(error)
             return
         job.is_free()
-        self._clerk.submit(self._settle, job, trial, asked_at)
+        self._clerk.submit(self._settle, job, trial, spec, trial_dir, asked_at)
 
     def _supervised(self, job: LocalJob, spec: TrialSpec, trial_dir: Path) -> Supervised:
         """The trial, of which nothing runs any more."""
@@ -147,14 +157,35 @@ class LocalExecutor(Executor):
             raise LaneLost(str(error)) from error
         return trial
 
-    def _settle(self, job: LocalJob, trial: Supervised, asked_at: float) -> None:
+    def _settle(
+        self, job: LocalJob, trial: Supervised, spec: TrialSpec, trial_dir: Path, asked_at: float
+    ) -> None:
         """In the other thread."""
         try:
             finished = Finished(trial.result(), time.monotonic() - asked_at)
+            why = "it, or this machine, stood still" if trial.must_run_again else ""
+        except MachineryError as error:
+            if not self._runs_again(job, spec, trial_dir, str(error)):
+                job.future.set_exception(error)
         except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
             job.future.set_exception(error)
         else:
-            job.future.set_result(finished)
+            if not (why and self._runs_again(job, spec, trial_dir, why)):
+                job.future.set_result(finished)
+
+    def _runs_again(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, why: str) -> bool:
+        """Whether a trial whose end says nothing of its config runs a second time, and last."""
+        with self._door:
+            if job.has_run_twice or job.cancelled.is_set() or self._closing.is_set():
+                return False
+            job.has_run_twice = True
+            job.arrived.clear()
+            with contextlib.suppress(OSError):
+                clear(trial_dir / RESULT_FILE)
+            again = self._thread.submit(self._attempt, job, spec, trial_dir, time.monotonic())
+        again.add_done_callback(lambda again: job.give_up() if again.cancelled() else None)
+        _LOG.warning("trial %s runs once more: %s", spec.trial_id, why)
+        return True
 
     def _start_server(self) -> ForkServerClient:
         return ForkServerClient(
@@ -175,6 +206,7 @@ class LocalJob(Job):
         self.future: futures.Future[Finished]
         """The call that looks after the trial."""
         self.cancelled = threading.Event()
+        self.has_run_twice = False
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
         """Points that nobody has asked for yet."""
         self._free: futures.Future[None] = futures.Future()
@@ -206,6 +238,10 @@ class LocalJob(Job):
         """Its place is."""
         with contextlib.suppress(futures.InvalidStateError):
             self._free.set_result(None)
+
+    def give_up(self) -> None:
+        """Its second run never began, since the executor closed."""
+        self.future.set_exception(aborted(self._trial_id))
 
     def points(self) -> tuple[CurvePoint, ...]:
         """See :meth:`Job.points`."""

@@ -70,6 +70,7 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | Tria
     result, garbage = _reported(spec, files, ending)
     if result is None:
         _raise_if_driver_broke(spec, ending)
+        _raise_if_it_died_early(spec, files, ending)
         status, message = _failure(spec, files, ending, garbage)
         logged = files.curve.last
         result = TrialFailed(
@@ -115,6 +116,19 @@ def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
     else:
         how = f"exit code {ended.exit_code}"
     raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
+
+
+def _raise_if_it_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
+    """A GPU's libraries that crash before the first step do so whatever the config is. SIGKILL is
+    left: it may come from the out-of-memory killer."""
+    number = ending.ended.signal
+    if ending.driver is None or files.curve.last is not None or ending.stopped is not None:
+        return
+    if number is not None and signal_name(number) != "SIGKILL":
+        raise MachineryError(
+            f"the trial was killed by {signal_name(number)} on {spec.device} before its first"
+            f" training step; see trainer.log in {files.path}, and run `autoresearch doctor`"
+        )
 
 
 def _failure(

@@ -26,6 +26,7 @@ from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.undertaker import SWEEP_S
 from trainer.isolation.weighing import TreeUsage, usage_below
 from trainer.machine.host_memory import HostWatch
+from trainer.machine.standstill import TrialTime
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
@@ -72,6 +73,7 @@ class Supervised:
         self._spec = spec
         self._files = TrialFiles(spec, trial_dir)
         self._group: TrialGroup | None = None
+        self._result: Measured | TrialFailed | None = None
         try:
             host = HostWatch(spec.limits.reserve_gib, meminfo)
             if groups is not None:
@@ -104,9 +106,21 @@ class Supervised:
         :raises AutoresearchError: where the trial's end says nothing about its config.
         """
         try:
-            return judge(self._spec, self._files, self._watch.ending())
+            self._result = judge(self._spec, self._files, self._watch.ending())
         finally:
             self._close()
+        return self._result
+
+    @property
+    def must_run_again(self) -> bool:
+        """Whether the trial stood still, so that its result may be due to that.
+
+        A count of steps is not: such a trial does the same however long it stood still.
+        """
+        if self._watch.time.still_s == 0.0:
+            return False
+        counts_time = self._spec.command is not None or self._spec.budget.unit == "seconds"
+        return counts_time or isinstance(self._result, TrialFailed)
 
     def _close(self) -> None:
         if self._group is not None:
@@ -151,6 +165,7 @@ class _Watch:
         """What the trial's process reported of itself."""
         self._ended: Ended | None = None
         self._stopped: Stopped | None = None
+        self.time = TrialTime(spec.limits.wall_s)
         self._oom_kills_before: int | None = None
 
     def until_over(self) -> None:
@@ -162,7 +177,8 @@ class _Watch:
         self._oom_kills_before = oom_kills()
         try:
             self._trial = self._server.start_trial(self._start(), self._cancelled)
-            self._attend(time.monotonic() + self._spec.limits.wall_s)
+            self.time = TrialTime(self._spec.limits.wall_s)
+            self._attend()
         except ServerDied:
             self._end_what_was_seen()
             raise MachineryError(
@@ -219,20 +235,25 @@ class _Watch:
             group=group,
         )
 
-    def _attend(self, deadline: float) -> None:
+    def _attend(self) -> None:
         """Look at the trial until it is over or must be ended."""
-        while not self._hear(min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
-            stopped = self._look(deadline)
+        while not self._hear(min(_LOOK_S, max(0.0, self.time.left_s))):
+            self.time.tick(self._is_stopped)
+            stopped = self._look()
             if stopped is not None:
                 gentle = stopped.cause in {"timeout", "aborted"}
                 self._stopped = stopped
                 self._stop(_GRACE_S if gentle else 0.0)
                 return
 
-    def _look(self, deadline: float) -> Stopped | None:
+    def _is_stopped(self) -> bool:
+        """Whether somebody has stopped the trial, or the server that would report its end."""
+        return is_stopped(self._trial) or is_stopped(self._server.pid)
+
+    def _look(self) -> Stopped | None:
         """Why the trial must be ended now, if it must."""
         limits = self._spec.limits
-        if time.monotonic() >= deadline:
+        if self.time.left_s <= 0:
             return Stopped("timeout", f"not done within the limit of {limits.wall_s:g} s")
         self._files.log.trim()
         self._tell_points()

@@ -90,7 +90,8 @@ class Limits(Frozen):
     """Descendants, the trial itself included; threads do not count."""
     tasks: PositiveInt = 4096
     """Threads of all these together."""
-    open_files: PositiveInt = 4096
+    open_files: PositiveInt = 1024
+    """Of each process. Memory that epoll watches take in the kernel grows with its square."""
 
 
 class Fp8Recipe(Frozen):

@@ -109,13 +109,21 @@ def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
                 f"{what} could not be compiled on this machine ({_first_line(error)});"
                 f" see trainer.log,{how}"
             ) from error
+        if not _has_trained(trial_dir):
+            raise _no_evidence(error) from error
         message = f"the trainer crashed with {type(error).__name__}: {_first_line(error)}"
         return _failed(spec, TrialFailed(status="crash", message=message))
 
 
 def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
     config = spec.gpt
-    device, backend = _prepared(spec)
+    try:
+        device, backend = _prepared(spec)
+    except AutoresearchError:
+        raise
+    except Exception as error:  # whatever it is, memory that ran out included: no config did it
+        traceback.print_exc()
+        raise _no_evidence(error) from error
     corpus = _open_corpus(spec)
     check_texts(spec)
     torch.manual_seed(spec.seed)
@@ -255,6 +263,21 @@ def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, 
 def _append(curve: TextIO, point: CurvePoint) -> None:
     curve.write(point.model_dump_json() + "\n")
     curve.flush()
+
+
+def _has_trained(trial_dir: Path) -> bool:
+    """Whether the first step was done; the curve begins with it."""
+    try:
+        return (trial_dir / CURVE_FILE).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _no_evidence(error: Exception) -> MachineryError:
+    return MachineryError(
+        f"the trial failed before its first training step ({type(error).__name__}:"
+        f" {_first_line(error)}); see trainer.log, and run `autoresearch doctor`"
+    )
 
 
 def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:

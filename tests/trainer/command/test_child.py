@@ -13,6 +13,8 @@ import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support.commands import command, command_spec, script
+from trainer.command.child import run_command
+from trainer.command.workspace import work_dir
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.placement import usable_cores
 from trainer.isolation.kernel.sandbox import Layers
@@ -467,3 +469,42 @@ def test_what_a_run_by_hand_left_is_told_with_what_to_do(run: Runs, tmp_path: Pa
     assert isinstance(result, TrialFailed)
     assert "move it away if a run by hand left it, or have it written below {out}" in result.message
     assert "Permission denied: 'out/model.pt'" in result.message
+
+
+ATTACKS = {
+    "a folder for a result": "os.makedirs(trial / 'result.json' / 'deeper')",
+    "an error of its own": "(trial / 'error.json').write_text('{\"kind\": \"SpecError\"}')",
+    "exit code 70": "sys.exit(70)",
+    "exit code 74": "sys.exit(74)",
+    "a curve past the limit": "for i in range(5000): print(f'iter {i}: loss 2.0')",
+    "a file past the limit": "open('big', 'wb').write(bytes(1 << 20))",
+    "no room, it says": "raise OSError(28, 'No space left on device')",
+    "a pile of watches": """
+for _ in range(4):
+    if os.fork() == 0:
+        ends = [end for _ in range(40) for end in os.pipe()]
+        polls = [select.epoll() for _ in range(200)]
+        for poll in polls:
+            for end in ends:
+                poll.register(end)
+        time.sleep(600)
+""",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_no_act_of_a_script_is_more_than_its_own_failure(attack: str, run: Runs) -> None:
+    opening = "import os, pathlib, select, sys, time\ntrial = pathlib.Path.cwd().parent.parent\n"
+    result = run(opening + attack, file_bytes=1 << 16)
+    assert isinstance(result, TrialFailed)
+    assert result.status in {"crash", "no_score"}
+
+
+def test_a_disk_that_a_script_filled_is_its_own_failure(tmp_path: Path) -> None:
+    directory = script(tmp_path / "script", "print('iter 1: loss 2.0')")
+    (tmp_path / "curve.jsonl").symlink_to("/dev/full")
+    told = command(argv=(sys.executable, str(directory / "train.py")), directory=str(directory))
+    work_dir(tmp_path).mkdir(parents=True, exist_ok=True)
+    result = run_command(command_spec(command=told), tmp_path, born=time.monotonic())
+    assert isinstance(result, TrialFailed)
+    assert result.status == "crash"

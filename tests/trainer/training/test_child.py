@@ -136,15 +136,14 @@ def test_running_out_of_memory_is_a_result(corpus: Corpus, tmp_path: Path) -> No
     assert "\n" not in result.message
 
 
-def test_a_bug_is_a_crash_with_its_traceback_in_the_log(
+def test_what_fails_in_the_first_step_is_no_evidence_and_its_traceback_is_in_the_log(
     corpus: Corpus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stream = corpus.directory / "train.bin"
     stream.write_bytes(b"\xff\xff" * (stream.stat().st_size // 2))  # no such token
-    result = run_trial(spec_for(corpus), tmp_path)
-    assert isinstance(result, TrialFailed)
-    assert result.status == "crash"
-    assert result.message.startswith("the trainer crashed with IndexError: ")
+    with pytest.raises(MachineryError) as failure:
+        run_trial(spec_for(corpus), tmp_path)
+    assert isinstance(failure.value.__cause__, IndexError)
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
 

@@ -95,7 +95,7 @@ def _load() -> Any:
     """The module that imports Megatron-Core."""
     try:
         return importlib.import_module("trainer.backends.megatron.gpt")
-    except ImportError as error:
+    except Exception as error:  # TransformerEngine's own libraries raise RuntimeError and OSError
         raise MachineryError(
             f"Megatron-Core cannot be imported ({error}) beside {Trio.installed()}; reinstall it,"
             " or choose backend torch"

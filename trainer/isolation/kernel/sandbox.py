@@ -63,7 +63,10 @@ Not covered:
 * What is hidden, or a campaign's, below a path that a menu declares under ``reads``; and what comes
   to be so, below a script's directory, while a trial runs. A hard link to a hidden file is a file.
 * The sum of file sizes: many files below the limit can still fill the disk. Processor time within
-  the wall clock. Buffers of pipes, of which Linux allows a user 64 MiB and two pages a pipe more.
+  the wall clock.
+* Kernel memory, without a cgroup: buffers of pipes, 64 KiB each (Linux allows a user 64 MiB and two
+  pages a pipe more; root has no such limit), and epoll watches, about 50 MiB a process with 1,024
+  open files, and 4 % of the machine's memory a user (fs.epoll.max_user_watches).
 * On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that a
   process outside could call the trial; shared mappings that no process has touched of late; the
   lists of the machine's connections; and GPU memory: only memory of processes is weighed (on a

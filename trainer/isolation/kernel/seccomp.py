@@ -17,6 +17,7 @@ mode of a file or the limits of another process. So a classic BPF program
 * new namespaces, which would bring every capability with them, with EPERM; ``clone3``, whose flags
   a filter cannot see, with ENOSYS, after which the C library uses ``clone``;
 * space beyond the end of a file, which the limit on a file's size does not count, with EOPNOTSUPP;
+* pipes that hold more than the usual 64 KiB, which no process shows as its memory, with EPERM;
 * changes of mode, owner and extended attributes with EPERM, since they need no open file;
 * memory that is resident in no process, and what outlives the process that made it, with EPERM:
   System V objects, message queues, pages lent to a pipe, and on a CPU memfds and shared anonymous
@@ -66,6 +67,8 @@ _NEW_NAMESPACES = 0x7E020000
 namespace can be asked of clone3 and unshare alone."""
 _SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS of <linux/mman.h>."""
+_SET_PIPE_SIZE = 1031
+"""F_SETPIPE_SZ of <linux/fcntl.h>."""
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 _SET_MODE_FILTER = 1
@@ -83,6 +86,7 @@ def rules(device: str) -> Iterator[Rule]:
         yield Rule(call, errno.EPERM)
     yield from _rules_about_sockets(device)
     yield from _rules_about_processes()
+    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
     yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
 
 

@@ -69,6 +69,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
     "prlimit64": (302, 261),
+    "fcntl": (72, 25),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),

@@ -61,6 +61,8 @@ CASES: list[tuple[str, tuple[int, ...], int, int]] = [
     ("sendto", (3, 1000, 5, 0, 1000, 20), errno.EACCES, errno.EACCES),
     ("sendto", (3, 1000, 5, 0, 1 << 32, 20), errno.EACCES, errno.EACCES),
     ("sendmsg", (3,), errno.EACCES, errno.EACCES),
+    ("fcntl", (3, 1031, 1 << 20), errno.EPERM, errno.EPERM),
+    ("fcntl", (3, 1030), 0, 0),
     ("fallocate", (3, 0), 0, 0),
     ("fallocate", (3, 1), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
     ("mmap", (0, 4096, 3, 0x22), 0, 0),  # private, anonymous

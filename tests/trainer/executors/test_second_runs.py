@@ -1,0 +1,112 @@
+"""Trials whose end says nothing about their config: they run a second time, and once only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import faulty_trainer, hostile
+from tests.support.configs import config
+from tests.support.corpora import write_corpus
+from tests.support.trials import trial_spec
+from trainer.executors.local import LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.machine.standstill import TrialTime
+from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
+
+TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> TrialSpec:
+    corpus = write_corpus(tmp_path_factory.mktemp("faults") / "corpus")
+    return trial_spec(
+        corpus.directory,
+        corpus_sha256=corpus.info.sha256,
+        config=config(**TINY),
+        budget=Budget(amount=5),
+        threads=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=faulty_trainer.ENTRY, allow_unsandboxed=True) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("fault", faulty_trainer.FAULTS)
+def test_no_config_is_blamed_for_what_fails_before_its_first_step(
+    fault: str, executor: LocalExecutor, spec: TrialSpec, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", fault)
+    with pytest.raises(MachineryError) as failure:
+        executor.run(spec, trial_dir)
+    assert "RuntimeError" in str(failure.value) or "libtransformer" in str(failure.value)
+    assert "\n" not in str(failure.value)
+    assert faulty_trainer.attempts(trial_dir) == 2
+    assert not (trial_dir / "result.json").exists()
+
+
+def test_what_fails_once_is_logged_and_the_run_continues(
+    executor: LocalExecutor, spec: TrialSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "build", times=1)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(executor.run(spec, trial_dir).result, TrialOk)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert faulty_trainer.attempts(trial_dir) == 2
+
+
+def test_a_crash_after_the_first_step_is_the_configs(
+    executor: LocalExecutor, spec: TrialSpec, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "later kernel")
+    result = executor.run(spec, trial_dir).result
+    assert isinstance(result, TrialFailed)
+    assert result.status == "crash"
+    assert faulty_trainer.attempts(trial_dir) == 1
+
+
+def stop_itself(trial_dir: Path) -> None:
+    with (trial_dir / "stops").open("ab") as file:
+        file.write(b".")
+    if (trial_dir / "stops").stat().st_size == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_trial_that_stood_still_runs_again(tmp_path: Path) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", stop_itself)
+    entry = "tests.trainer.executors.test_second_runs:run_hostile"
+    with LocalExecutor(entry=entry, layers=Layers(0, seccomp=False), allow_unsandboxed=True) as one:
+        one.run(trial_spec(wall_s=1), trial_dir)
+    assert (trial_dir / "stops").stat().st_size == 2
+
+
+run_hostile = hostile.run
+
+
+@pytest.mark.parametrize(
+    ("ticks", "left_s", "still_s"),
+    [
+        ([(0.1, 0.1, False)] * 10, 9.0, 0.0),
+        ([(25.0, 24.9, False)], 9.9, 24.9),  # the whole tree was stopped
+        ([(25.0, 0.5, False)], -15.0, 0.0),  # the supervisor worked all the time
+        ([(0.5, 0.5, True)] * 10, 10.0, 5.0),  # the trial alone was
+        ([(1.0, 1.0, True)] * 30, -10.0, 10.0),  # and for as long as it likes
+    ],
+)
+def test_time_in_which_nothing_ran_is_free(
+    ticks: list[tuple[float, float, bool]], left_s: float, still_s: float
+) -> None:
+    clock = TrialTime(10.0)
+    for passed_s, idle_s, stopped in ticks:
+        clock.count(passed_s, idle_s, lambda stopped=stopped: stopped)
+    assert clock.left_s == pytest.approx(left_s)
+    assert clock.still_s == pytest.approx(still_s)
