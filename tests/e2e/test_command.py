@@ -115,7 +115,7 @@ def test_doctor_looks_at_everything(toy: Toy) -> None:
     done = toy.run("doctor", "--json")
     assert done.returncode == 0, done.stdout
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    looked_at = "python torch device megatron sandbox disk corpus endpoint".split()
+    looked_at = "sandbox python torch device megatron disk corpus endpoint".split()
     assert list(checks) == looked_at
     assert checks["endpoint"]["state"] == "note"
     assert "landlock" in checks["sandbox"]["found"]
