@@ -181,6 +181,10 @@ class Confirmed(Frozen):
         return next((one for one in self.configs if one.config_hash == config_hash), None)
 
 
+NOTHING_YET = "Nothing has been measured yet"
+"""The finding of a campaign without scores."""
+
+
 def finding(
     measure: Measure,
     fresh: ConfirmedConfig | None,

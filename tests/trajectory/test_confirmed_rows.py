@@ -105,7 +105,9 @@ def test_the_report_counts_its_time_and_energy(tmp_path: Path) -> None:
 
 def test_a_report_without_one_is_as_it_was(tmp_path: Path) -> None:
     page = render(findings(tmp_path, SEARCH), (), (), datetime.now(UTC))
-    assert "onfirmed" not in page.split("<main>")[0].split("</style>")[1]
+    header = page.split("<main>")[0].split("</style>")[1]
+    assert "<h1>Not confirmed yet" in header
+    assert "confirmed gain" not in header
     assert '<th class="n">against the baseline</th>' in page
 
 

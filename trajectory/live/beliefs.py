@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer.spec import Measure
-from trajectory.confirmed import ConfirmedConfig, finding
+from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
 from trajectory.evidence import Evidence
 from trajectory.live.brief import Step, incumbent_of
 from trajectory.ranking import LEVEL, Noise, Ranked, population_of, rank
@@ -46,7 +46,7 @@ class Beliefs:
         baseline = ranked.get(evidence.baseline_hash or "")
         gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
         return {
-            "finding": finding(measure, fresh, *gain) if best else "Nothing has been measured yet",
+            "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
             "incumbent": incumbent_of(evidence),
             "incumbents": tuple(
                 Step(iter=number, believed_bpb=ranked[name].posterior_bpb)

@@ -92,7 +92,8 @@ class Best:
     """All of its 99 % interval is better."""
     train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
-    """The fields in which it is not the baseline: the baseline's value and its own."""
+    """The fields in which it differs from the first of the best, or that one from the baseline: the
+    other's value and its own."""
     fresh: ConfirmedConfig | None = None
     """What fresh runs say of it, where there were any."""
 
@@ -130,6 +131,8 @@ class Findings:
     """A campaign, read: ours, or another tool's as far as its file goes."""
 
     about: About
+    finding: str
+    """What it found, in one clause: the report's title."""
     turns: tuple[Turn, ...]
     noise: RunNoise | None
     shrunk: bool

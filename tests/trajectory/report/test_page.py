@@ -140,10 +140,11 @@ def test_before_anything_is_proposed_nothing_is_said_of_proposals(tmp_path: Path
     assert "there is 1 measured config," in page
 
 
-def test_a_report_is_called_as_its_campaign_is(tmp_path: Path) -> None:
+def test_a_report_is_called_as_its_finding(tmp_path: Path) -> None:
     found, page = written(tmp_path / "the night of the 5th", simulated(3))
     assert found.about.title == "campaign"
-    assert "<h1>campaign</h1>" in page
+    assert found.finding
+    assert f"<h1>{found.finding}</h1>" in page
     assert ("menu", "cpu-tiny, sha256 ") in [(k, v[:17]) for k, v in found.about.facts]
 
 

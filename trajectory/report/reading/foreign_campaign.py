@@ -14,6 +14,7 @@ from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import MAX_VALUES, RealRange, Scale, WholeRange
 from autoresearch.values import Scalar
+from trajectory.confirmed import NOTHING_YET, finding
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
@@ -44,14 +45,17 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     for run in runs:
         if not _is_calibration(run):
             book.add(_details(run, standings))
+    about = _about(campaign)
+    best = tuple(_best(standing, standings) for standing in ranked[:BEST])
     return Findings(
-        about=_about(campaign),
+        about=about,
+        finding=_finding(about, best, baseline),
         turns=tuple(turns),
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=baseline_run(baseline, noise, population) if baseline else None,
-        best=tuple(_best(standing, standings) for standing in ranked[:BEST]),
+        best=best,
         reigns=tuple(_reigns(runs, standings)),
         believed={one.entry.key: one.posterior for one in ranked},
         knobs=tuple(_knobs(runs, standings)),
@@ -62,6 +66,15 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         stops=_stops(runs),
         details=book.chunks,
     )
+
+
+def _finding(about: About, best: tuple[Best, ...], baseline: ForeignConfig | None) -> str:
+    if not best:
+        return NOTHING_YET
+    if baseline is None:
+        return "Nothing to compare with: the source names no baseline"
+    first = best[0]
+    return finding(about.ruler, None, first.delta, first.delta_lo, first.delta_hi)
 
 
 def _is_calibration(run: ForeignRun) -> bool:

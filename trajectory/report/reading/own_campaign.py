@@ -8,7 +8,7 @@ from typing import get_args
 
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
-from trajectory.confirmed import ConfirmedConfig, latest_of
+from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
 from trajectory.ranking import Ranked, baseline_run
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
@@ -44,14 +44,16 @@ def read_campaign(
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     found = [row.found for row in reversed(ledger.confirmed)]
     fresh = latest_of(found)
+    held = posteriors.of_configs([incumbent.config_hash] if incumbent else [])
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
+        finding=_finding(held[0], ledger, fresh) if held else NOTHING_YET,
         turns=tuple(ledger.turns),
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         one_run_half=baseline_run(baseline, noise, population) if baseline else None,
-        best=tuple(_best(entry, ledger, fresh) for entry in best),
+        best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
         believed=_believed(ledger, posteriors),
         knobs=tuple(knobs),
@@ -164,7 +166,20 @@ def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _best(entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -> Best:
+def _finding(incumbent: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -> str:
+    return finding(
+        ledger.campaign.measured_in,
+        fresh.get(incumbent.config_hash),
+        incumbent.delta_vs_baseline,
+        incumbent.delta_lo,
+        incumbent.delta_hi,
+    )
+
+
+def _best(
+    entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig], first: AnyConfig
+) -> Best:
+    is_first = entry.config is first
     return Best(
         iter=entry.iter,
         name="",
@@ -179,7 +194,7 @@ def _best(entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -
         delta_hi=entry.delta_hi,
         beats_baseline=entry.beats_baseline,
         train_s=entry.train_s,
-        difference=_difference(entry.config, ledger.baseline),
+        difference=_difference(entry.config, ledger.baseline if is_first else first),
         fresh=fresh.get(entry.config_hash),
     )
 
