@@ -20,34 +20,14 @@ from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
 from funnel.ladder.plan import Planner
 from funnel.ladder.shapes import training_flops
-from trainer.spec import TrialOk, make_config
+from tests.support.configs import config
+from trainer.spec import TrialOk
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun
 from trajectory.rows import LadderRow, StressVerdict, TrialRecord
 
 VOCAB = 1024
 NOW = "2026-01-05T22:00:00.000+00:00"
-BASELINE = make_config(
-    {
-        "n_layer": 4,
-        "n_head": 4,
-        "d_model": 128,
-        "d_ff": 512,
-        "activation": "gelu",
-        "norm": "layernorm",
-        "positions": "learned",
-        "tie_embeddings": True,
-        "lr": 1e-3,
-        "lr_warmup": 10,
-        "lr_min_ratio": 0.1,
-        "grad_clip": 1.0,
-        "weight_decay": 0.1,
-        "beta1": 0.9,
-        "beta2": 0.95,
-        "batch_size": 8,
-        "seq_len": 128,
-        "precision": "bf16",
-    }
-)
+BASELINE = config()
 WINNER = BASELINE.model_copy(update={"lr": 4e-3, "activation": "swiglu", "d_ff": 384})
 PACE = Pace(
     call_s=2e-4,
