@@ -1,1 +1,1 @@
-"""A recipe on several hosts of one's own: does it train alike, and what does their link carry."""
+"""Compare one recipe on several of the user's own hosts, and measure the link between them."""

@@ -1,8 +1,7 @@
-"""The pre-flight over several hosts, a rank on each: DDP and FSDP2 against the single process.
+"""Run the pre-flight over several hosts, one rank each: DDP and FSDP2 against a single process.
 
-Every host compares with a single process of its own, so a host whose arithmetic differs says so.
-Then the link is measured, under NCCL a second time with RoCE switched off: advice comes from the
-difference.
+Every host compares with its own single process, so a host with different arithmetic shows. Then the
+link is measured. If NCCL used RoCE, a second measurement without it shows what RoCE gains.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from trainer.spec import Config
 HostsCame: TypeAlias = Sameness | LinkFacts | HostsFailed
 
 MESSAGE_BYTES: dict[DeviceKind, int] = {"cpu": 64 << 20, "cuda": 256 << 20}
-"""Of the measured all-reduces. Of a GB10's shared memory NCCL's buffers take as much again."""
+"""Size of the measured all-reduces. NCCL's buffers take the same amount again of a GB10's
+memory."""
 
 
 def layouts_over(hosts: int) -> tuple[Layout, ...]:
-    """Every data parallelism with a rank on each host, and the control that must fail."""
+    """Return each data parallelism with one rank per host, and the control that must fail."""
     return (
         Layout(name=f"DDP over {hosts} hosts", data=hosts),
         Layout(name=f"FSDP2 over {hosts} hosts", data=hosts, sharded=True),
@@ -44,12 +44,14 @@ def hosts_preflight(
     timeout_s: float,
     meet_s: float,
 ) -> Iterator[HostsCame]:
-    """The single process, each layout against it, and the link, as they come. A failure ends it.
+    """Yield the comparison of each layout with the single process, then the link, as they arrive.
+
+    The first failure ends the iterator.
 
     :param config: in fp32, as :func:`funnel.plan.preflight.toy_config` makes it.
-    :param timeout_s: for each layout.
-    :param meet_s: for the hosts to come together.
-    :raises MachineryError: where no process can be started.
+    :param timeout_s: limit for each layout.
+    :param meet_s: limit for the rendezvous of the hosts.
+    :raises MachineryError: if no process can be started.
     """
     layouts = layouts_over(hosts.count)
     batch = hosts.count * -(-TOY_BATCH // hosts.count)

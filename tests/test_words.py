@@ -1,0 +1,238 @@
+"""Check that the code's prose is plain English: no retired terms, no docstring without a subject.
+
+``python -m tests.test_words PATH...`` lists the findings in the given files and packages.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.places import ROOT
+
+CLEAN: tuple[str, ...] = ("funnel/hosts",)
+"""Packages and modules without findings. It grows until it is the whole repository."""
+
+NO_SUBJECT = frozenset("Of That What Who Where Whose Which As".split())
+"""Words that a docstring must not begin with."""
+
+PROSE = {
+    r"rulers?": "evaluation protocol",
+    r"sittings?": "session",
+    r"(?<!in-)(?<!in )(?<!pre-)flights?": "in-flight iteration",
+    r"(?:looks?|looked|looking|runs?|running|ran) ahead": "speculative trial",
+    r"undertakers?|bury|buries|buried": "reaper, reap",
+    r"doors?": "lock",
+    r"clerks?": "writer thread",
+    r"likeness(?:es)?": "shape check",
+    r"(?:go|goes|going|gone|went) on with": "resume, continue",
+    r"(?:stand|stands|stood) it": "survive",
+    r"cellars?|rooms|houses?": "base package, packages, architecture",
+    r"foretell|foretells|foretold": "predict",
+    r"(?:is|are|was|were|be|been|being) told": "reported",
+    r"told of": "reported",
+    r"mend(?:s|ed|ing)?": "fix, repair",
+    r"entrants?|contestants?": "candidates",
+    r"leftovers?|taken up|took up": "orphaned trials, resumed",
+    r"hopeless|hope|hopes|hoped": "futility bound",
+    r"lookers?-on|onlookers?": "viewers",
+    r"first drop": "early-stopping threshold",
+    r"set aside|sets aside|held back|holds? back": "holdout split",
+    r"(?:be|is|are|was|were|been) believed": "trusted, estimated",
+    r"courses?": "trial schedule",
+}
+"""Retired terms in docstrings, comments and messages, each with the word to use."""
+
+IDENTIFIERS = {
+    **dict.fromkeys(("ruler", "rulers"), "evaluation"),
+    **dict.fromkeys(("sitting", "sittings"), "session"),
+    **dict.fromkeys(("flight", "flights"), "scheduler, in_flight"),
+    **dict.fromkeys(("turn", "turns"), "iteration"),
+    **dict.fromkeys(("course", "courses"), "schedule"),
+    **dict.fromkeys(("undertaker", "bury", "buried"), "reaper, reap"),
+    **dict.fromkeys(("door", "doors"), "lock"),
+    **dict.fromkeys(("look", "looks"), "evaluation, analysis"),
+    **dict.fromkeys(("entrant", "entrants", "contestant", "contestants"), "candidate"),
+    **dict.fromkeys(("leftover", "leftovers"), "orphaned"),
+    **dict.fromkeys(("hopeless", "hope"), "futile"),
+    **dict.fromkeys(("mend", "mends"), "fix"),
+    **dict.fromkeys(("rooms", "house", "cellar"), "package"),
+    "ahead": "speculative",
+    "aside": "holdout",
+    "clerk": "writer",
+    "foretold": "predicted",
+    "likeness": "shape_check",
+    "nobody": "idle",
+    "told": "reported",
+    "way": "proxy_metric",
+    "ways": "proxy_metrics",
+    "worked": "busy",
+}
+"""Retired words as parts of the names of modules, classes, functions and variables."""
+
+PHRASES = {"first_drop": "early_stopping_threshold", "hold_back": "holdout", "held_back": "holdout"}
+"""Retired terms of two words in names."""
+
+ALLOWED = {
+    "in_flight": "the field's term for work that has begun and not ended",
+}
+"""Names, or parts of them, that hold a retired word and stay; with the reason."""
+
+_PROSE = re.compile(
+    "|".join(rf"(?P<t{n}>\b(?:{term})\b)" for n, term in enumerate(PROSE)), re.IGNORECASE
+)
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+
+
+class Finding(NamedTuple):
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+def findings(path: Path, root: Path = ROOT) -> Iterator[Finding]:
+    """Yield the findings of one module, in the order of the checks."""
+    name = str(path.relative_to(root))
+    source = path.read_text("utf-8")
+    tree = ast.parse(source)
+    for line, text in (*_names(tree), *_docstrings(tree), *_prose(tree, source)):
+        yield Finding(name, line, text)
+    for part in (path.stem, *path.relative_to(root).parts[:-1]):
+        if (text := _retired_name(part)) is not None:
+            yield Finding(name, 1, f"module {text}")
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield retired names where they are defined, not where they are used."""
+    for node in ast.walk(tree):
+        name = None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+        if name is not None and (text := _retired_name(name)) is not None:
+            yield node.lineno, text
+
+
+def _retired_name(name: str) -> str | None:
+    plain = "_".join(word.lower() for word in _WORD.findall(name))
+    for allowed in ALLOWED:
+        plain = plain.replace(allowed, "")
+    for phrase, better in PHRASES.items():
+        if phrase in plain:
+            return f"{name}: use {better}"
+    for word in plain.split("_"):
+        if word in IDENTIFIERS:
+            return f"{name}: use {IDENTIFIERS[word]}"
+    return None
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield docstrings without a subject, those below attributes and constants included."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                first = text.split()[0].strip(",;:")
+                if first in NO_SUBJECT:
+                    yield node.lineno, f'docstring begins with "{first}"'
+
+
+def _prose(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
+    """Yield retired terms in comments, docstrings and other string literals of several words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for number, line in enumerate(_lines(node.value)):
+                yield from _terms(line, node.lineno + number)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from _terms(token.string, token.start[0])
+
+
+def _lines(text: str) -> list[str]:
+    """Split a literal into lines, each with the first word of the next one's phrase."""
+    lines = text.split("\n")
+    tails = [*(line.lstrip() for line in lines[1:]), ""]
+    return [f"{line} {tail.split(' ')[0]}" for line, tail in zip(lines, tails, strict=True)]
+
+
+def _terms(text: str, line: int) -> Iterator[tuple[int, str]]:
+    for match in _PROSE.finditer(text):
+        better = list(PROSE.values())[int(str(match.lastgroup)[1:])]
+        yield line, f'"{match.group()}": use {better}'
+
+
+def modules(*places: str) -> list[Path]:
+    """Return the Python files of packages and modules, given by their paths in the repository."""
+    found: set[Path] = set()
+    for place in places:
+        path = ROOT / place
+        found.update((path,) if path.suffix == ".py" else path.rglob("*.py"))
+    return sorted(found)
+
+
+def _write(folder: Path, source: str) -> list[str]:
+    path = folder / "module.py"
+    path.write_text(source, "utf-8")
+    return [finding.text for finding in findings(path, folder)]
+
+
+def test_the_clean_packages_hold_no_retired_term() -> None:
+    found = [str(finding) for path in modules(*CLEAN) for finding in findings(path)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("place", CLEAN)
+def test_every_entry_of_the_list_has_modules(place: str) -> None:
+    assert all(path.is_file() for path in modules(place))
+    assert modules(place)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Of a trial."""\n',
+        'def f():\n    """That it ends."""\n',
+        'A = 1\n"""Where it is."""\n',
+        "class Undertaker:\n    pass\n",
+        "def look_ahead(): ...\n",
+        "def f(entrant): ...\n",
+        "# mends the file\n",
+        '"""Describe the\nruler."""\n',
+        'raise ValueError("the file is told\\nof by name")\n',
+        'f"{0} is gone on with"\n',
+    ],
+)
+def test_each_kind_of_finding_is_found(tmp_path: Path, source: str) -> None:
+    assert _write(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Return what is in flight, and the free room in bytes."""\n',
+        "in_flight = lookup = dropout = 1\n",
+        'KEY = "ruler"  # a single word is data\n',
+        "import course\n",
+    ],
+)
+def test_plain_english_and_the_fields_words_pass(tmp_path: Path, source: str) -> None:
+    assert _write(tmp_path, source) == []
+
+
+if __name__ == "__main__":
+    for path in modules(*(sys.argv[1:] or CLEAN)):
+        for finding in findings(path):
+            sys.stdout.write(f"{finding}\n")
