@@ -21,5 +21,3 @@ class AsOption:
     read: Callable[[str], Any] | None = None
     """Makes a value of a person's text, and raises ValueError on another; None: a value of a plain
     type is read as that, any other by its own validator."""
-    before: str | None = None
-    """The option that it is shown before; None: after that of the field before it."""

@@ -21,18 +21,27 @@ class Rules(Frozen):
     """How strict the judge is; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
 
     z_keep: Annotated[NonNegative, AsOption("--z")] = Field(
-        1.3, description="Standard errors a gain must exceed."
+        1.3, description="Standard errors by which a gain must exceed zero to be kept."
     )
     """Standard errors by which a gain must exceed nothing at the race's end."""
-    z_drop: NonNegative = Field(0.5, description="Standard errors of hope a race goes on with.")
+    z_drop: NonNegative = Field(
+        0.5, description="Futility bound: standard errors of optimism before a race is abandoned."
+    )
     """Standard errors of hope after the second pair and later ones: what could not reach the bar
     even if the truth were so much better ends there."""
-    first_drop: Finite = Field(0.0, description="Loss on the first pair, in sd, that ends a race.")
+    first_drop: Finite = Field(
+        0.0, description="Loss on the first pair of runs, in standard deviations, that ends a race."
+    )
     """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
     much goes on. A second run costs as much as the next idea: at 0 a candidate as good as its
     reference is dropped after one run in half of all cases, one that is better by ``sigma_d`` in
     one of six."""
-    max_runs: int = Field(4, ge=2, le=1000, description="Most common seeds of a race.")
+    max_runs: int = Field(
+        4,
+        ge=2,
+        le=1000,
+        description="Largest number of seeds on which a candidate meets its reference.",
+    )
     """That a candidate and its reference are trained on."""
 
     def keeps_early(self, z: float, pairs: int) -> bool:

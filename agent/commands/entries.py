@@ -1,8 +1,7 @@
 """The list of commands, each loaded when it is called.
 
-Every command needs other libraries, and loading those of all takes many times as long as most of
-them take to do their work. So what ``--help`` says of a command stands here, and a test holds it to
-the command's own help.
+Loading the libraries of all commands takes many times as long as most commands run. So the list of
+``--help`` is declared here, and a test compares it with each command's own help.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from autoresearch.garbage_collection import collector_at_rest
 class Entry:
     """A command, known before it is loaded."""
 
+    panel: str
+    """The title under which ``--help`` lists it."""
     name: str
     place: str
     """``module:attribute`` within ``agent.commands``: its function, or an app of several."""
@@ -37,112 +38,145 @@ class Entry:
             around.add_typer(found, name=self.name)
         else:
             around.command(self.name)(found)
-        return typer.main.get_group(around).commands[self.name]
+        command = typer.main.get_group(around).commands[self.name]
+        _reflow(command)
+        return command
+
+
+def _reflow(command: Any) -> None:
+    """Join the lines of each paragraph of the help, which typer would break twice."""
+    if command.help:
+        paragraphs = (" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
+        command.help = "\n\n".join(paragraphs)
+    for inner in getattr(command, "commands", {}).values():
+        _reflow(inner)
 
 
 _ENTRIES = (
     Entry(
+        "Search",
         "loop",
         "night.loop:loop",
-        "Propose, train, measure, keep or discard, until the campaign has had ITERS iterations, "
-        "TRIALS trials or HOURS of work, whichever is given and comes first.",
+        "Search for a better config: propose, train, judge, keep, repeat.",
     ),
     Entry(
+        "Search",
         "top",
         "night.top:top",
-        "The K best distinct configs, by posterior mean shrunk by the noise.",
+        "Rank the best configs, shrunk by the noise, with intervals.",
     ),
     Entry(
+        "Search",
         "confirm",
         "night.confirm:confirm",
-        "Train the best configs and the baseline on fresh seeds, and score them on fresh text.",
+        "Train the best again on fresh seeds and score them on fresh text.",
     ),
     Entry(
-        "stress",
-        "launch.stress:stress",
-        "Train the best distinct configs for a full schedule: which stand it?",
-    ),
-    Entry(
-        "ladder",
-        "launch.ladder:ladder",
-        "Train the winner and the baseline at several sizes and lengths: does the lead last?",
-    ),
-    Entry(
-        "calibrate",
-        "night.calibrate:calibrate",
-        "Replicate the baseline and say how noisy one run is: what decisions are measured against.",
-    ),
-    Entry(
-        "attribute",
-        "launch.attribute:attribute",
-        "Take each of the winner's changes back alone, on fresh seeds: what was it worth?",
-    ),
-    Entry("check", "night.check:check", "Read raw replies on stdin, print a verdict for each."),
-    Entry(
-        "envelope",
-        "machine.envelope:envelope",
-        "Measure speed and memory of the menu's baseline at each batch, sequence and precision.",
-    ),
-    Entry(
-        "compare",
-        "machine.compare:compare",
-        "Train the menu's baseline with each backend, and set speed, memory and loss side by side.",
-    ),
-    Entry(
-        "import",
-        "record.import_:import_",
-        "Make a read-only campaign of a trajectory: for top, report, export and loop --prior.",
-    ),
-    Entry(
-        "export",
-        "record.export:export",
-        "Write a campaign as an Optuna study, a table, MLflow runs or training data.",
-    ),
-    Entry(
-        "handoff",
-        "launch.handoff:handoff",
-        "Write the launch plan of a campaign's finalists: recipe, scripts, layout, money, "
-        "forecast.",
-    ),
-    Entry(
-        "verify",
-        "launch.verify:verify",
-        "Compare the loss of a cloud run with the forecast of its launch plan.",
-    ),
-    Entry(
-        "preflight",
-        "launch.preflight:preflight",
-        "A few steps of a recipe at toy width, under torchrun, in every parallelism.",
-    ),
-    Entry(
+        "Examine",
         "report",
         "record.report:report",
-        "Write the campaign as one HTML page that needs no network, and its figures as SVG "
-        "and PNG.",
+        "Write the campaign as one HTML page, with SVG and PNG figures.",
     ),
     Entry(
-        "reindex",
-        "record.reindex:reindex",
-        "Delete the history and rebuild it from trajectory.jsonl, which is the truth.",
-    ),
-    Entry(
+        "Examine",
         "serve",
         "record.serve:serve",
-        "Show campaigns as they run: a page, a JSON interface, events, /healthz and /metrics.",
+        "Show campaigns live: page, JSON, events, /healthz and /metrics.",
     ),
     Entry(
-        "doctor",
-        "machine.doctor:doctor",
-        "Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with "
-        "--menu its command, and what that may read.",
+        "Examine",
+        "stress",
+        "launch.stress:stress",
+        "Train the best for a full schedule and report which survive.",
     ),
     Entry(
+        "Examine",
+        "ladder",
+        "launch.ladder:ladder",
+        "Train the winner at several sizes: does its lead last?",
+    ),
+    Entry(
+        "Examine",
+        "calibrate",
+        "night.calibrate:calibrate",
+        "Replicate the baseline and report how noisy a single run is.",
+    ),
+    Entry(
+        "Examine",
+        "attribute",
+        "launch.attribute:attribute",
+        "Undo each change of the winner alone: what was it worth?",
+    ),
+    Entry(
+        "Examine",
+        "compare",
+        "machine.compare:compare",
+        "Train the baseline with each backend: speed, memory, loss.",
+    ),
+    Entry(
+        "Launch",
+        "handoff",
+        "launch.handoff:handoff",
+        "Write the launch plan: recipe, scripts, layout, cost, forecast.",
+    ),
+    Entry(
+        "Launch",
+        "preflight",
+        "launch.preflight:preflight",
+        "Run a few steps of a recipe at toy width in every parallelism.",
+    ),
+    Entry(
+        "Launch",
+        "verify",
+        "launch.verify:verify",
+        "Compare the loss of a cloud run with the plan's forecast.",
+    ),
+    Entry(
+        "Launch",
         "cost",
         "launch.cost:app",
-        "What a search costs on the desk and in the cloud, and when it pays.",
+        "Compute the cost of a search here and in the cloud, and payoff.",
     ),
-    Entry("data", "machine.data:app", "The texts that proxies are trained and measured on."),
-    Entry("menu", "night.menu:app", "The menus of knobs that a search may turn."),
+    Entry(
+        "Set up",
+        "doctor",
+        "machine.doctor:doctor",
+        "Check whether this machine is ready, and say what to fix.",
+    ),
+    Entry("Set up", "menu", "night.menu:app", "Show, draft and check menus of knobs."),
+    Entry(
+        "Set up", "data", "machine.data:app", "List and prepare the texts that proxies train on."
+    ),
+    Entry(
+        "Set up",
+        "envelope",
+        "machine.envelope:envelope",
+        "Measure speed and memory by batch, sequence length and precision.",
+    ),
+    Entry(
+        "Set up",
+        "import",
+        "record.import_:import_",
+        "Turn another tool's trajectory into a read-only campaign.",
+    ),
+    Entry(
+        "Set up",
+        "export",
+        "record.export:export",
+        "Write a campaign as an Optuna study, table, MLflow or chat data.",
+    ),
+    Entry(
+        "Set up",
+        "reindex",
+        "record.reindex:reindex",
+        "Rebuild the history index from trajectory.jsonl.",
+    ),
+    Entry(
+        "Set up",
+        "check",
+        "night.check:check",
+        "Read raw replies on stdin and print the rails' verdict for each.",
+    ),
 )
 
 ENTRIES = {entry.name: entry for entry in _ENTRIES}
@@ -155,7 +189,8 @@ class LoadedWhenUsed(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = {
-            entry.name: TyperCommand(entry.name, help=entry.summary) for entry in ENTRIES.values()
+            entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel)
+            for entry in ENTRIES.values()
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,12 +13,14 @@ import typer
 from annotated_types import Ge, Gt, Le
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from typer.models import OptionInfo
 
 from autoresearch.errors import SettingsError
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, explain
 
 Command: TypeAlias = Callable[..., None]
+Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 UnsandboxedOption = Annotated[
     bool, typer.Option("--allow-unsandboxed", help="Go on where the kernel lacks Landlock.")
@@ -38,12 +40,15 @@ def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
         except ValidationError as error:
             raise SettingsError(f"these options cannot be used: {explain(error)}") from error
 
-    return lambda command: _derived(command, kind, filled, partly=False)
+    return lambda command: _derived(command, kind, filled, partly=False, panels={})
 
 
-def takes_some(kind: type[Frozen]) -> Callable[[Command], Command]:
-    """As :func:`takes`, for ``asked`` a dict of those fields alone that a person gave."""
-    return lambda command: _derived(command, kind, dict, partly=True)
+def takes_some(kind: type[Frozen], panels: Panels) -> Callable[[Command], Command]:
+    """As :func:`takes`, for ``asked`` a dict that holds only the fields given by the user.
+
+    :param panels: which parameters the help shows together, by title, in order.
+    """
+    return lambda command: _derived(command, kind, dict, partly=True, panels=panels)
 
 
 def option_of(kind: type[Frozen], name: str, flag: str, help_: str) -> Any:
@@ -57,6 +62,7 @@ def _derived(
     made: Callable[[Mapping[str, Any]], Any],
     *,
     partly: bool,
+    panels: Panels,
 ) -> Command:
     fields = [_Asked(name, field) for name, field in kind.model_fields.items() if field.description]
 
@@ -71,23 +77,30 @@ def _derived(
             parameters += (field.parameter(partly=partly) for field in fields)
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    ordered = _in_order_of_help(parameters)
+    ordered = list(_in_panels(parameters, panels))
     vars(run)["__signature__"] = inspect.Signature(ordered)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return run
 
 
-def _in_order_of_help(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    ordered = list(parameters)
-    for parameter in parameters:
-        for said in _said(parameter.annotation)[1]:
-            if isinstance(said, AsOption) and said.before is not None:
-                ordered.remove(parameter)
-                places = [other.name for other in ordered]
-                ordered.insert(places.index(said.before), parameter)
-    return ordered
+def _in_panels(parameters: list[inspect.Parameter], panels: Panels) -> Iterator[inspect.Parameter]:
+    """Order the parameters as the panels list them, each marked with its panel's title.
+
+    :raises KeyError: if a panel names a parameter that does not exist.
+    """
+    left = {parameter.name: parameter for parameter in parameters}
+    for title, names in panels.items():
+        for name in names:
+            parameter = left.pop(name)
+            for option in _split(parameter.annotation)[1]:
+                if isinstance(option, OptionInfo):
+                    option.rich_help_panel = title
+            yield parameter
+    yield from left.values()
 
 
+_METAVARS = {int: "N", float: "X", Path: "PATH"}
+"""Short, so that no option's name is cut on a terminal of 80 columns."""
 _UNSAID = object()
 """In place of the value of an option that was not given."""
 
@@ -98,20 +111,21 @@ class _Asked:
     def __init__(self, name: str, field: FieldInfo) -> None:
         self.name = name
         self._field = field
-        self._type, inner = _said(field.annotation)
+        self._type, inner = _split(field.annotation)
         self._said = [*inner, *field.metadata]
         found = (said for said in self._said if isinstance(said, AsOption))
         self._as = next(found, AsOption())
 
     def option(self, flag: str, help_: str) -> Any:
         low, high = self._as.bounds or self._bounds()
-        return typer.Option(flag, help=help_, min=low, max=high)
+        metavar = None if self._type is bool else _METAVARS.get(self._type, "TEXT")
+        return typer.Option(flag, help=help_, min=low, max=high, metavar=metavar)
 
     def parameter(self, *, partly: bool) -> inspect.Parameter:
         """:param partly: the option may be left out, and has no default then."""
         spelt = self.name.replace("_", "-")
         flag = f"--{spelt}/--no-{spelt}" if self._type is bool else f"--{spelt}"
-        option = self.option(self._as.flag or flag, self._field.description or "")
+        option = self.option(self._as.flag or flag, self._help(partly=partly))
         left_out = partly or not self._is_plain
         default = None if left_out else self._field.get_default(call_default_factory=True)
         if self._field.is_required() and not partly:
@@ -124,6 +138,15 @@ class _Asked:
             default=default,
             annotation=Annotated[kind, option, self._as],
         )
+
+    def _help(self, *, partly: bool) -> str:
+        """Return the description; where typer sees no default, followed by the field's own."""
+        text = self._field.description or ""
+        value = self._field.default
+        if not partly or value is None or self._field.is_required() or "Default:" in text:
+            return text
+        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        return f"{text} Default: {shown}."
 
     def read(self, given: Any) -> Any:
         """The value of what a person gave."""
@@ -156,14 +179,14 @@ class _Asked:
         return low, high
 
 
-def _said(annotation: Any) -> tuple[Any, list[Any]]:
+def _split(annotation: Any) -> tuple[Any, list[Any]]:
     """A type without what is said of it, and None, and what was said of it."""
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
-        plain, more = _said(inner)
+        plain, more = _split(inner)
         return plain, [*more, *_unpacked(said)]
     if get_origin(annotation) in {Union, UnionType} and NoneType in get_args(annotation):
-        return _said(next(one for one in get_args(annotation) if one is not NoneType))
+        return _split(next(one for one in get_args(annotation) if one is not NoneType))
     return annotation, []
 
 

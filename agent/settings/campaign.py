@@ -68,9 +68,14 @@ class Sources(Frozen):
     """Where the menu and the text come from that a campaign measures with. Its first row holds what
     was found there, and a campaign goes on with that alone."""
 
-    menu: str = Field(description="A shipped menu's name or a TOML file.")
-    corpus: str = Field(description="stdlib, a file, a folder, hf:NAME, or a prepared corpus.")
-    tokenizer: str = Field(description="bytes, bpe:VOCAB or file:PATH.")
+    menu: str = Field(description="Name of a shipped menu, or a TOML file. Default: cpu-tiny.")
+    corpus: str = Field(
+        description="Text to train on: stdlib, a file, a folder, hf:NAME or a prepared corpus. "
+        "Default: the menu's."
+    )
+    tokenizer: str = Field(
+        description="Tokenizer: bytes, bpe:VOCAB or file:PATH. Default: the menu's."
+    )
     heldout_bytes: PositiveInt
 
 
@@ -78,17 +83,21 @@ class Ruler(Frozen):
     """What else a campaign may never change: its first row holds each under the same name."""
 
     budget: Annotated[Budget, BeforeValidator(_budget), PlainSerializer(str)] = Field(
-        description="'60 steps', '2e6 tokens' or '30 seconds'."
+        description="Length of a trial: '60 steps', '2e6 tokens' or '30 seconds'. "
+        "Default: the menu's."
     )
     horizon_steps: Annotated[
         PositiveInt | None,
         BeforeValidator(_horizon),
         PlainSerializer(lambda steps: "budget" if steps is None else steps),
         AsOption("--horizon", read=_horizon),
-    ] = Field(description="Steps the schedule is meant for, or 'budget'.")
+    ] = Field(
+        description="Length of the learning-rate schedule in steps, of which a trial runs the "
+        "beginning, or 'budget'. Default: the menu's."
+    )
     """None: the budget itself."""
     cooldown_steps: Annotated[NonNegativeInt, AsOption("--cooldown")] = Field(
-        0, description="Last steps of the budget over which the rate goes to nothing. Default: 0."
+        0, description="Steps at the end of a trial over which the learning rate decays to zero."
     )
     average: Annotated[
         Averaging | None,
@@ -96,24 +105,24 @@ class Ruler(Frozen):
         PlainSerializer(lambda average: average and str(average)),
         AsOption("--average", read=_averaging),
     ] = Field(
-        None, description="Weights to score: 'ema:STEPS' or 'lawa:STEPS' of the last, or 'none'."
+        None, description="Average the weights before scoring: 'ema:STEPS', 'lawa:STEPS' or 'none'."
     )
     """None: those after the last step."""
-    backend: BackendName = Field("torch", description="Where models come from.")
+    backend: BackendName = Field(
+        "torch", description="Library that builds the model: torch or megatron."
+    )
     device: str = Field(
         "cpu",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="auto (CUDA where it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
+        description="auto (CUDA if it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
     )
     """Of a campaign never ``auto``, which :mod:`agent.workbench.device_choice` replaces."""
-    compile: bool = Field(
-        False, strict=True, description="Train torch's blocks compiled. Default: no."
-    )
+    compile: bool = Field(False, strict=True, description="Compile the model with torch.compile.")
     """Other sums in the last digits, so one campaign does it always or never."""
     hold_back: bool = Field(
         False,
         strict=True,
-        description="Keep the text to confirm on out of the search's training. Default: no.",
+        description="Do not train the search on the text reserved for the confirmation.",
     )
     """Other batches, so other numbers: one campaign does it always or never."""
     mixed_devices: bool = Field(
@@ -124,11 +133,11 @@ class Ruler(Frozen):
     device_kinds: tuple[str, ...] = ()
     """Of ``mixed_devices``, in the order in which seeds go round them; the first sitting finds
     them."""
-    reference: Annotated[ReferenceMode, AsOption(before="backend")] = Field(
-        "incumbent", description="What proposals edit."
+    reference: ReferenceMode = Field(
+        "incumbent", description="Config that proposals edit: incumbent or baseline."
     )
-    seed: Annotated[int, AsOption(bounds=(0, None), before="threads")] = Field(
-        0, ge=0, le=10**9, description="Root of every random choice."
+    seed: Annotated[int, AsOption(bounds=(0, None))] = Field(
+        0, ge=0, le=10**9, description="Seed of all random choices."
     )
 
 
@@ -136,17 +145,20 @@ class _Search(Frozen):
     """What is known before anything is proposed, and who proposes how much."""
 
     baseline_seeds: Annotated[int, AsOption(bounds=(2, None))] = Field(
-        5, ge=2, le=1000, description="The noise is measured on them."
+        5,
+        ge=2,
+        le=1000,
+        description="Seeds the baseline is trained on at the start, to measure the noise.",
     )
     """At least two: without a replicate nothing is known about the noise."""
-    proposer: Annotated[ProposerKind, AsOption(before="reference")] = Field(
-        "hybrid", description="Who proposes."
+    proposer: ProposerKind = Field(
+        "hybrid",
+        description="Source of proposals: hybrid (sampler and model), sampler, random or llm.",
     )
-    max_changes: Annotated[PositiveInt | None, AsOption(before="llm_share", bounds=(1, None))] = (
-        Field(
-            None,
-            description="Most knobs a proposal turns. Default: all; a model is asked for three.",
-        )
+    max_changes: Annotated[PositiveInt | None, AsOption(bounds=(1, None))] = Field(
+        None,
+        description="Largest number of knobs a proposal may change. Default: all; a model is asked "
+        "for three.",
     )
 
 
@@ -154,35 +166,38 @@ class _Means(Frozen):
     """What a proposal of the language model, and a trial, may take."""
 
     llm_share: float = Field(
-        0.05, ge=0, le=1, description="Of iterations the model may override; it can earn more."
+        0.05,
+        ge=0,
+        le=1,
+        description="Smallest share of iterations given to the language model; it can earn more.",
     )
-    llm_warmup: NonNegativeInt = Field(10, description="Iterations before the model's first.")
-    prompt_tokens: int = Field(6000, ge=1000, description="What a prompt may hold.")
+    llm_warmup: NonNegativeInt = Field(
+        10, description="Iterations before the language model's first turn."
+    )
+    prompt_tokens: int = Field(6000, ge=1000, description="Longest prompt in tokens.")
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
-        None, description="CPU threads of a trial."
+        None, description="CPU threads per trial. Default: all cores of its lane."
     )
     lanes: Annotated[
         PositiveInt | Literal["auto"], BeforeValidator(_lanes), AsOption(read=_lanes)
-    ] = Field(
-        1, description="Trials at once, each on cores or a GPU of its own, or 'auto'. Default: 1."
-    )
+    ] = Field(1, description="Trials at once, each on its own cores or GPU: a number or 'auto'.")
     """``auto`` until the first sitting has found a number, which then stands in its place."""
     executor: Annotated[str, Field(pattern=r"^(local|ray(:.+)?)$")] = Field(
         "local",
-        description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT."
-        " Default: local.",
+        description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT.",
     )
     device_kind: str | None = Field(
-        None, description="The processor or GPU that a cluster's nodes must have, by its own name."
+        None,
+        description="Processor or GPU that nodes must have, by its name. Default: the most common.",
     )
     """None until the first sitting on a cluster, which takes the commonest there."""
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
-        1800, gt=0, allow_inf_nan=False, description="A trial's time limit."
+        1800, gt=0, allow_inf_nan=False, description="Time limit of a trial in seconds."
     )
     trial_memory_gib: Annotated[MemoryGib | None, AsOption(bounds=(0.1, MOST_MEMORY_GIB))] = Field(
-        None, description="A trial's memory limit."
+        None, description="Memory limit of a trial in GiB."
     )
-    prune: bool = Field(True, description="Stop hopeless trials early.")
+    prune: bool = Field(True, description="Stop a trial early when its loss curve cannot win.")
 
 
 class Policy(_Means, Rules, _Search):

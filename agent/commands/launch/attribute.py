@@ -13,7 +13,6 @@ from agent.search.campaign import Campaign
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.sitting import resumed
 from autoresearch.errors import CampaignError
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from funnel.attribution.display import AttributionDisplay
 from funnel.attribution.plan import AttributionPlan, last_seeds
@@ -50,22 +49,21 @@ def attribute(
             help="The config whose changes are taken back, by the first digits of its hash. "
             "Default: the stress test's best finalist, else the best ranked.",
         ),
-        AsOption(before="campaign"),
     ] = None,
     campaign: CampaignOption = None,
     menu: MenuOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Take each of the winner's changes back alone, on fresh seeds: what was it worth?
+    """Undo each change of the winner alone: what was it worth?
 
-    The winner, the baseline and the winner without each change are trained for a
-    whole schedule on seeds that no other run had. A change's worth is what the
-    score loses without it, with a 95 % interval; the remainder is what none has
-    alone. handoff shows the table, and leaves behind what harms.
+    The winner, the baseline and the winner without each change are trained for a full schedule on
+    fresh seeds. A change's worth is what the score loses without it, with a 95 % interval; the
+    remainder belongs to combinations of changes. `handoff` shows the table and drops changes that
+    harm.
 
-    It may be stopped at any moment. Run the same command again, and only what
-    is not in the journal yet is run, an interrupted run from its start.
+    It can be stopped at any moment. The same command resumes it and runs only what the journal
+    lacks.
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:

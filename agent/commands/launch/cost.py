@@ -22,7 +22,6 @@ from agent.commands.options import takes
 from agent.workbench.console import say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import SettingsError
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, explain
 from funnel.cost import timeline as cost_timeline
 from funnel.cost.argument import cost_report
@@ -60,7 +59,7 @@ def cost(
     rates: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What a search costs on the desk and in the cloud, and when it pays.
+    """Compute the cost of a search here and in the cloud, and payoff.
 
     Rates come from H100_HOURLY_USD, H200_HOURLY_USD, B200_HOURLY_USD, SPARK_KW, KWH_USD,
     SPARK_CAPEX_USD, SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS,
@@ -178,12 +177,10 @@ def timeline(
             metavar="SEQ:SHARE",
             help="Context length and share of the tokens; repeat. Default: the target's, all.",
         ),
-        AsOption(before="tokens_per_s"),
     ] = None,
     campaign: Annotated[
         Path | None,
         typer.Option("--campaign", help="Take the measured speed from its rows."),
-        AsOption(before="units"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -15,7 +15,6 @@ from agent.commands.options import takes
 from agent.settings.rates import read_rates
 from agent.workbench.epochs import epochs_text
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
 from funnel.ladder.result import read_ladder_of
@@ -61,16 +60,15 @@ class Asked(Frozen):
 @takes(Asked)
 def handoff(
     *,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
     asked: Asked,
-    campaign: Annotated[CampaignOption, AsOption(before="mfu")] = None,
-    menu: Annotated[MenuOption, AsOption(before="mfu")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Write the launch plan of a campaign's finalists: recipe, scripts, layout, money, forecast.
+    """Write the launch plan: recipe, scripts, layout, cost, forecast.
 
-    It is made from the latest stress test, for the finalist with the lowest long-run mean; the
-    others are there to fall back on. A plan that is already in its place is replaced, unless
-    somebody changed it.
+    The plan is made from the latest stress test, for the finalist with the lowest long-run mean;
+    the other finalists are fallbacks. An existing plan is replaced unless someone has edited it.
     """
     out = asked.out
     refuse_foreign(out)

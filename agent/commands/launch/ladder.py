@@ -62,15 +62,15 @@ def ladder(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Train the winner and the baseline at several sizes and lengths: does the lead last?
+    """Train the winner at several sizes: does its lead last?
 
-    The winner is the best of the latest stress test, else the incumbent. Every
-    run is annealed to its end at the rate that the rules of transfer give. The
-    largest rung is predicted before it is trained, and the prediction is
-    written down with its SHA-256.
+    The winner is the best of the latest stress test, otherwise the incumbent; it is compared with
+    the baseline. Every run is annealed to its end at the learning rate that the transfer rules
+    give. The largest rung is predicted before it is trained, and the prediction is stored with
+    its SHA-256.
 
-    It may be stopped at any moment. Run the same command again, and only what
-    is not in the journal yet is run, an interrupted run from its start.
+    It can be stopped at any moment. The same command resumes it and runs only what the journal
+    lacks.
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:

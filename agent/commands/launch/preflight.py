@@ -66,7 +66,7 @@ def preflight(
     meet: MeetOption = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """A few steps of a recipe at toy width, under torchrun, in every parallelism.
+    """Run a few steps of a recipe at toy width in every parallelism.
 
     DDP, FSDP, tensor and pipeline parallelism on 2 ranks each must give the losses of a single
     process (in fp32: the same sums in another order); data parallelism with averaging left out

@@ -56,15 +56,14 @@ def stress(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Train the best distinct configs for a full schedule: which stand it?
+    """Train the best for a full schedule and report which survive.
 
-    Each run gets a verdict: survives, spikes (and recovers), plateaus,
-    grad_blowup, diverges, nonfinite or failed, with the step it happened at.
+    Each run gets a verdict and the step at which it happened: survives, spikes (and recovers),
+    plateaus, grad_blowup, diverges, nonfinite or failed. Long runs never count in the ranking of
+    short ones.
 
-    It may be stopped at any moment. Run the same command again, and only what
-    is not in the journal yet is run, an interrupted run from its start.
-
-    Long runs never count in the ranking of short ones.
+    It can be stopped at any moment. The same command resumes it and runs only what the journal
+    lacks.
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:

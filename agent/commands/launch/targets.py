@@ -109,12 +109,10 @@ def from_target(
         typer.Option(
             metavar="RATIO", help="Leave this ratio as the target has it; repeat for more."
         ),
-        AsOption(before="tokenizer"),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write. Default: standard output."),
-        AsOption(before="tiny"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,

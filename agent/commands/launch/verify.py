@@ -58,12 +58,13 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Compare the loss of a cloud run with the forecast of its launch plan.
+    """Compare the loss of a cloud run with the plan's forecast.
 
-    Exit 0: nothing departs, and a run 5 % too high or one that stopped learning would have been
-    told by now. 1: no sound run looks like it; without a ladder: it is 5 % outside the band for
-    three windows in a row, or 10 % above its own lowest, or not finite. 3: the losses are too few
-    to tell, or the band is too wide. 4: the log or the forecast cannot be read or compared.
+    Exit 0: the run follows the forecast; a run 5 % too high, or one that stopped learning, would
+    have been detected by now. Exit 1: no sound run looks like this one; without a ladder: it is 5
+    % outside the band for three windows in a row, 10 % above its own lowest loss, or not finite.
+    Exit 3: too early to tell, or the band is too wide. Exit 4: the log or the forecast cannot be
+    read or compared.
     """
     path = handoff if handoff.is_file() else handoff / FORECAST_FILE
     try:

@@ -66,11 +66,11 @@ def compare(
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Train the menu's baseline with each backend, and set speed, memory and loss side by side.
+    """Train the baseline with each backend: speed, memory, loss.
 
-    Each is a sandboxed trial of the same shape, data, seed and steps. Utilisation is of the fastest
-    large matrix product that this device is measured to do, right before. A backend that cannot
-    train here is left out with its reason.
+    Each backend runs a sandboxed trial of the same shape, data, seed and steps. Utilization is
+    relative to the fastest large matrix product measured on this device just before. A backend
+    that cannot train here is left out with its reason.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)

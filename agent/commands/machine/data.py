@@ -27,7 +27,7 @@ from trainer.corpus import (
 )
 from trainer.corpus import prepare as prepare_corpus
 
-app = typer.Typer(no_args_is_help=True, help="The texts that proxies are trained and measured on.")
+app = typer.Typer(no_args_is_help=True, help="List and prepare the texts that proxies train on.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 CacheDir = Annotated[

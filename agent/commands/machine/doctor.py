@@ -22,7 +22,7 @@ def doctor(
     runs: Annotated[Path, typer.Option(help="Where campaigns will be kept.")] = Path("runs"),
     menu: Annotated[
         str | None,
-        typer.Option("--menu", help="A menu whose [trainer] is to be looked at, too."),
+        typer.Option("--menu", help="Also check the training command of this menu."),
     ] = None,
     executor: Annotated[
         str,
@@ -32,14 +32,14 @@ def doctor(
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Check Python, torch, device, Megatron-Core, sandbox, disk, corpus and endpoint; and with
-    --menu its command, and what that may read.
+    """Check whether this machine is ready, and say what to fix.
 
-    With --executor ray every node of the cluster: its code and torch, device, Landlock, disk,
-    corpora and clock, and what Ray takes of its memory; and with --menu what its command lacks
-    there.
+    It checks Python, torch, the device, Megatron-Core, the sandbox, the disk, the corpus and the
+    endpoint; with --menu also the menu's command and the files it may read. With --executor ray
+    it checks every node of the cluster: code, torch, device, Landlock, disk, corpora, clock, the
+    memory that Ray takes and, with --menu, what the command lacks there.
 
-    Exits with 1 if any is bad.
+    The exit code is 1 if a check fails.
     """
     console = Console()
     checks: list[Check] = []

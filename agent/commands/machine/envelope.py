@@ -88,15 +88,15 @@ def envelope(
     allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Measure speed and memory of the menu's baseline at each batch, sequence and precision.
+    """Measure speed and memory by batch, sequence length and precision.
 
-    A point is a sandboxed trial on random tokens; one that fails is recorded and the sweep goes
-    on. Run again with the same settings it goes on where it stopped. The fitted memory becomes
-    what the memory rail of later campaigns with this menu asks.
+    Each point is a sandboxed trial on random tokens; a failed point is recorded and the sweep
+    continues. The same command resumes it. Later campaigns with this menu check their memory
+    against the fit.
 
-    With --dry nothing is trained: the step of each point is counted operator by operator, and its
-    time predicted from a described device's rates. With --predict each point's parameters, memory
-    and time are printed, by the envelope in --out or the memory rail's, else by arithmetic.
+    With --dry nothing is trained: each point's step is counted operator by operator, and its time
+    is predicted from a described device's rates. With --predict each point's parameters, memory
+    and time are printed, from a measured envelope if there is one, otherwise by arithmetic.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)

@@ -25,7 +25,11 @@ OnOption = Annotated[
 ]
 RatesOption = Annotated[
     str | None,
-    typer.Option("--rates", help="With --dry: other rates, bf16_tflops=75,bandwidth_gb_per_s=210."),
+    typer.Option(
+        "--rates",
+        help="With --dry: the device's rates, bf16_tflops=… and bandwidth_gb_per_s=…, separated "
+        "by a comma.",
+    ),
 ]
 
 

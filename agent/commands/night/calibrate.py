@@ -33,16 +33,15 @@ def calibrate(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Replicate the baseline and say how noisy one run is: what decisions are measured against.
+    """Replicate the baseline and report how noisy a single run is.
 
-    With --fidelity it trains configs spread over the menu and near its good
-    ones short and long instead, and says how well the order of short runs is
-    that of long ones: for the campaign's own way to measure, for other
-    horizons, averaged weights, cooldowns, seeds, texts and lengths, each with
-    what it costs. top shows the campaign's own from then on.
+    With --fidelity it trains configs from all over the menu, and from near its good ones, both
+    short and long, and reports how well short runs rank long ones: for the campaign's own proxy
+    metric and for other horizons, averaged weights, cooldowns, seeds, texts and lengths, each
+    with its cost. From then on `top` shows the campaign's own figure.
 
-    It may be stopped at any moment. Run the same command again, and only what
-    is not in the journal yet is run.
+    It can be stopped at any moment. The same command resumes it and runs only what the journal
+    lacks.
     """
     chosen: dict[str, Any] = {"menu": menu, "baseline_seeds": seeds}
     chosen = {name: value for name, value in chosen.items() if value is not None}

@@ -29,13 +29,13 @@ def check(
     ] = "changes",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a verdict.")] = False,
 ) -> None:
-    """Read raw replies on stdin, print a verdict for each.
+    """Read raw replies on stdin and print the rails' verdict for each.
 
     A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
     \\"reason\\": \\"…\\"}". Each is judged by itself as an edit of the menu's baseline, under the
-    menu's own budget; none counts as tried for the next. The memory rail is off, and stderr says
-    so: what fits is known of a device and a corpus, which a campaign has. With --form single-knob
-    a reply is the published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
+    menu's own budget; none counts as tried for the next. The memory rail is off, because it
+    depends on a device and a corpus; stderr says so. With --form single-knob a reply is the
+    published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
     """
     chosen = load_menu(menu)
     rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes, form=form)

@@ -28,15 +28,14 @@ def confirm(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Train the best configs and the baseline on fresh seeds, and score them on fresh text.
+    """Train the best again on fresh seeds and score them on fresh text.
 
-    The text is the last documents of the corpus' train split, which these
-    runs do not train on and no trial of the search scored, and whatever
-    --heldout names. What is told of the search's choice is what these runs
-    say of it, whatever the search claimed.
+    The fresh text is the last documents of the corpus's train split, which these runs do not
+    train on and no trial of the search scored, plus any file named by --heldout. The confirmed
+    gain is what these runs measure for the search's first choice.
 
-    It may be stopped at any moment. Run the same command again, and only what
-    is not in the journal yet is run.
+    It can be stopped at any moment. The same command resumes it and runs only what the journal
+    lacks.
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:

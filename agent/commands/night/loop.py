@@ -15,56 +15,83 @@ from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
 from agent.workbench.places import DEFAULT_MENU, CampaignOption, default_campaign
-from autoresearch.options import AsOption
 from funnel.target.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
     int | None,
-    typer.Option("--iters", min=0, help="Iterations to reach in all.  [default: 100]"),
+    typer.Option(
+        "--iters",
+        min=0,
+        metavar="N",
+        help="Stop after N iterations in total. Default: 100, unless --trials or --hours is given.",
+    ),
 ]
 TrialsOption = Annotated[
-    int | None, typer.Option("--trials", min=0, help="End once so many trials ran in all.")
+    int | None,
+    typer.Option("--trials", min=0, metavar="N", help="Stop after N trials in total."),
 ]
 HoursOption = Annotated[
-    float | None, typer.Option("--hours", min=0, help="End after so much work in all.")
+    float | None,
+    typer.Option("--hours", min=0, metavar="X", help="Stop after X hours of work in total."),
 ]
 PromptsOption = Annotated[
     Path | None,
-    typer.Option("--prompts", help="A folder whose templates replace the shipped ones."),
-    AsOption(before="seed"),
+    typer.Option(
+        "--prompts", metavar="PATH", help="Folder whose templates replace the shipped prompts."
+    ),
 ]
 ProgramOption = Annotated[
     Path | None,
-    typer.Option("--program", help="Your research directions, for the LLM."),
-    AsOption(before="seed"),
+    typer.Option(
+        "--program", metavar="PATH", help="Text file with your research directions for the model."
+    ),
 ]
 PriorOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--prior",
-        help="An earlier campaign, or a file that import takes, for the proposers to learn from; "
-        "again for each.",
+        metavar="PATH",
+        help="Earlier campaign, or a file that `import` reads, for the proposer to learn from. "
+        "Repeatable.",
     ),
-    AsOption(before="seed"),
 ]
 LogOption = Annotated[
     list[str] | None,
     typer.Option(
         "--log",
-        help="Send what happens to mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]; again for "
-        "each.",
+        metavar="TRACKER",
+        help="Send results to mlflow, wandb or tensorboard; a URI, project or folder may follow "
+        "after a colon. Repeatable.",
     ),
-    AsOption(before="seed"),
 ]
 ConfirmOption = Annotated[
     bool,
     typer.Option(
-        "--confirm/--no-confirm", help="End by confirming what was found on fresh seeds and text."
+        "--confirm/--no-confirm", help="At the end, confirm the best on fresh seeds and text."
     ),
 ]
 
 
-@takes_some(CampaignSettings)
+PANELS = {
+    "Options": ("iters", "hours", "campaign", "menu", "corpus"),
+    "How long": ("trials", "confirm"),
+    "What is searched": ("reference", "max_changes", "prior", "seed"),
+    "Evaluation": (
+        *("tokenizer", "budget", "horizon_steps", "cooldown_steps", "average", "hold_back"),
+        *("backend", "compile", "mixed_devices"),
+    ),
+    "Proposer": (*("proposer", "program", "llm_share", "llm_warmup", "prompt_tokens", "prompts"),),
+    "Judge": ("baseline_seeds", "max_runs", "z_keep", "z_drop", "first_drop", "prune"),
+    "Machine": (
+        *("device", "lanes", "threads", "executor", "device_kind"),
+        *("trial_wall_s", "trial_memory_gib", "allow_unsandboxed"),
+    ),
+    "Output": ("log", "as_json"),
+}
+"""The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
+
+
+@takes_some(CampaignSettings, PANELS)
 def loop(
     *,
     iters: ItersOption = None,
@@ -80,13 +107,11 @@ def loop(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Propose, train, measure, keep or discard, until the campaign has had ITERS iterations, TRIALS
-    trials or HOURS of work, whichever is given and comes first.
+    """Search for a better config: propose, train, judge, keep, repeat.
 
-    Where the campaign's directory holds some already, it goes on from there.
-
-    At the end, where something was kept, the three best and the baseline are
-    trained on six fresh seeds and scored on fresh text (see confirm).
+    The loop stops at the first limit reached: --iters, --trials or --hours. If the campaign
+    exists, the loop resumes it. At the end it trains the three best configs and the baseline on
+    six fresh seeds and scores them on text that the search has not seen (see `confirm`).
     """
     directory = campaign or default_campaign(asked.get("menu"))
     run_campaign(

@@ -18,7 +18,7 @@ from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.likeness import Likeness
 
-app = typer.Typer(no_args_is_help=True, help="The menus of knobs that a search may turn.")
+app = typer.Typer(no_args_is_help=True, help="Show, draft and check menus of knobs.")
 app.command("from-target")(targets.from_target)
 app.command("from-script")(from_script)
 app.command("targets")(targets.list_targets)

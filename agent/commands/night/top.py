@@ -58,9 +58,9 @@ def top(
     menu: MenuOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """The K best distinct configs, by posterior mean shrunk by the noise.
+    """Rank the best configs, shrunk by the noise, with intervals.
 
-    A mark shows where the whole 99 % interval of the difference is better than the baseline.
+    The difference to the baseline is marked where its whole 99 % interval is better.
     """
     foreign = foreign_campaign(campaign or default_campaign(menu))
     if foreign is None:

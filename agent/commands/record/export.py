@@ -64,12 +64,12 @@ class Asked(Frozen):
 @takes(Asked)
 def export(
     *,
+    campaign: CampaignOption = None,
+    menu: MenuOption = None,
     asked: Asked,
-    campaign: Annotated[CampaignOption, AsOption(before="out")] = None,
-    menu: Annotated[MenuOption, AsOption(before="out")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Write a campaign as an Optuna study, a table, MLflow runs or training data."""
+    """Write a campaign as an Optuna study, table, MLflow or chat data."""
     directory = campaign or default_campaign(menu)
     foreign = foreign_campaign(directory)
     if foreign is None:

@@ -45,12 +45,14 @@ def import_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Make a read-only campaign of a trajectory: for top, report, export and loop --prior.
+    """Turn another tool's trajectory into a read-only campaign.
 
-    It knows the JSONL of the published single-knob loop (whose val_bpb are bits per token, and are
-    imported under that name), karpathy/autoresearch's results.tsv, and our own journals. Lines that
-    cannot be read are named and left out. Of another tool's loop it says how many proposals were
-    repeats, which knobs were ever turned, and how long a turn took, as far as the file has that.
+    For `top`, `report`, `export` and `loop --prior`. It reads the JSONL of the published single-
+    knob loop (whose val_bpb is bits per token and is imported under that name),
+    karpathy/autoresearch's results.tsv, pi-autoresearch's autoresearch.jsonl, and our own
+    journals. Unreadable lines are named and left out. Of another tool's loop it reports, as far
+    as the file allows, how many proposals were repeats, which knobs were ever changed, and how
+    long a turn took.
     """
     knobs = list(load_menu(menu).knobs) if menu else None
     directory = campaign or Path("runs") / f"imported-{_name_of(file)}"

@@ -20,7 +20,10 @@ def reindex(
     menu: MenuOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Delete the history and rebuild it from trajectory.jsonl, which is the truth."""
+    """Rebuild the history index from trajectory.jsonl.
+
+    The journal is the truth; the index can be deleted at any time.
+    """
     directory = existing_campaign(campaign, menu)
     url = read_environment().history_url
     rebuilt = rebuild(url or directory / HISTORY_FILE, directory / JOURNAL_FILE)

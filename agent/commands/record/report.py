@@ -47,10 +47,10 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Show it in the web browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Write the campaign as one HTML page that needs no network, and its figures as SVG and PNG.
+    """Write the campaign as one HTML page, with SVG and PNG figures.
 
-    Its bill is the one that autoresearch cost has, at the same rates. A running loop is not
-    disturbed.
+    The page needs no network. Its bill uses the same rates as `autoresearch cost`. A running loop
+    is not disturbed.
     """
     directory = campaign or default_campaign(menu)
     with collector_at_rest():

@@ -43,10 +43,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 8765,
 ) -> None:
-    """Show campaigns as they run: a page, a JSON interface, events, /healthz and /metrics.
+    """Show campaigns live: page, JSON, events, /healthz and /metrics.
 
-    It only reads, but for the pause button, which writes a campaign's pause file. Other hosts than
-    this one are let in with a token alone.
+    The page is read-only except for the pause button, which writes the campaign's pause file.
+    Hosts other than this one need a token.
     """
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise MachineryError(
