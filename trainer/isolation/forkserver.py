@@ -6,8 +6,8 @@ as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has sta
 ours rather than :mod:`multiprocessing`'s because that one keeps the whole environment it was
 started with, API keys included, readable in /proc/self/environ of every child.
 
-It runs one trial at a time, and is also the trial's undertaker
-(:mod:`trainer.isolation.undertaker`): when the trial ends it kills what is left and reports only
+It runs one trial at a time, and also reaps the trial's processes
+(:mod:`trainer.isolation.reaper`): when the trial ends it kills what is left and reports only
 once nothing is.
 
 The server ends itself, and the trial, when the supervisor closes the control
@@ -44,7 +44,7 @@ from trainer.isolation.process_tree import (
     become_subreaper,
     die_with_parent,
 )
-from trainer.isolation.undertaker import Undertaker
+from trainer.isolation.reaper import Reaper
 
 
 class ForkServer:
@@ -60,7 +60,7 @@ class ForkServer:
         """The process id of the one that runs, which is its session's and group's too."""
         self._ear: DriverEar | None = None
         """Open as long as anything of the trial is worth hearing."""
-        self._undertaker = Undertaker()
+        self._reaper = Reaper()
         self._kill_at: float | None = None
         self._closing = False
         self._wakeup, self._signalled = socket.socketpair()
@@ -69,18 +69,18 @@ class ForkServer:
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._drain_wakeup)
 
     def serve(self) -> None:
-        """Fork, watch and bury trials until told to stop or left alone."""
+        """Fork, monitor and reap trials until stopped or orphaned."""
         self._catch_signals()
         try:
             self._channel.send(Ready())
             while not self._closing:
                 self._wait()
-                self._bury_the_dead()
+                self._reap_ended()
         except BrokenPipeError:
             pass  # the supervisor is gone
         finally:
             self._signal_trial(signal.SIGKILL)
-            self._undertaker.sweep()
+            self._reaper.sweep()
 
     def _wait(self) -> None:
         """Until the supervisor speaks or dies, a process ends or the grace of a stop is over."""
@@ -128,17 +128,17 @@ class ForkServer:
             finally:
                 os._exit(exit_code)
         ear.as_server()
-        self._undertaker.expect(pid)
+        self._reaper.expect(pid)
         self._trial, self._ear = pid, ear
         self._channel.send(Started(pid=pid))
         self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
 
-    def _prepare(self, ahead: tuple[str, ...]) -> None:
+    def _prepare(self, imports: tuple[str, ...]) -> None:
         """Do once what these trials would each do at their start."""
-        new = [name for name in ahead if name not in self._prepared]
+        new = [name for name in imports if name not in self._prepared]
         if new:
             self._prepared.update(new)
-            _do_ahead(new)
+            _preload(new)
             _freeze_heap()
 
     def _close_inherited(self) -> None:
@@ -175,9 +175,9 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self._trial, number)
 
-    def _bury_the_dead(self) -> None:
+    def _reap_ended(self) -> None:
         """Collect what has ended; where that is a trial, end all that it left, and report."""
-        dead, trial = self._undertaker, self._trial
+        dead, trial = self._reaper, self._trial
         dead.collect()
         if trial is not None and dead.has(trial):
             self._signal_trial(signal.SIGKILL)
@@ -221,7 +221,7 @@ def load_entry(entry: str) -> trial_startup.TrialFunction:
     return function
 
 
-def _do_ahead(names: list[str]) -> None:
+def _preload(names: list[str]) -> None:
     """Import modules, and call what ``module:function`` names; what cannot be, the trial will meet
     again and report, however an optional compiler is broken."""
     for name in names:

@@ -22,7 +22,7 @@ SWEEP_S = 60.0
 much of the kernel's memory, unless the kernel is waiting for a device."""
 
 
-class Undertaker:
+class Reaper:
     """Of the process that it is made in."""
 
     def __init__(self) -> None:
