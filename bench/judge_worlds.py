@@ -43,7 +43,7 @@ class Recipe:
     """What it scores over all seeds there are."""
     like: Recipe | None = None
     """Whose noise its own resembles."""
-    likeness: float = 0.0
+    correlation: float = 0.0
     """The correlation with it on one seed."""
     deviates: dict[int, float] = field(default_factory=dict)
     """By seed, in sds of a run."""
@@ -60,7 +60,7 @@ class World:
     """Of one run of a recipe with this bpb."""
     deviate: Callable[[random.Random], float]
     """Of mean 0 and sd 1."""
-    likeness: tuple[float, float]
+    correlation: tuple[float, float]
     """Bounds, drawn uniformly, of the correlation of a recipe with what it resembles."""
     inherits: bool
     """Whether that is the recipe it edits, or what all share on a seed."""
@@ -68,12 +68,12 @@ class World:
     def begin(self) -> Recipe:
         """The baseline."""
         common = Recipe(START_BPB)
-        return Recipe(START_BPB, common, self.likeness[0])
+        return Recipe(START_BPB, common, self.correlation[0])
 
     def idea(self, parent: Recipe, rng: random.Random) -> Recipe:
         """A change of ``parent``."""
         like = parent if self.inherits else parent.like
-        return Recipe(parent.bpb - self.gain(rng), like, rng.uniform(*self.likeness))
+        return Recipe(parent.bpb - self.gain(rng), like, rng.uniform(*self.correlation))
 
     def score(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
         """One run: the same number each time it is asked for."""
@@ -84,7 +84,7 @@ class World:
             own = self.deviate(rng)
             if recipe.like is not None:
                 shared = self._deviate(recipe.like, seed, rng)
-                rho = recipe.likeness
+                rho = recipe.correlation
                 own = rho * shared + math.sqrt(1 - rho**2) * own
             recipe.deviates[seed] = own
         return recipe.deviates[seed]
@@ -109,8 +109,8 @@ def small_gains() -> World:
 def shared_seeds() -> World:
     """Return W1 with runs whose deviation is nearly all the seed's: 0.95 of the variance is shared
     by all configs, as where a seed draws the training subset."""
-    likeness = (math.sqrt(0.95),) * 2
-    return replace(worlds()["W1"], name="shared seeds", likeness=likeness)
+    correlation = (math.sqrt(0.95),) * 2
+    return replace(worlds()["W1"], name="shared seeds", correlation=correlation)
 
 
 def _mixed(rng: random.Random) -> float:

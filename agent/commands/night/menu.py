@@ -16,7 +16,7 @@ from agent.menu.files import ProxyMenu, load_menu, shipped_menus
 from agent.menu.trainer_table import ruler_text
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
-from funnel.target.likeness import Likeness
+from funnel.target.shape_check import ShapeCheck
 
 app = typer.Typer(no_args_is_help=True, help="Show, draft and check menus of knobs.")
 app.command("from-target")(targets.from_target)
@@ -79,7 +79,7 @@ def validate(
     neighbour_share = chosen.satisfied_share(budget, max_changes=3)
     warnings = _warnings(chosen, share, neighbour_share)
     if stands_for is not None:
-        warnings += Likeness.of(chosen, stands_for).warnings(stands_for.name)
+        warnings += ShapeCheck.of(chosen, stands_for).warnings(stands_for.name)
     if as_json:
         report = {
             "name": chosen.name,

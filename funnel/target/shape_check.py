@@ -13,7 +13,7 @@ from trainer.spec import gpt
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class ShapeCheck:
     """What of the target's shape a menu does not keep."""
 
     at_defaults: tuple[str, ...]
@@ -22,7 +22,7 @@ class Likeness:
     """The share of trainable random configs in which anything is not the target's."""
 
     @classmethod
-    def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> Likeness:
+    def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> ShapeCheck:
         """Drawn over the whole menu, always the same draws."""
         wanted = Shape.of(target)
         rng = Random(0)
