@@ -84,7 +84,7 @@ class Loop:
         self._work = Work(self.campaign.evidence.iterations)
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         with self.runner.undisturbed(), self._flight.deferral:
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self._work.add(row)
@@ -267,7 +267,7 @@ class Loop:
             return
         self._resumed = None
         self.scribe.interrupted(
-            self.runner.leftovers.give_up(self.campaign.is_short_run),
+            self.runner.orphaned.give_up(self.campaign.is_short_run),
             "finished before the campaign last stopped, but their iteration was lost",
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
-from agent.search.leftovers import Leftovers
+from agent.search.orphaned_trials import OrphanedTrials
 from agent.search.stopping import StopRequest, pause_requested
 from autoresearch import screen
 from autoresearch.layout import PAUSE_FILE
@@ -86,10 +86,10 @@ class Scribe:
                 EventRow(at=timestamp(), event="not_needed", why=why, trial_ids=tuple(trial_ids))
             )
 
-    def report_unfinished(self, leftovers: Leftovers) -> None:
+    def report_unfinished(self, orphaned: OrphanedTrials) -> None:
         """Say which trials were running when the campaign last stopped."""
-        self.interrupted(leftovers.unfinished, "in flight when the campaign last stopped")
-        leftovers.unfinished.clear()
+        self.interrupted(orphaned.unfinished, "in flight when the campaign last stopped")
+        orphaned.unfinished.clear()
 
     def wait_while_paused(self) -> None:
         """Return once no ``pause`` file is in the campaign's directory.

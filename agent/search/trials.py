@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-from agent.search.leftovers import read_leftovers
+from agent.search.orphaned_trials import read_orphaned_trials
 from agent.search.scribe import timestamp
 from agent.search.stopping import Interrupted, StopRequest
 from autoresearch.errors import AutoresearchError
@@ -133,7 +133,7 @@ class TrialRunner:
         self.taken_up: set[str] = set()
         """Trials run before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
-        self.leftovers = read_leftovers(directory, on_disk - accounted)
+        self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """While several trials may run: something is always at work that a signal must not cut
@@ -219,7 +219,7 @@ class TrialRunner:
 
         :raises Interrupted: once a stop was asked for, where it is to be run.
         """
-        taken_up = self.leftovers.finished.pop(spec, None)
+        taken_up = self.orphaned.finished.pop(spec, None)
         if taken_up is not None:
             trial_id, result = taken_up
             self.taken_up.add(trial_id)

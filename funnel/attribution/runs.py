@@ -70,7 +70,7 @@ class Attribution:
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         PlannedRuns(self.runner, self.meter, self.scribe).go(
             self._specs(), "attribution", self._write
         )

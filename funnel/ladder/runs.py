@@ -66,7 +66,7 @@ class Ladder:
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         :raises JournalError: where a prediction was changed.
         """
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         foretold(self.log, self.plan, ())  # one that was changed is refused before hours are spent
         missing = self.missing()
         if missing and (not self.log.plans or self.log.plans[-1] != self.plan):

@@ -56,6 +56,6 @@ class LongRunner:
             return (other.config, other.seed, other.budget) == mine
 
         self.scribe.interrupted(
-            self.runner.leftovers.give_up(same),
+            self.runner.orphaned.give_up(same),
             "finished before the campaign last stopped, under other settings, and was run again",
         )

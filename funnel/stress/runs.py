@@ -61,7 +61,7 @@ class StressTest:
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         entrants = {entrant.config_hash: entrant for entrant in self.plan.entrants}
         work = LongRunner(self.runner, self.meter, self.scribe)
 

@@ -65,7 +65,7 @@ class Calibration:
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         :raises CampaignError: where the configs that could be trained are too few to conclude.
         """
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         PlannedRuns(self.runner, self.meter, self.scribe).go(
             self._specs(), "calibration", self._write
         )
@@ -148,7 +148,7 @@ class Calibration:
         threads or limits, will not be asked for any more."""
         wanted = [(spec.config, spec.seed, spec.ruler) for spec in specs]
         self.scribe.interrupted(
-            self.runner.leftovers.give_up(
+            self.runner.orphaned.give_up(
                 lambda other: (other.config, other.seed, other.ruler) in wanted
             ),
             why,

@@ -64,7 +64,7 @@ class Confirmation:
 
         :raises Interrupted: when a person stopped it; everything finished is on disk.
         """
-        self.scribe.report_unfinished(self.runner.leftovers)
+        self.scribe.report_unfinished(self.runner.orphaned)
         missing = self.missing()
         entrants = {(one.ranked.config_hash, seed): one for one, seed in missing}
         PlannedRuns(self.runner, self.meter, self.scribe).go(
@@ -179,7 +179,7 @@ class Confirmation:
             return (spec.config, spec.seed, spec.budget) == mine
 
         self.scribe.interrupted(
-            self.runner.leftovers.give_up(same),
+            self.runner.orphaned.give_up(same),
             "finished before the campaign last stopped, under other settings, and was run again",
         )
 

@@ -75,14 +75,14 @@ def trials(tmp_path: Path) -> Path:
 def test_what_no_row_names_is_left_over_however_its_number_stands(trials: Path) -> None:
     """A row about a later trial, of a baseline added on resumption say, hides no earlier one."""
     again = runner(trials, {"t000001", "t000003"})
-    found = again.leftovers
+    found = again.orphaned
     assert {name for name, _ in found.finished.values()} == {"t000002", "t000004"}
     assert found.unfinished == ["t000005"]
 
 
 def test_what_rows_name_is_not_left_over(trials: Path) -> None:
     again = runner(trials, {f"t{number:06d}" for number in range(1, 6)})
-    assert (again.leftovers.finished, again.leftovers.unfinished) == ({}, [])
+    assert (again.orphaned.finished, again.orphaned.unfinished) == ({}, [])
 
 
 def test_a_finished_one_is_taken_up_where_its_spec_is_asked_for(trials: Path) -> None:
@@ -94,10 +94,10 @@ def test_a_finished_one_is_taken_up_where_its_spec_is_asked_for(trials: Path) ->
 
 def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:
     again = runner(trials, {"t000005"})
-    given_up = again.leftovers.give_up(lambda spec: spec.budget == Budget())
+    given_up = again.orphaned.give_up(lambda spec: spec.budget == Budget())
     assert sorted(given_up) == ["t000001", "t000002", "t000003"]
-    assert [name for name, _ in again.leftovers.finished.values()] == ["t000004"]
-    assert again.leftovers.give_up(lambda spec: spec.budget == Budget()) == []
+    assert [name for name, _ in again.orphaned.finished.values()] == ["t000004"]
+    assert again.orphaned.give_up(lambda spec: spec.budget == Budget()) == []
 
 
 def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:

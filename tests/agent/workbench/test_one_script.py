@@ -64,6 +64,6 @@ def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
     assert executor.trained == 2
     script.write_text("print(1)")
     again = runner("t000001")
-    assert again.leftovers.finished == {}, "of which script it is nobody knows"
-    assert again.leftovers.unfinished == ["t000002"]
+    assert again.orphaned.finished == {}, "of which script it is nobody knows"
+    assert again.orphaned.unfinished == ["t000002"]
     assert again.run(config(), 1, "baseline").trial_id == "t000003"

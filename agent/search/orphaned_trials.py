@@ -12,7 +12,7 @@ from trainer.spec import Measured, TrialFailed, TrialSpec
 
 
 @dataclass(slots=True)
-class Leftovers:
+class OrphanedTrials:
     """Trials with a directory that no row names."""
 
     finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
@@ -26,19 +26,19 @@ class Leftovers:
         return [self.finished.pop(spec)[0] for spec in given_up]
 
 
-def read_leftovers(directory: Path, unnamed: Collection[str]) -> Leftovers:
+def read_orphaned_trials(directory: Path, unnamed: Collection[str]) -> OrphanedTrials:
     """
     :param directory: the campaign's ``trials`` folder.
     :param unnamed: ids of the trials there that no row names.
     """
-    leftovers = Leftovers()
+    orphaned = OrphanedTrials()
     for name in sorted(unnamed, key=trial_number):
         finished = finished_trial(directory / name)
         if finished is None:
-            leftovers.unfinished.append(name)
+            orphaned.unfinished.append(name)
             continue
         spec, result = finished
         without_id = spec.model_copy(update={"trial_id": ""})
-        if leftovers.finished.setdefault(without_id, (name, result))[0] != name:
-            leftovers.unfinished.append(name)  # the same spec twice: one of them is enough
-    return leftovers
+        if orphaned.finished.setdefault(without_id, (name, result))[0] != name:
+            orphaned.unfinished.append(name)  # the same spec twice: one of them is enough
+    return orphaned
