@@ -3,7 +3,7 @@
 :class:`Loop` reads as the sentence in the design. Everything it needs is handed to it, already
 chosen; it decides nothing about how a proposer thinks, a trial runs or a row is stored. How many
 turns are in flight follows from how many trials the executor runs at once
-(:mod:`agent.search.turns`); where that is one, a turn ends before the next is proposed.
+(:mod:`agent.search.iterations`); where that is one, a turn ends before the next is proposed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from agent.proposers.base import Memory, Proposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
+from agent.search.iterations.afterwards import Afterwards
+from agent.search.iterations.asking import Answer, AskedAside, AskedNow, Asking, Question
+from agent.search.iterations.iteration import Iteration, judged
+from agent.search.iterations.kinds import Kinds
+from agent.search.iterations.numbers import Numbers
+from agent.search.iterations.pending import PendingFiles, PendingIteration
+from agent.search.iterations.resuming import Resuming
+from agent.search.iterations.scheduler import Scheduler
 from agent.search.race import Course, Race, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
-from agent.search.turns.afterwards import Afterwards
-from agent.search.turns.asking import Answer, AskedAside, AskedNow, Asking, Question
-from agent.search.turns.flight import Flight
-from agent.search.turns.kinds import Kinds
-from agent.search.turns.numbers import Numbers
-from agent.search.turns.pending import PendingFiles, PendingIteration
-from agent.search.turns.resuming import Resuming
-from agent.search.turns.turn import Turn, judged
 from agent.search.watcher import Watcher
 from trainer.telemetry import Meter
 from trajectory.rows import EventRow, IterationRow
@@ -49,7 +49,7 @@ class Loop:
     asking: Asking | None = None
     """Who asks for proposals; None: the loop itself, or with several lanes a thread."""
     scribe: Scribe = field(init=False)
-    _flight: Flight = field(init=False)
+    _scheduler: Scheduler = field(init=False)
     _files: PendingFiles = field(init=False)
     _resuming: Resuming = field(init=False)
     _left: list[PendingIteration] = field(init=False, default_factory=list)
@@ -65,7 +65,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
-        self._flight = Flight(self.runner, self.stop)
+        self._scheduler = Scheduler(self.runner, self.stop)
         self._files = PendingFiles(self.campaign.directory)
         self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
         self._afterwards = Afterwards(self.scribe, self._files, self.watcher.iteration_ended)
@@ -85,7 +85,7 @@ class Loop:
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.orphaned)
-        with self.runner.undisturbed(), self._flight.deferral:
+        with self.runner.undisturbed(), self._scheduler.deferral:
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self._work.add(row)
                 self.watcher.baseline_measured(row)
@@ -93,18 +93,18 @@ class Loop:
             while True:
                 reached = goal.reached(self._work)
                 if reached is None:
-                    self._begin_turns()
-                elif not self._flight.turns:
+                    self._start_iterations()
+                elif not self._scheduler.iterations:
                     self._afterwards.catch_up()
-                    self._flight.raise_trouble()
+                    self._scheduler.raise_trouble()
                     return reached
-                self._look_ahead()
-                over = self._flight.landed(
+                self._speculate()
+                over = self._scheduler.finished(
                     more_comes=self._asking.busy, meanwhile=self._afterwards.catch_up
                 )
-                for turn in over:
-                    with self._flight.outlasting():
-                        self._ended(turn)
+                for iteration in over:
+                    with self._scheduler.outlasting():
+                        self._ended(iteration)
 
     def _take_stock(self) -> None:
         """Find what was in flight when the campaign last stopped. A number given twice could not be
@@ -112,48 +112,48 @@ class Loop:
         rows = self.campaign.journal.rows()
         done = {row.iter for row in rows if isinstance(row, IterationRow)}
         self._left = self._resuming.left(done)
-        self._numbers = Numbers(done | {turn.iter for turn in self._left})
+        self._numbers = Numbers(done | {pending.iter for pending in self._left})
 
     # --- a turn begins ---------------------------------------------------------------------------
 
-    def _begin_turns(self) -> None:
+    def _start_iterations(self) -> None:
         """As many as there is room for. With several lanes that is one more than lanes of a kind,
         whose trial waits for the first that is free."""
         while self._may_begin():
-            turn = self._next_turn()
-            if turn is None:
+            iteration = self._next_iteration()
+            if iteration is None:
                 return
-            self._flight.take_off(turn)
+            self._scheduler.start(iteration)
 
     def _may_begin(self) -> bool:
-        flying = self._flight.turns
-        if not flying:
-            with self._flight.outlasting():
+        in_flight = self._scheduler.iterations
+        if not in_flight:
+            with self._scheduler.outlasting():
                 self._afterwards.catch_up()  # no lane waits for that
             self.stop.check()
-            if self._flight.trouble is None:
+            if self._scheduler.trouble is None:
                 self.scribe.wait_while_paused()
         elif pause_requested(self.campaign.directory):
             return False
         most = 1
         if self.runner.places > 1:
             most = self.runner.places + max(1, len(self._kinds.places))
-        if self._flight.is_held or len(flying) >= most:
+        if self._scheduler.is_held or len(in_flight) >= most:
             return False
-        return self._goal.leaves_room(self._work, len(flying))
+        return self._goal.leaves_room(self._work, len(in_flight))
 
-    def _look_ahead(self) -> None:
+    def _speculate(self) -> None:
         """Once all has begun that there is to begin: let races use what lanes are free. Where lanes
-        are of several kinds nothing runs ahead: which of them are free for what is not told."""
+        are of several kinds nothing is speculative: which of them are free for what is not told."""
         if self.runner.places == 1 or self._kinds.places:
             return
         if not pause_requested(self.campaign.directory):
-            self._flight.look_ahead(more_comes=self._asking.busy)
+            self._scheduler.speculate(more_comes=self._asking.busy)
 
-    def _next_turn(self) -> Turn | None:
+    def _next_iteration(self) -> Iteration | None:
         """What was in flight before, else what is proposed; None while that is being asked for, and
         where it cannot be had."""
-        with self._flight.outlasting():
+        with self._scheduler.outlasting():
             if self._left:
                 pending = self._left.pop(0)
                 self._resumed = {pending.iter} | (self._resumed or set())
@@ -186,7 +186,9 @@ class Loop:
             config=checked.config,
             wall_s=answer.wall_s,
             prune=self._resuming.prune_rule(memory.reference, checked.config),
-            device_kind=self._kinds.next(turn.pending.device_kind for turn in self._flight.turns),
+            device_kind=self._kinds.next(
+                iteration.pending.device_kind for iteration in self._scheduler.iterations
+            ),
             until=memory.until,
             began=answer.began,
         )
@@ -194,12 +196,12 @@ class Loop:
             self._files.write(pending)
         return pending
 
-    def _raced(self, pending: PendingIteration) -> Turn:
+    def _raced(self, pending: PendingIteration) -> Iteration:
         """Its trials to come, and what is decided from them; no trial where the rails refused."""
         began = time.monotonic()
         if pending.config is None:
             outcome = not_raced(pending.reference_hash, self.rules)
-            return Turn(pending, _no_course(), began, outcome)
+            return Iteration(pending, _no_course(), began, outcome)
         evidence = self.campaign.evidence
         known_noise(evidence)  # refused before anything is run
         first, every = self._kinds.seeds(self.campaign.baseline_seeds[0], pending.device_kind)
@@ -216,18 +218,18 @@ class Loop:
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,
         )
-        return Turn(pending, judged(race, lambda: self.campaign.reference), began)
+        return Iteration(pending, judged(race, lambda: self.campaign.reference), began)
 
     # --- a turn ends -----------------------------------------------------------------------------
 
-    def _ended(self, turn: Turn) -> None:
+    def _ended(self, iteration: Iteration) -> None:
         """Its row, written down. Its file stays until then."""
-        pending, outcome = turn.pending, turn.outcome
+        pending, outcome = iteration.pending, iteration.outcome
         assert outcome is not None, "a turn that ended has one"
-        race_s = time.monotonic() - turn.began
+        race_s = time.monotonic() - iteration.began
         if pending.config is not None:
             self._account_for_lost(pending.iter)
-        trials = self._flight.own_trials(outcome)
+        trials = self._scheduler.own_trials(outcome)
         taken_up = [t.wall_s for t in trials if t.trial_id in self.runner.taken_up]
         several = self.runner.places > 1
         row = IterationRow(
@@ -246,7 +248,7 @@ class Loop:
             lanes=self.runner.places if several else None,
         )
         # First what is in no row: killed between the two, it is nobody's all the same.
-        self.scribe.not_needed(self._flight.ahead.unneeded())
+        self.scribe.not_needed(self._scheduler.speculation.unneeded())
         self._afterwards.write(row)
         self._work.add(row)
 
@@ -273,7 +275,7 @@ class Loop:
 
     def _memory(self, iteration: int) -> Memory:
         campaign = self.campaign
-        in_flight = [*(turn.pending for turn in self._flight.turns), *self._left]
+        in_flight = [*(iteration.pending for iteration in self._scheduler.iterations), *self._left]
         several = self.runner.places > 1
         return Memory(
             menu=campaign.menu,
@@ -285,7 +287,7 @@ class Loop:
             until=self._goal.iterations,
             corpus=campaign.row.corpus,
             rules=self.rules,
-            pending=tuple(turn.config for turn in in_flight if turn.config is not None),
+            pending=tuple(pending.config for pending in in_flight if pending.config is not None),
         )
 
 

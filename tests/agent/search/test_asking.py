@@ -10,8 +10,8 @@ import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.search.turns.asking import AskedAside, AskedNow, Question
-from agent.search.turns.numbers import Numbers
+from agent.search.iterations.asking import AskedAside, AskedNow, Question
+from agent.search.iterations.numbers import Numbers
 from tests.support.memories import MENU, fresh_memory
 from trainer.spec import Budget
 from trajectory.proposals import ProposerRecord

@@ -13,9 +13,9 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal
+from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
-from agent.search.turns.pending import PendingFiles, PendingIteration
 from autoresearch.errors import CampaignError, MachineryError
 from tests.agent.search.test_several_lanes import cut_short, iterations, nothing_is_amiss
 from tests.agent.search.test_trials import Silent, short

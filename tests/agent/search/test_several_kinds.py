@@ -13,8 +13,8 @@ from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.goal import Goal
+from agent.search.iterations.kinds import Kinds
 from agent.search.stopping import StopRequest
-from agent.search.turns.kinds import Kinds
 from tests.support.nights import Onlooker
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import no_corpus, put_together

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.search.iterations.pending import PendingFiles
 from agent.search.scribe import Scribe
-from agent.search.turns.pending import PendingFiles
 from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, IterationRow
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.search.goal import Goal
-from agent.search.turns.afterwards import Afterwards
-from agent.search.turns.flight import Flight
-from agent.search.turns.turn import Turn
+from agent.search.iterations.afterwards import Afterwards
+from agent.search.iterations.iteration import Iteration
+from agent.search.iterations.scheduler import Scheduler
 from agent.workbench.lanes.board import LaneBoard
 from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
 from tests.support import nights
@@ -71,7 +71,7 @@ def test_a_race_decides_as_on_one_lane_and_sooner(
     ahead_s, clock.total_s = clock.total_s, 0.0
     assert decided(tmp_path / "several") == decided(tmp_path / "one")
     nothing_is_amiss(tmp_path / "several", 12)
-    monkeypatch.setattr(Flight, "look_ahead", lambda *_, **__: None)
+    monkeypatch.setattr(Scheduler, "speculate", lambda *_, **__: None)
     one_by_one(tmp_path / "patient", 12, lanes)
     assert decided(tmp_path / "patient") == decided(tmp_path / "one")
     assert ahead_s < clock.total_s
@@ -80,15 +80,17 @@ def test_a_race_decides_as_on_one_lane_and_sooner(
 def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landed, most = Flight.landed, [0]
+    finished, most = Scheduler.finished, [0]
 
-    def watched(flight: Flight, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Turn]:
-        ahead = len(flight.ahead.running)
+    def watched(
+        scheduler: Scheduler, *, more_comes: bool, meanwhile: Callable[[], None]
+    ) -> list[Iteration]:
+        ahead = len(scheduler.speculation.running)
         most[0] = max(most[0], ahead)
-        assert not ahead or ahead + len(flight._wanted_by) <= flight.runner.places
-        return landed(flight, more_comes=more_comes, meanwhile=meanwhile)
+        assert not ahead or ahead + len(scheduler._wanted_by) <= scheduler.runner.places
+        return finished(scheduler, more_comes=more_comes, meanwhile=meanwhile)
 
-    monkeypatch.setattr(Flight, "landed", watched)
+    monkeypatch.setattr(Scheduler, "finished", watched)
     for goal in (2, 9, 10, 24):
         work(tmp_path, Goal(iterations=goal), lanes=5)
     nothing_is_amiss(tmp_path, 24)
@@ -100,7 +102,7 @@ def test_a_search_that_fills_its_lanes_is_no_slower(
 ) -> None:
     work(tmp_path / "ahead", Goal(iterations=30), lanes=4)
     ahead_s, clock.total_s = clock.total_s, 0.0
-    monkeypatch.setattr(Flight, "look_ahead", lambda *_, **__: None)
+    monkeypatch.setattr(Scheduler, "speculate", lambda *_, **__: None)
     work(tmp_path / "patient", Goal(iterations=30), lanes=4)
     assert ahead_s <= clock.total_s
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 
+from agent.search.iterations.iteration import Iteration
 from agent.search.stopping import Interrupted
 from agent.search.trials import Trial, TrialRunner
-from agent.search.turns.turn import Turn
 from trainer.spec import TrialSpec
 from trajectory.rows import Role, TrialRecord
 
 
 @dataclass(slots=True)
-class Ahead:
+class Speculation:
     """Those of one flight."""
 
     runner: TrialRunner
-    running: dict[Trial, Turn] = field(default_factory=dict)
-    """With the turn whose race may want it, in the order in which they began."""
+    running: dict[Trial, Iteration] = field(default_factory=dict)
+    """With the iteration whose race may want it, in the order in which they began."""
     _by_spec: dict[TrialSpec, Trial] = field(default_factory=dict)
     """Those that run, by the spec without its id."""
-    _ended: dict[TrialSpec, tuple[Turn, TrialRecord]] = field(default_factory=dict)
+    _ended: dict[TrialSpec, tuple[Iteration, TrialRecord]] = field(default_factory=dict)
     """Whose race has not come to it, likewise."""
     _leaving: set[Trial] = field(default_factory=set)
     """Cancelled, and not over yet."""
@@ -37,13 +37,13 @@ class Ahead:
         """Those that were cancelled, and hold their lanes still."""
         return self._leaving
 
-    def begin(self, turns: Collection[Turn], room: int, known: Set[TrialSpec]) -> None:
+    def begin(self, iterations: Collection[Iteration], places: int, known: Set[TrialSpec]) -> None:
         """As many as there is room for: of every race what it would want first, then what next.
 
         :param known: specs of trials that run, or have ended, for another reason.
         """
-        for turn, spec, role in self._next(turns):
-            if room <= 0:
+        for iteration, spec, role in self._next(iterations):
+            if places <= 0:
                 return
             if spec in known or spec in self._ended or spec in self._by_spec:
                 continue
@@ -51,24 +51,26 @@ class Ahead:
                 trial = self.runner.begin(spec, role)
             except Interrupted:
                 return  # nothing begins any more
-            self.running[trial] = turn
+            self.running[trial] = iteration
             self._by_spec[spec] = trial
-            room -= 1
+            places -= 1
 
-    def _next(self, turns: Collection[Turn]) -> Iterator[tuple[Turn, TrialSpec, Role]]:
-        deepest = max((len(turn.then) for turn in turns), default=0)
+    def _next(
+        self, iterations: Collection[Iteration]
+    ) -> Iterator[tuple[Iteration, TrialSpec, Role]]:
+        deepest = max((len(iteration.then) for iteration in iterations), default=0)
         for depth in range(deepest):
-            for turn in turns:
-                if depth < len(turn.then):
-                    wanted = turn.then[depth]
+            for iteration in iterations:
+                if depth < len(iteration.then):
+                    wanted = iteration.then[depth]
                     yield (
-                        turn,
+                        iteration,
                         self.runner.spec(wanted.config, wanted.seed, wanted.prune),
                         wanted.role,
                     )
 
     def taken(self, spec: TrialSpec) -> Trial | TrialRecord | None:
-        """That of this spec, which a race wants now: it is no longer ahead."""
+        """That of this spec, which a race wants now: it is no longer speculative."""
         if spec in self._ended:
             return self._ended.pop(spec)[1]
         trial = self._by_spec.pop(spec, None)
@@ -76,19 +78,19 @@ class Ahead:
             del self.running[trial]
         return trial
 
-    def give_way(self, room: int) -> None:
+    def cancel_surplus(self, places: int) -> None:
         """End those that are too many, the latest first.
 
         :param room: places that nothing else wants.
         """
-        while len(self.running) > max(0, room):
+        while len(self.running) > max(0, places):
             self._cancel(next(reversed(self.running)))
 
-    def drop(self, turn: Turn) -> None:
+    def drop(self, iteration: Iteration) -> None:
         """Its race is over: nobody will come for the others."""
-        for trial in [one for one, of in self.running.items() if of is turn]:
+        for trial in [one for one, of in self.running.items() if of is iteration]:
             self._cancel(trial)
-        for spec in [one for one, (of, _) in self._ended.items() if of is turn]:
+        for spec in [one for one, (of, _) in self._ended.items() if of is iteration]:
             self._unneeded.append(self._ended.pop(spec)[1].trial_id)
 
     def end(self, trial: Trial) -> None:
@@ -100,14 +102,14 @@ class Ahead:
             self._leaving.discard(trial)
             self.runner.given_up(trial)
             return
-        turn = self.running.pop(trial)
+        iteration = self.running.pop(trial)
         spec = self._forgotten(trial)
-        self._ended[spec] = (turn, self.runner.ended(trial))
+        self._ended[spec] = (iteration, self.runner.ended(trial))
 
     def unneeded(self) -> list[str]:
         """Trials that count for nothing, each told once."""
-        told, self._unneeded = self._unneeded, []
-        return told
+        unneeded, self._unneeded = self._unneeded, []
+        return unneeded
 
     def _cancel(self, trial: Trial) -> None:
         del self.running[trial]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from agent.menu.rails import Rails
 from agent.search.campaign import Campaign
+from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.race import race_prune_rule
 from agent.search.trials import TrialRunner
-from agent.search.turns.pending import PendingFiles, PendingIteration
 from trainer.spec import AnyConfig, PruneRule
 
 
@@ -31,9 +31,9 @@ class Resuming:
         for number in sorted(pending.keys() & done):
             self.files.clear(number)  # killed between its row and this
         return [
-            self._with_rule(turn)
-            for number, turn in pending.items()
-            if number not in done and self._holds(turn)
+            self._with_rule(one)
+            for number, one in pending.items()
+            if number not in done and self._holds(one)
         ]
 
     def prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
@@ -44,22 +44,22 @@ class Resuming:
         evidence = self.campaign.evidence
         return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
 
-    def _holds(self, turn: PendingIteration) -> bool:
+    def _holds(self, pending: PendingIteration) -> bool:
         """Whether it would pass the rails today, against the reference it was proposed for."""
         configs = self.campaign.evidence.configs
-        reference = configs.get(turn.reference_hash)
-        if turn.proposal is None or turn.config is None or reference is None:
+        reference = configs.get(pending.reference_hash)
+        if pending.proposal is None or pending.config is None or reference is None:
             return False
-        checked = self.rails.check(turn.proposal.raw, reference.config, configs)
-        return checked.config == turn.config
+        checked = self.rails.check(pending.proposal.raw, reference.config, configs)
+        return checked.config == pending.config
 
-    def _with_rule(self, turn: PendingIteration) -> PendingIteration:
+    def _with_rule(self, pending: PendingIteration) -> PendingIteration:
         """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
         are still, before any other. Without it finished trials would not be known again."""
-        if "prune" in turn.model_fields_set:
-            return turn
-        reference = self.campaign.evidence.configs[turn.reference_hash].config
-        rule = self.prune_rule(reference, turn.config)
-        turn = turn.model_copy(update={"prune": rule})
-        self.files.write(turn)
-        return turn
+        if "prune" in pending.model_fields_set:
+            return pending
+        reference = self.campaign.evidence.configs[pending.reference_hash].config
+        rule = self.prune_rule(reference, pending.config)
+        ruled = pending.model_copy(update={"prune": rule})
+        self.files.write(ruled)
+        return ruled

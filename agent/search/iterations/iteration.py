@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent.search.iterations.pending import PendingIteration
 from agent.search.race import Course, Outcome, Race, Wanted
-from agent.search.turns.pending import PendingIteration
 from trainer.spec import AnyConfig
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class Iteration:
     """An iteration in flight."""
 
     pending: PendingIteration
