@@ -24,7 +24,7 @@ from agent.search.iterations.numbers import Numbers
 from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.iterations.resuming import Resuming
 from agent.search.iterations.scheduler import Scheduler
-from agent.search.race import Course, Race, known_noise, not_raced
+from agent.search.race import Race, TrialSchedule, known_noise, not_raced
 from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
@@ -201,7 +201,7 @@ class Loop:
         began = time.monotonic()
         if pending.config is None:
             outcome = not_raced(pending.reference_hash, self.rules)
-            return Iteration(pending, _no_course(), began, outcome)
+            return Iteration(pending, _empty_schedule(), began, outcome)
         evidence = self.campaign.evidence
         known_noise(evidence)  # refused before anything is run
         first, every = self._kinds.seeds(self.campaign.baseline_seeds[0], pending.device_kind)
@@ -291,7 +291,7 @@ class Loop:
         )
 
 
-def _no_course() -> Course:
+def _empty_schedule() -> TrialSchedule:
     """Of a turn that wants no trial."""
     yield from ()
     raise AssertionError("nobody goes through it")

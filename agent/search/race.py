@@ -59,7 +59,7 @@ class Outcome:
     decision: Decision
 
 
-Course: TypeAlias = Generator[Wanted, TrialRecord, Outcome]
+TrialSchedule: TypeAlias = Generator[Wanted, TrialRecord, Outcome]
 """What a race goes through: it yields the trials it wants, one after another, is sent the record of
 each, and returns what was decided. Whoever drives it may do other things meanwhile."""
 
@@ -87,7 +87,7 @@ def known_noise(evidence: Evidence) -> Noise:
 
 @dataclass(slots=True)
 class Race:
-    """One race. Make one per candidate and go through :meth:`course`, or :meth:`run`, once."""
+    """One race. Make one per candidate and go through :meth:`schedule`, or :meth:`run`, once."""
 
     runner: Runner
     evidence: Evidence
@@ -111,17 +111,17 @@ class Race:
 
     def run(self) -> Outcome:
         """The whole course, each trial run when it is wanted."""
-        course = self.course()
-        wanted = next(course)
+        schedule = self.schedule()
+        wanted = next(schedule)
         while True:
             record = self.runner.run(wanted.config, wanted.seed, wanted.role, wanted.prune)
             try:
-                wanted = course.send(record)
+                wanted = schedule.send(record)
             except StopIteration as ended:
                 outcome: Outcome = ended.value
                 return outcome
 
-    def course(self) -> Course:
+    def schedule(self) -> TrialSchedule:
         """Race to a decision.
 
         A seed on which the reference itself fails is skipped: it says nothing about the candidate.

@@ -183,7 +183,9 @@ class Scheduler:
         with self.outlasting():
             try:
                 # A generator that has not begun is sent None.
-                wanted = next(iteration.course) if record is None else iteration.course.send(record)
+                wanted = (
+                    next(iteration.schedule) if record is None else iteration.schedule.send(record)
+                )
             except StopIteration as ended:
                 iteration.outcome = ended.value
                 self.speculation.drop(iteration)
