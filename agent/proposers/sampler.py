@@ -31,9 +31,9 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.candidates import climbed
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.observed import Observed, is_sound
 from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Fit, Promise
-from agent.proposers.surrogate.told import Told, is_sound
 
 STARTUP = 8
 """Configs to learn from before the model is asked; until then all turns are chance's."""
@@ -117,8 +117,8 @@ class SamplerProposer:
             )
 
     def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
-        told = Told.of(memory.evidence)
-        measured = len(told.measured)
+        observed = Observed.of(memory.evidence)
+        measured = len(observed.measured)
         priors = prior_points(memory, measured)
         known = f"{measured} measured configs"
         if priors:
@@ -127,7 +127,7 @@ class SamplerProposer:
             return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
             return self._by_chance(rng, memory, "every other turn is chance's")
-        return self._by_model(rng, memory, Promise.of(memory, told, self.fit, priors), known)
+        return self._by_model(rng, memory, Promise.of(memory, observed, self.fit, priors), known)
 
     def _by_model(
         self, rng: Random, memory: Memory, promise: Promise, known: str

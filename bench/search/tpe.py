@@ -34,7 +34,7 @@ from optuna.trial import FrozenTrial, TrialState
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, against_reference, offered
-from agent.proposers.surrogate.told import Told
+from agent.proposers.surrogate.observed import Observed
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig
 
@@ -60,9 +60,9 @@ class TpeProposer:
         return offered("tpe", self.rails, memory, lambda rng: _draws(rng, memory), TPE_DRAWS)
 
 
-def whom_to_tell(memory: Memory) -> Told:
+def whom_to_tell(memory: Memory) -> Observed:
     """The configs that a sampler of a library's learns from."""
-    return Told.of(memory.evidence, best=BEST, latest=LATEST)
+    return Observed.of(memory.evidence, best=BEST, latest=LATEST)
 
 
 class _SomeKnobs(optuna.samplers.TPESampler):
@@ -85,10 +85,10 @@ class _SomeKnobs(optuna.samplers.TPESampler):
 
 
 def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    told = whom_to_tell(memory)
-    if len(told.measured) < STARTUP:
+    observed = whom_to_tell(memory)
+    if len(observed.measured) < STARTUP:
         return
-    study, domains = told_study(memory, told), memory.menu.domains
+    study, domains = study_of(memory, observed), memory.menu.domains
     distributions = {name: domain.search_distribution() for name, domain in domains.items()}
     while True:
         names = _knobs_to_turn(rng, memory)
@@ -109,22 +109,22 @@ def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
     return rng.sample(names, rng.choices(sizes, weights=sizes)[0])
 
 
-def told_study(memory: Memory, told: Told) -> optuna.Study:
+def study_of(memory: Memory, observed: Observed) -> optuna.Study:
     """A study in memory with a finished trial for every config told."""
     distributions = {name: d.search_distribution() for name, d in memory.menu.domains.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
-    scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in told.measured]
-    scoreless = [(entry.config, TrialState.PRUNED, None) for entry in told.failed]
+    scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in observed.measured]
+    scoreless = [(entry.config, TrialState.PRUNED, None) for entry in observed.failed]
     underway = [(config, TrialState.RUNNING, None) for config in memory.pending]
     for config, state, value in (*scored, *scoreless, *underway):
         parameters = _parameters(memory, config)
         if parameters is not None:
-            study.add_trial(_ToldTrial.of(state, value, parameters, distributions))
+            study.add_trial(_KnownTrial.of(state, value, parameters, distributions))
     return study
 
 
-class _ToldTrial(FrozenTrial):
+class _KnownTrial(FrozenTrial):
     """A trial that nobody changes once it is told.
 
     A study in memory copies each trial it is given, to the last choice of the last knob's

@@ -33,14 +33,14 @@ def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
     rng = rng_for("priors", memory)
     chance = PRIOR_WORTH / (PRIOR_WORTH + measured)
     every = [config for prior in memory.priors for config in prior.configs]
-    told = [config for config in every if rng.random() < chance]
-    if len(told) > MOST:
-        told = [told[place] for place in sorted(rng.sample(range(len(told)), MOST))]
+    chosen = [config for config in every if rng.random() < chance]
+    if len(chosen) > MOST:
+        chosen = [chosen[place] for place in sorted(rng.sample(range(len(chosen)), MOST))]
     domains, defaults = memory.menu.domains, memory.menu.defaults
     return [
         (
             defaults | {name: domains[name].normal(value) for name, value in config.values.items()},
             baseline.mean + config.gain * sigma,
         )
-        for config in told
+        for config in chosen
     ]

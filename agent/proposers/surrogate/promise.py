@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.proposers.base import Memory
+from agent.proposers.surrogate.observed import Observed, Scores
 from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.space import Space, Values
-from agent.proposers.surrogate.told import Scores, Told
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig
 from trajectory.ranking import Noise
@@ -74,7 +74,7 @@ class Promise:
     def of(
         cls,
         memory: Memory,
-        told: Told,
+        observed: Observed,
         fit: Fit,
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
@@ -82,9 +82,9 @@ class Promise:
         :param priors: knobs and scores of configs that were measured elsewhere.
         """
         space = Space.of(memory.menu.domains)
-        seen = Scores.of(memory, space, told.measured, priors)
+        seen = Scores.of(memory, space, observed.measured, priors)
         model = fit(seen.points, seen.targets, seen.variances, space.knobs)
-        failed = _points(memory, space, [entry.config for entry in told.failed])
+        failed = _points(memory, space, [entry.config for entry in observed.failed])
         failing = None
         if len(failed):
             both = np.concatenate([seen.points, failed])

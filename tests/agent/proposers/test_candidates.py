@@ -16,9 +16,9 @@ from agent.proposers.base import Memory
 from agent.proposers.candidates import CHECKED, climbed, crossed, drawn
 from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
 from agent.proposers.surrogate.scales import Floats
-from agent.proposers.surrogate.told import Told
 from tests.support.memories import MENU, fresh_memory, remember
 from trainer.spec import Budget, Config, gpt
 
@@ -54,7 +54,7 @@ WIDTH, RATE = told(width), told(rate)
 
 
 def promise_of(memory: Memory) -> Promise:
-    return Promise.of(memory, Told.of(memory.evidence), GaussianProcess.fit)
+    return Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
 
 
 def allowed_in(memory: Memory) -> Callable[[Edit], bool]:

@@ -27,8 +27,8 @@ from agent.proposers.sampler import (
     far_share,
 )
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
+from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
-from agent.proposers.surrogate.told import Told
 from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
@@ -197,11 +197,11 @@ def test_the_model_looks_for_gains_that_a_race_could_prove() -> None:
     """With a margin it takes what it knows less of: what is level with the best for sure is worth
     no run."""
     memory = replace(memory_of(60), max_changes=len(MENU.knobs), rules=Rules())
-    promise = Promise.of(memory, Told.of(memory.evidence), GaussianProcess.fit)
+    promise = Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
     assert promise.provable > 0
     assert (
         Promise.of(
-            replace(memory, rules=None), Told.of(memory.evidence), GaussianProcess.fit
+            replace(memory, rules=None), Observed.of(memory.evidence), GaussianProcess.fit
         ).provable
         == 0
     )

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores, shared
 from agent.proposers.surrogate.space import Space
-from agent.proposers.surrogate.told import BEST, LATEST, Scores, Told, shared
 from tests.support.memories import MENU, fresh_memory, memory_of
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
@@ -96,8 +96,8 @@ def test_a_config_outside_the_menu_is_left_out() -> None:
 
 def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
     count = 5000
-    told = Told.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
-    numbers = [one.iter for one in told.measured]
+    observed = Observed.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
+    numbers = [one.iter for one in observed.measured]
     assert numbers == [*range(BEST), *range(count - LATEST, count)]
 
 
@@ -106,16 +106,16 @@ def test_failures_never_outnumber_results() -> None:
     entries += [entry(n, {}, failed=True) for n in range(12, 150)]
     # Measured on one seed and failed on another: not a result to be led by.
     entries.append(entry(150, {0: 1.0}, failed=True))
-    told = Told.of(evidence_of(entries))
-    assert [one.iter for one in told.measured] == list(range(12))
-    assert [one.iter for one in told.failed] == list(range(139, 151))
+    observed = Observed.of(evidence_of(entries))
+    assert [one.iter for one in observed.measured] == list(range(12))
+    assert [one.iter for one in observed.failed] == list(range(139, 151))
 
 
 def test_a_config_of_many_runs_is_told_though_one_of_them_failed() -> None:
     mostly = entry(1, dict.fromkeys(range(5), 3.9), failed=True)
-    told = Told.of(evidence_of([mostly, entry(2, {0: 3.9}, failed=True)]))
-    assert [one.iter for one in told.measured] == [1]
-    assert [one.iter for one in told.failed] == [2]
+    observed = Observed.of(evidence_of([mostly, entry(2, {0: 3.9}, failed=True)]))
+    assert [one.iter for one in observed.measured] == [1]
+    assert [one.iter for one in observed.failed] == [2]
 
 
 def test_most_scores_being_the_references_does_not_blow_up_the_others() -> None:

@@ -40,7 +40,7 @@ not agree with this one to within a run's noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Observed:
     """Whom a surrogate learns from, each in the order first seen."""
 
     measured: tuple[ConfigEvidence, ...]
@@ -94,11 +94,11 @@ class Scores:
         cls,
         memory: Memory,
         space: Space,
-        told: Sequence[ConfigEvidence],
+        observed: Sequence[ConfigEvidence],
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
         """
-        :param told: configs with scores.
+        :param observed: configs with scores.
         :param priors: knobs and scores of configs that were measured elsewhere, told last.
         """
         sigma = memory.evidence.sigma or 0.0
@@ -107,7 +107,7 @@ class Scores:
         effects = {
             seed: share * (score - reference.mean) for seed, score in reference.scores.items()
         }
-        seen = [(memory.menu.knob_values(entry.config), entry) for entry in told]
+        seen = [(memory.menu.knob_values(entry.config), entry) for entry in observed]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
         scores = [_without(effects, entry) for _, entry in inside]
         score_N = np.array([*scores, *(score for _, score in priors)])
