@@ -71,7 +71,7 @@ class TextNight(Night):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """One confirmation against the truth; gains are positive, in bits per byte."""
 
     true: float
@@ -94,7 +94,7 @@ class Told:
     """The search's choice is called better than the baseline and is not."""
 
 
-def confirmed(night: TextNight) -> Iterator[Told]:
+def confirmed(night: TextNight) -> Iterator[Reported]:
     """Confirmations of a finished campaign, each on fresh seeds and a fresh text."""
     ranked = top(night.evidence, FINALISTS + 1)
     finalists = [entry for entry in ranked if entry.delta_vs_baseline is not None][:FINALISTS]
@@ -107,7 +107,7 @@ def confirmed(night: TextNight) -> Iterator[Told]:
         found = [gains(one, baseline, [TEXT], finalists=len(runs)) for one in runs]
         fresh = [pair[1] for pair in found]
         pick = min(range(len(fresh)), key=lambda i: fresh[i].delta)
-        yield Told(
+        yield Reported(
             true=-truths[0],
             claimed=claimed,
             same_text=-found[0][0].delta,

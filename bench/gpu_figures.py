@@ -1,4 +1,4 @@
-"""What the laps on a GPU come to: a column an entrant, and the goals."""
+"""What the laps on a GPU come to: a column a candidate, and the goals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 
 from autoresearch.errors import SpecError
 from bench.figure import Figure
-from bench.gpu_race import DEFAULT, Course, Lap, Start
+from bench.gpu_race import DEFAULT, Lap, Start, Task
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import AnalyticMemory
@@ -23,7 +23,7 @@ TRIAL_GOAL = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One entrant's laps, by their medians."""
+    """One candidate's laps, by their medians."""
 
     name: str
     laps: Sequence[Lap]
@@ -81,14 +81,14 @@ class Standing:
         return f"{len(steps_ms)} laps, {min(steps_ms):.1f} to {max(steps_ms):.1f} ms a step"
 
 
-def standings(laps: Sequence[Lap], course: Course, ceiling: Ceiling) -> list[Standing]:
-    """One for each entrant that has a lap, in the order they first ran."""
+def standings(laps: Sequence[Lap], task: Task, ceiling: Ceiling) -> list[Standing]:
+    """One for each candidate that has a lap, in the order they first ran."""
     flops = TrainingFlops.of(
-        course.config, vocab_size=course.corpus.info.vocab_size, seq_len=course.config.seq_len
+        task.config, vocab_size=task.corpus.info.vocab_size, seq_len=task.config.seq_len
     )
-    names = dict.fromkeys(lap.entrant for lap in laps)
+    names = dict.fromkeys(lap.candidate for lap in laps)
     return [
-        Standing(name, [lap for lap in laps if lap.entrant == name], flops, ceiling)
+        Standing(name, [lap for lap in laps if lap.candidate == name], flops, ceiling)
         for name in names
     ]
 
@@ -114,7 +114,7 @@ ROWS: tuple[tuple[str, Callable[[Standing], str]], ...] = (
 
 
 def table(ranks: Sequence[Standing]) -> list[str]:
-    """Quantities down, entrants across."""
+    """Quantities down, candidates across."""
     columns = [["", *(name for name, _ in ROWS)]]
     columns += [[one.name, *(text(one) for _, text in ROWS)] for one in ranks]
     widths = [max(map(len, column)) for column in columns]
@@ -135,14 +135,14 @@ def _seconds(value: float | None) -> str:
 # --- figures ------------------------------------------------------------------------------------
 
 
-def figures(ranks: Sequence[Standing], course: Course, ceiling: Ceiling) -> list[Figure]:
+def figures(ranks: Sequence[Standing], task: Task, ceiling: Ceiling) -> list[Figure]:
     """The ceiling, the four goals of what a campaign runs by default, and every other variant
     against it and against the reference."""
     found = _ceiling_figures(ceiling)
     ours = next((one for one in ranks if one.name == DEFAULT), None)
     reference = next((one for one in ranks if one.name == REFERENCE), None)
     if ours is not None:
-        found += [_utilisation(ours), *_against(ours, reference), *_memory_estimates(ranks, course)]
+        found += [_utilisation(ours), *_against(ours, reference), *_memory_estimates(ranks, task)]
         found += [
             Figure(
                 f"{one.name} over {ours.name}",
@@ -246,17 +246,17 @@ def _against(ours: Standing, reference: Standing | None) -> list[Figure]:
     return found
 
 
-def _memory_estimates(ranks: Sequence[Standing], course: Course) -> list[Figure]:
+def _memory_estimates(ranks: Sequence[Standing], task: Task) -> list[Figure]:
     """What the memory rail would have predicted without an envelope."""
     found = []
     for one in ranks:
         result = one.laps[0].result
-        config = course.config.model_copy(update={"precision": result.precision})
+        config = task.config.model_copy(update={"precision": result.precision})
         try:
             estimate = AnalyticMemory(
-                vocab_size=course.corpus.info.vocab_size,
+                vocab_size=task.corpus.info.vocab_size,
                 backend=result.backend,
-                device=course.device,
+                device=task.device,
                 limit_gib=float("inf"),
             ).predict_gib(config)
         except SpecError:

@@ -25,9 +25,9 @@ Start = Literal["cold", "warm"]
 
 
 class Lap(Frozen):
-    """One trial of one entrant."""
+    """One trial of one candidate."""
 
-    entrant: str
+    candidate: str
     start: Start
     """``cold``: a new process, torch imported, nothing compiled unless an earlier lap was kept;
     ``warm``: as in a campaign, from a fork server."""
@@ -37,11 +37,11 @@ class Lap(Frozen):
 
 
 class DidNotRun(Exception):
-    """An entrant cannot race here; the message is why."""
+    """A candidate cannot race here; the message is why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Task:
     """What everyone trains."""
 
     config: Config
@@ -69,8 +69,8 @@ class Course:
         )
 
 
-class Entrant(Protocol):
-    """One way to train the course."""
+class Candidate(Protocol):
+    """One way to train the task."""
 
     @property
     def name(self) -> str: ...
@@ -83,7 +83,7 @@ class Entrant(Protocol):
     @property
     def compiles(self) -> bool: ...
 
-    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
+    def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
         """Run once.
 
         :param executor: a warm one, or None to start cold.
@@ -107,12 +107,12 @@ class Ours:
     def compiles(self) -> bool:
         return bool(self.changes.get("compile"))
 
-    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
-        """See :class:`Entrant`."""
-        trial_dir = course.directory / "trials" / f"{number:02d}-{self.name.replace(' ', '-')}"
+    def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
+        """See :class:`Candidate`."""
+        trial_dir = task.directory / "trials" / f"{number:02d}-{self.name.replace(' ', '-')}"
         began = time.monotonic()
         try:
-            spec = course.spec(trial_dir.name, wall_s, **self.changes)
+            spec = task.spec(trial_dir.name, wall_s, **self.changes)
             if executor is None:
                 with LocalExecutor(allow_unsandboxed=True, fork_server=False) as cold:
                     result = cold.run(spec, trial_dir).result
@@ -125,7 +125,7 @@ class Ours:
             raise DidNotRun(f"it ended as {result.status}: {result.message}")
         assert isinstance(result, TrialOk)
         start: Start = "cold" if executor is None else "warm"
-        return Lap(entrant=self.name, start=start, wall_s=passed_s, result=result)
+        return Lap(candidate=self.name, start=start, wall_s=passed_s, result=result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,12 @@ class ByHand:
     is_judged: bool = True
     compiles: bool = False
 
-    def lap(self, course: Course, executor: Executor | None, number: int, wall_s: float) -> Lap:
-        """See :class:`Entrant`; it has no way to start but cold."""
-        out = course.directory / "trials" / f"{number:02d}-{self.name}"
+    def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
+        """See :class:`Candidate`; it has no way to start but cold."""
+        out = task.directory / "trials" / f"{number:02d}-{self.name}"
         out.mkdir(parents=True)
         began = time.monotonic()
-        (out / "spec.json").write_text(course.spec(out.name, wall_s).model_dump_json())
+        (out / "spec.json").write_text(task.spec(out.name, wall_s).model_dump_json())
         command = [sys.executable, "-m", "bench.reference_gpt", str(out / "spec.json"), str(out)]
         with (out / "log").open("w") as log:
             try:
@@ -161,7 +161,9 @@ class ByHand:
             raise DidNotRun(f"it ended with exit code {code}: {said[-1]}")
         result = parse_result((out / "result.json").read_bytes())
         assert isinstance(result, TrialOk)
-        return Lap(entrant=self.name, start="cold", wall_s=time.monotonic() - began, result=result)
+        return Lap(
+            candidate=self.name, start="cold", wall_s=time.monotonic() - began, result=result
+        )
 
 
 DEFAULT = "torch bf16 eager"
@@ -169,7 +171,7 @@ DEFAULT = "torch bf16 eager"
 precision and backend, uncompiled. All other variants are raced and printed beside it."""
 
 
-def entrants() -> list[Entrant]:
+def candidates() -> list[Candidate]:
     """Everyone, the ones that the goals are about first."""
     compiled = {"compile": True}
     return [

@@ -16,7 +16,7 @@ from autoresearch.errors import MachineryError
 from autoresearch.layout import TELEMETRY_FILE
 from bench.figure import MARKDOWN_HEAD, Figure, markdown_rows
 from bench.gpu_figures import figures, standings, table
-from bench.gpu_race import Course, DidNotRun, Entrant, Lap, entrants
+from bench.gpu_race import Candidate, DidNotRun, Lap, Task, candidates
 from trainer.corpus import prepare
 from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
@@ -119,10 +119,10 @@ class Session:
             self._say("measuring the ceiling")
             ceiling = measure_ceiling(plan.device, "bf16", sizes=plan.ceiling_sizes)
             self._say("preparing the corpus")
-            course = self._course()
-            self._race(course)
+            task = self._task()
+            self._race(task)
             seen = sampler.summary(usd_per_kwh=0)
-        self._conclude(course, ceiling, seen.lines() if seen.samples else ())
+        self._conclude(task, ceiling, seen.lines() if seen.samples else ())
 
     def append_to(self, results: Path) -> None:
         """Keep the figures in a results file."""
@@ -131,7 +131,7 @@ class Session:
 
     # --- laps -----------------------------------------------------------------------------------
 
-    def _course(self) -> Course:
+    def _task(self) -> Task:
         plan = self._plan
         corpus = prepare(
             ["stdlib"],
@@ -139,50 +139,51 @@ class Session:
             tokenizer=plan.tokenizer,
             heldout_bytes=plan.heldout_bytes,
         )
-        return Course(plan.config, corpus, plan.device, plan.steps, self._out.absolute())
+        return Task(plan.config, corpus, plan.device, plan.steps, self._out.absolute())
 
-    def _race(self, course: Course) -> None:
+    def _race(self, task: Task) -> None:
         """A cold lap of what the goals are about, then rounds of everyone, back and forth."""
-        everyone = entrants()
+        everyone = candidates()
         with LocalExecutor(allow_unsandboxed=True) as warm:
             self._say(f"trials: {warm.describe()}")
-            for entrant in everyone:
-                if entrant.is_judged:
-                    self._lap(course, entrant, None)
+            for candidate in everyone:
+                if candidate.is_judged:
+                    self._lap(task, candidate, None)
             for number in range(self._plan.rounds):
-                for entrant in everyone if number % 2 == 0 else reversed(everyone):
-                    self._lap(course, entrant, warm)
+                for candidate in everyone if number % 2 == 0 else reversed(everyone):
+                    self._lap(task, candidate, warm)
 
-    def _lap(self, course: Course, entrant: Entrant, executor: Executor | None) -> None:
-        """One more lap, if there is time and the entrant can run at all."""
-        if entrant.name in self.not_run:
+    def _lap(self, task: Task, candidate: Candidate, executor: Executor | None) -> None:
+        """One more lap, if there is time and the candidate can run at all."""
+        if candidate.name in self.not_run:
             return
-        if self._plan.is_rehearsal and entrant.compiles:
-            self.not_run[entrant.name] = "a rehearsal compiles nothing: it takes minutes on a CPU"
+        if self._plan.is_rehearsal and candidate.compiles:
+            self.not_run[candidate.name] = "a rehearsal compiles nothing: it takes minutes on a CPU"
             return
-        before = [lap.wall_s for lap in self.laps if lap.entrant == entrant.name]
+        before = [lap.wall_s for lap in self.laps if lap.candidate == candidate.name]
         expected_s = before[-1] if before else self._plan.guess_s
         if expected_s > self._left_s:
             if not before:
-                self.not_run[entrant.name] = (
+                self.not_run[candidate.name] = (
                     f"a lap takes perhaps {expected_s:.0f} s and {self._left_s:.0f} s of "
                     f"{self._limit_s:.0f} s were left"
                 )
-            self._say(f"{entrant.name}: skipped, {self._left_s:.0f} s are left")
+            self._say(f"{candidate.name}: skipped, {self._left_s:.0f} s are left")
             return
         number = len(self.laps) + len(self.not_run)
         try:
-            lap = entrant.lap(course, executor, number, wall_s=max(1.0, self._left_s))
+            lap = candidate.lap(task, executor, number, wall_s=max(1.0, self._left_s))
         except DidNotRun as reason:
             why = f"after {len(before)} laps: {reason}" if before else str(reason)
-            self.not_run[entrant.name] = why
-            self._say(f"{entrant.name}: not run: {why}")
+            self.not_run[candidate.name] = why
+            self._say(f"{candidate.name}: not run: {why}")
             return
         self.laps.append(lap)
         with (self._out / "laps.jsonl").open("a", encoding="utf-8") as file:
             file.write(lap.model_dump_json() + "\n")
         self._say(
-            f"{entrant.name}, {lap.start}: {lap.wall_s:.1f} s, {lap.result.step_ms:.1f} ms a step,"
+            f"{candidate.name}, {lap.start}: {lap.wall_s:.1f} s, "
+            f"{lap.result.step_ms:.1f} ms a step,"
             f" {lap.result.peak_mem_gib:.2f} GiB, {lap.result.val_bpb:.4f} bpb"
         )
 
@@ -192,12 +193,12 @@ class Session:
 
     # --- what came of it ------------------------------------------------------------------------
 
-    def _conclude(self, course: Course, ceiling: Ceiling, telemetry: Sequence[str]) -> None:
-        ranks = standings(self.laps, course, ceiling)
-        self.figures = figures(ranks, course, ceiling)
+    def _conclude(self, task: Task, ceiling: Ceiling, telemetry: Sequence[str]) -> None:
+        ranks = standings(self.laps, task, ceiling)
+        self.figures = figures(ranks, task, ceiling)
         if self._plan.is_rehearsal:
             self.figures = [replace(figure, met=None) for figure in self.figures]
-        lines = self._header(course) + list(telemetry)
+        lines = self._header(task) + list(telemetry)
         print("\n" + "\n".join(lines))
         print("\n" + "\n".join(table(ranks)) + "\n")
         for figure in self.figures:
@@ -208,9 +209,9 @@ class Session:
         self._say(f"kept in {self._out}")
         (self._out / "figures.md").write_text(self._markdown(lines, table(ranks)), "utf-8")
 
-    def _header(self, course: Course) -> list[str]:
-        config, info = course.config, course.corpus.info
-        device = self.laps[0].result.device if self.laps else course.device
+    def _header(self, task: Task) -> list[str]:
+        config, info = task.config, task.corpus.info
+        device = self.laps[0].result.device if self.laps else task.device
         shape = f"{config.n_layer} layers, d_model {config.d_model}, d_ff {config.d_ff}"
         packages = ("torch", "triton", "megatron-core", "transformer-engine", "torchao")
         versions = [f"{name} {found}" for name in packages if (found := _version(name))]

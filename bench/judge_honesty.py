@@ -29,7 +29,7 @@ FALSE_STARS_GOAL = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """One campaign's claims against the truth; shares in 0 … 1, bits per byte."""
 
     first: bool
@@ -49,7 +49,7 @@ class Told:
     """What its mean over the seeds that chose it promises too much."""
 
 
-def told(night: Night) -> Told:
+def reported(night: Night) -> Reported:
     """The ranking of a finished campaign, judged."""
     lines = [line for line in top(night.evidence, 10**6) if line.delta_vs_baseline is not None]
     holds = [
@@ -58,7 +58,7 @@ def told(night: Night) -> Told:
     differ = [_holds(line.delta_lo, night.delta(line.config_hash), line.delta_hi) for line in lines]
     false = [line.beats_baseline and night.delta(line.config_hash) >= 0 for line in lines]
     headline, plain = _promised(night, lines)
-    return Told(
+    return Reported(
         first=holds[0],
         every=fmean(holds),
         first_difference=differ[0],
@@ -115,7 +115,7 @@ def _shared_seeds() -> list[Figure]:
         SHARED_CAMPAIGNS,
         enough=lambda night: night.evidence.iterations >= ITERATIONS,
     )
-    return claims(f"shared seeds, {ITERATIONS} iterations", [told(night) for night in ended])
+    return claims(f"shared seeds, {ITERATIONS} iterations", [reported(night) for night in ended])
 
 
 def _world(world: World) -> list[Figure]:
@@ -138,7 +138,9 @@ def _world(world: World) -> list[Figure]:
         )
     )
     figures += rule_figures(f"{name}, {ITERATIONS} iterations", ended, note)
-    return figures + claims(f"{name}, {ITERATIONS} iterations", [told(night) for night in ended])
+    return figures + claims(
+        f"{name}, {ITERATIONS} iterations", [reported(night) for night in ended]
+    )
 
 
 def _published(world: World, rule: str, margin: float) -> list[Figure]:
@@ -184,7 +186,7 @@ def rule_figures(where: str, ended: Sequence[Night], note: str) -> list[Figure]:
     ]
 
 
-def claims(where: str, seen: Sequence[Told]) -> list[Figure]:
+def claims(where: str, seen: Sequence[Reported]) -> list[Figure]:
     """What the ranking claims, with the goals."""
 
     def stars(name: str, values: Iterable[float]) -> Figure:

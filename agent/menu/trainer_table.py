@@ -223,7 +223,7 @@ class TrainerTable(Frozen):
             list(_placeholders(word))
 
 
-def ruler_text(table: TrainerTable) -> str:
+def evaluation_text(table: TrainerTable) -> str:
     """Whose the score is, in one sentence."""
     rule = table.score
     found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"

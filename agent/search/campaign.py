@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.menu.files import ProxyMenu
 from agent.search.first_row import first_row, read_campaign_row
 from agent.search.seed_blocks import seeds_of
-from agent.settings.campaign import CampaignSettings, Ruler, differences
+from agent.settings.campaign import CampaignSettings, EvaluationProtocol, differences
 from agent.settings.environment import read_environment
 from autoresearch.closing import Closing
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
@@ -72,7 +72,7 @@ class Campaign(Closing):
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             row = read_campaign_row(directory)
             if row is not None:
-                self._refuse_another_ruler(row)
+                self._refuse_other_evaluation(row)
             self._train_tokens = _held_back(self.corpus) if settings.hold_back else None
             if row is not None:
                 self._refuse_another_share(row)
@@ -248,12 +248,12 @@ class Campaign(Closing):
             "say (proposer, threads, limits of a trial) is as for a new campaign"
         )
 
-    def _refuse_another_ruler(self, row: CampaignRow) -> None:
+    def _refuse_other_evaluation(self, row: CampaignRow) -> None:
         """Under the lock, against the first row itself, whatever campaign.toml says by now."""
         self._refuse_another_text(row)
         if self._script is not None:
             self.refuse_another_script(self._script, row)
-        ruler = list(Ruler.model_fields)
+        ruler = list(EvaluationProtocol.model_fields)
         if row.script is not None:
             ruler.remove("backend")  # there is none
         changed = differences(row, self.settings, ruler)

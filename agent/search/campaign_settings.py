@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.trainer_table import TrainerTable
-from agent.settings.campaign import CampaignSettings, Ruler, Sources, differences
+from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Sources, differences
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.given_file import read_given
@@ -120,7 +120,7 @@ def resumed_settings(
     is_known = on_cores and (by_clock or "lanes" in read.model_fields_set)
     if asked.lanes == "auto" and is_known and asked.executor == "local":
         asked = asked.model_copy(update={"lanes": kept.lanes})
-    changed = differences(kept, asked, (*Sources.model_fields, *Ruler.model_fields))
+    changed = differences(kept, asked, (*Sources.model_fields, *EvaluationProtocol.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).content != menu_of(row).content:
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
     if changed:

@@ -1,8 +1,8 @@
 """The settings of a campaign: the content of its campaign.toml, each declared here and only here.
 
 A field's type, bounds and default are those of the setting, and its description is the help of its
-option (:mod:`agent.commands.options`). What a campaign may never change is in :class:`Ruler`, what
-a sitting may in :class:`Policy`.
+option (:mod:`agent.commands.options`). :class:`EvaluationProtocol` holds what a campaign may never
+change, :class:`Policy` what a session may.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Sources(Frozen):
     heldout_bytes: PositiveInt
 
 
-class Ruler(Frozen):
+class EvaluationProtocol(Frozen):
     """What else a campaign may never change: its first row holds each under the same name."""
 
     budget: Annotated[Budget, BeforeValidator(_budget), PlainSerializer(str)] = Field(
@@ -221,7 +221,7 @@ _BEFORE_LANES = (
 """What a version without lanes does, and has no word for."""
 
 
-class CampaignSettings(Policy, Ruler, Sources):
+class CampaignSettings(Policy, EvaluationProtocol, Sources):
     """Everything a campaign is created with: the content of its campaign.toml."""
 
     @model_validator(mode="after")
@@ -261,7 +261,7 @@ class CampaignSettings(Policy, Ruler, Sources):
         """The names of those that its first row says as they are: the ruler's, and what of the
         policy that row has had a word for."""
         begun_with = (name for name in Policy.model_fields if name in CampaignRow.model_fields)
-        return [*Ruler.model_fields, *begun_with]
+        return [*EvaluationProtocol.model_fields, *begun_with]
 
     def to_toml(self) -> str:
         """The text of campaign.toml; None is said by leaving a key out, but for the horizon."""
@@ -299,7 +299,7 @@ def _whole(pair: re.Match[str]) -> str:
     return character
 
 
-def differences(there: object, here: Ruler, names: Iterable[str]) -> list[str]:
+def differences(there: object, here: EvaluationProtocol, names: Iterable[str]) -> list[str]:
     """What of these settings is not the same, a clause for each."""
     return [
         f"{name} is {getattr(there, name)} there and {getattr(here, name)} here"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.menu.files import ProxyMenu
-from agent.menu.trainer_table import TrainerTable, ruler_text
+from agent.menu.trainer_table import TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
@@ -109,7 +109,7 @@ class OwnTrainer:
                 f"{size_bytes / 1e6:.3g} MB; the program and what is read besides are the node's"
             )
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
-        yield f"score     {ruler_text(table)}"
+        yield f"score     {evaluation_text(table)}"
         if not table.tells_seed:
             yield (
                 "          the command is not told {seed}: if every run of a config is the same, "

@@ -15,7 +15,7 @@ from agent.settings.campaign import CampaignSettings
 from bench.gpu import main
 from bench.gpu_figures import figures, standings, table
 from bench.gpu_loop import bf16_menu
-from bench.gpu_race import DEFAULT, Course, Lap, Start, entrants
+from bench.gpu_race import DEFAULT, Lap, Start, Task, candidates
 from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
 from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
@@ -55,8 +55,8 @@ sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
         Lap.model_validate_json(line)
         for line in (folder / "laps.jsonl").read_text("utf-8").splitlines()
     ]
-    by_hand = next(lap.result for lap in laps if lap.entrant == "reference")
-    ours = next(lap.result for lap in laps if lap.entrant == "torch bf16 eager")
+    by_hand = next(lap.result for lap in laps if lap.candidate == "reference")
+    ours = next(lap.result for lap in laps if lap.candidate == "torch bf16 eager")
     assert by_hand.val_bpb == pytest.approx(ours.val_bpb, rel=2e-3), "the same task"
 
 
@@ -103,17 +103,17 @@ def ceiling() -> Ceiling:
     return Ceiling(device="cuda", dtype="bf16", products=products, copy_gb_per_s=4000)
 
 
-def lap(entrant: str, start: Start, wall_s: float, step_ms: float, peak_gib: float) -> Lap:
+def lap(candidate: str, start: Start, wall_s: float, step_ms: float, peak_gib: float) -> Lap:
     spec = trial_spec(config=gpu_plan("cuda", 1).config)
-    backend = "reference" if entrant == "reference" else "torch"
+    backend = "reference" if candidate == "reference" else "torch"
     result = trial_ok(spec, step_ms=step_ms, peak_mem_gib=peak_gib, backend=backend)
-    return Lap(entrant=entrant, start=start, wall_s=wall_s, result=result)
+    return Lap(candidate=candidate, start=start, wall_s=wall_s, result=result)
 
 
 @pytest.fixture
-def course(tmp_path: Path) -> Course:
+def task(tmp_path: Path) -> Task:
     corpus = random_corpus(tmp_path / "corpora", vocab_size=50257, longest_seq_len=1024)
-    return Course(gpu_plan("cuda", 1).config, corpus, "cuda", 60, tmp_path)
+    return Task(gpu_plan("cuda", 1).config, corpus, "cuda", 60, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def course(tmp_path: Path) -> Course:
     ],
 )
 def test_goals_are_judged_by_medians(
-    course: Course, step_ms: float, peak_gib: float, warm_s: float, verdicts: list[bool]
+    task: Task, step_ms: float, peak_gib: float, warm_s: float, verdicts: list[bool]
 ) -> None:
     laps = [
         lap("torch bf16 eager", "cold", 90.0, step_ms * 3, peak_gib),
@@ -134,8 +134,8 @@ def test_goals_are_judged_by_medians(
         lap("reference", "cold", 24.0, 200.0, 30.0),
         lap("torch bf16 compiled", "warm", 18.0, 100.0, 15.0),
     ]
-    ranks = standings(laps, course, ceiling())
-    found = figures(ranks, course, ceiling())
+    ranks = standings(laps, task, ceiling())
+    found = figures(ranks, task, ceiling())
     assert [figure.met for figure in found if figure.goal] == verdicts
     named = {figure.name: figure for figure in found}
     cold = named["spec to val_bpb, the reference over torch bf16 eager, both cold"]
@@ -145,21 +145,21 @@ def test_goals_are_judged_by_medians(
     assert "over the reference 2.00 × tokens/s, 0.50 × peak, 1.33 ×" in compiled.note
 
 
-def test_the_goals_are_about_what_a_campaign_runs_by_default(course: Course) -> None:
+def test_the_goals_are_about_what_a_campaign_runs_by_default(task: Task) -> None:
     """And not about a variant that came out better in this race."""
     laps = [
         lap("torch bf16 compiled", "warm", 10.0, 50.0, 10.0),
         lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),
         lap("reference", "cold", 24.0, 200.0, 30.0),
     ]
-    found = figures(standings(laps, course, ceiling()), course, ceiling())
+    found = figures(standings(laps, task, ceiling()), task, ceiling())
     assert all("torch bf16 eager" in figure.name for figure in found if figure.goal)
     assert [figure.met for figure in found if figure.goal] == [False, True, False, False]
 
 
-def test_without_a_lap_of_the_default_no_goal_is_judged(course: Course) -> None:
+def test_without_a_lap_of_the_default_no_goal_is_judged(task: Task) -> None:
     laps = [lap("torch bf16 compiled", "warm", 10, 50, 10), lap("reference", "cold", 24, 200, 30)]
-    found = figures(standings(laps, course, ceiling()), course, ceiling())
+    found = figures(standings(laps, task, ceiling()), task, ceiling())
     assert not [figure for figure in found if figure.goal]
 
 
@@ -169,22 +169,22 @@ def test_the_default_is_the_menus_and_the_settings() -> None:
     compiled = "compiled" if settings["compile"].default else "eager"
     backend = settings["backend"].default
     assert f"{backend} {menu.baseline.precision} {compiled}" == DEFAULT
-    assert DEFAULT in {one.name for one in entrants() if one.is_judged}
+    assert DEFAULT in {one.name for one in candidates() if one.is_judged}
 
 
-def test_utilisation_by_hand(course: Course) -> None:
-    (one,) = standings([lap("torch bf16 eager", "warm", 10, 100, 10)], course, ceiling())
+def test_utilisation_by_hand(task: Task) -> None:
+    (one,) = standings([lap("torch bf16 eager", "warm", 10, 100, 10)], task, ceiling())
     # 6 × 353,453,056 weights of products and 12 L D T, 163,840 tokens/s, of 800 TFLOP/s.
     assert one.tokens_per_s == pytest.approx(163_840)
     assert one.utilisation_pct == pytest.approx(49.6, abs=0.1)
 
 
-def test_the_table_has_a_column_an_entrant(course: Course) -> None:
+def test_the_table_has_a_column_an_entrant(task: Task) -> None:
     laps = [
         lap("torch bf16 eager", "cold", 30, 100, 10),
         lap("reference", "cold", 24.0, 200.0, 30.0),
     ]
-    lines = table(standings(laps, course, ceiling()))
+    lines = table(standings(laps, task, ceiling()))
     assert lines[0].split("  ")[-2:] == ["torch bf16 eager", "reference"]
     assert next(line for line in lines if line.startswith("step ms")).split() == [
         "step",

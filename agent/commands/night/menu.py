@@ -13,7 +13,7 @@ from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
 from agent.commands.tables import plain_table
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
-from agent.menu.trainer_table import ruler_text
+from agent.menu.trainer_table import evaluation_text
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.shape_check import ShapeCheck
@@ -169,7 +169,7 @@ def _campaign_lines(menu: ProxyMenu) -> list[str]:
     if trainer is not None:
         return [
             f"trainer: {' '.join(trainer.command)}",
-            f"score: {ruler_text(trainer)}",
+            f"score: {evaluation_text(trainer)}",
             f"campaign: budget {campaign.budget}",
         ]
     horizon = "budget" if campaign.horizon_steps is None else f"{campaign.horizon_steps} steps"

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.menu.files import ProxyMenu, menu_of
-from agent.menu.trainer_table import ruler_text
+from agent.menu.trainer_table import evaluation_text
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -246,7 +246,7 @@ def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) 
 def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, few: bool) -> str:
     text = f"{measure.name}, {measure.better}"
     if menu is not None and menu.trainer is not None:
-        text = f"the score is {ruler_text(menu.trainer)}"
+        text = f"the score is {evaluation_text(menu.trainer)}"
         if noise is not None and noise.sigma == 0:
             text += f"; {SAME_RUNS}, so that n runs are one, and no interval knows of chance"
     text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"

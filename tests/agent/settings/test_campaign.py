@@ -12,7 +12,7 @@ from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.search.first_row import first_row
-from agent.settings.campaign import CampaignSettings, Policy, Ruler, Sources
+from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Policy, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from tests.support.rows import campaign_row
 from trainer.corpus import Corpus
@@ -119,7 +119,7 @@ def test_the_values_below_are_of_every_setting() -> None:
     assert OTHERS.keys() == CampaignSettings.model_fields.keys() - {"menu"}
 
 
-@pytest.mark.parametrize("name", [*Sources.model_fields, *Ruler.model_fields][1:])
+@pytest.mark.parametrize("name", [*Sources.model_fields, *EvaluationProtocol.model_fields][1:])
 def test_no_part_of_the_ruler_changes(name: str, directory: Path) -> None:
     with pytest.raises(CampaignError, match=rf"resumed like this: {name} is .* there and .* here"):
         resumed_settings(directory, campaign_row(), {name: OTHERS[name]})
@@ -134,8 +134,8 @@ def test_every_part_of_the_policy_may(name: str, directory: Path) -> None:
 
 
 def test_the_first_row_holds_the_ruler_under_the_same_names() -> None:
-    assert CampaignRow.model_fields.keys() >= Ruler.model_fields.keys()
-    assert set(CampaignSettings.in_first_row()) >= Ruler.model_fields.keys()
+    assert CampaignRow.model_fields.keys() >= EvaluationProtocol.model_fields.keys()
+    assert set(CampaignSettings.in_first_row()) >= EvaluationProtocol.model_fields.keys()
 
 
 def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
     assert type(settings.rules()) is Rules
 
 
-@pytest.mark.parametrize("name", Ruler.model_fields)
+@pytest.mark.parametrize("name", EvaluationProtocol.model_fields)
 def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
     name: str, tmp_path: Path
 ) -> None:
@@ -175,7 +175,7 @@ def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
     corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
     begun = new_settings(menu, "cpu-tiny", {})
     with Campaign(tmp_path / "c", begun, menu, corpus, sandbox="none") as campaign:
-        for held in Ruler.model_fields:
+        for held in EvaluationProtocol.model_fields:
             assert getattr(campaign.row, held) == getattr(begun, held)
     other = new_settings(menu, "cpu-tiny", {name: OTHERS[name]})
     said = rf"begun otherwise: {name} is .* there and .* here; put campaign.toml back"
