@@ -11,7 +11,7 @@ import optuna
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, against_reference, offered
-from bench.search.tpe import STARTUP, told_study, whom_to_tell
+from bench.search.tpe import STARTUP, study_of, whom_to_tell
 
 DRAWS = 20
 
@@ -28,10 +28,10 @@ class GaussianProcessProposer:
 
 
 def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    told = whom_to_tell(memory)
-    if len(told.measured) < STARTUP:
+    observed = whom_to_tell(memory)
+    if len(observed.measured) < STARTUP:
         return
-    study, domains = told_study(memory, told), memory.menu.domains
+    study, domains = study_of(memory, observed), memory.menu.domains
     distributions = {name: domain.search_distribution() for name, domain in domains.items()}
     while True:
         study.sampler = optuna.samplers.GPSampler(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from bench.judge_honesty import told
+from bench.judge_honesty import reported
 from bench.judge_nights import nights
 from bench.judge_worlds import shared_seeds
 from trajectory.rules import Rules
@@ -15,6 +15,6 @@ def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
     ended = nights(
         shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
     )
-    judged = [told(night) for night in ended]
+    judged = [reported(night) for night in ended]
     assert fmean(one.every for one in judged) >= 0.93
     assert fmean(one.every_difference for one in judged) >= 0.93

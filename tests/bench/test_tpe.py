@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from agent.menu.rails import Rails
-from bench.search.tpe import TpeProposer, told_study, whom_to_tell
+from bench.search.tpe import TpeProposer, study_of, whom_to_tell
 from tests.support.memories import MENU, RAILS, memory_of
 from trainer.spec import Budget
 
@@ -31,7 +31,7 @@ def test_it_turns_no_more_knobs_than_allowed(most: int) -> None:
 def test_the_study_is_told_what_is_being_raced_as_running() -> None:
     memory = memory_of(20)
     pending = MENU.apply(memory.reference, {"lr": 5.3e-3})
-    trials = told_study(replace(memory, pending=(pending,)), whom_to_tell(memory)).get_trials()
+    trials = study_of(replace(memory, pending=(pending,)), whom_to_tell(memory)).get_trials()
     (running,) = [trial for trial in trials if trial.state.name == "RUNNING"]
     assert running.params["lr"] == pytest.approx(5.3e-3)
     assert running.value is None
@@ -40,7 +40,7 @@ def test_the_study_is_told_what_is_being_raced_as_running() -> None:
 def test_what_is_told_is_not_copied() -> None:
     """Optuna's study in memory copies trials to the last choice of a distribution: half an ask."""
     memory = memory_of(20)
-    study = told_study(memory, whom_to_tell(memory))
+    study = study_of(memory, whom_to_tell(memory))
     first, *others = study.get_trials(deepcopy=False)
     (name, distribution), *_ = first.distributions.items()
     assert all(trial.distributions[name] is distribution for trial in others)
@@ -50,7 +50,7 @@ def test_what_is_told_is_not_copied() -> None:
 def test_a_config_that_raced_counts_once_by_its_mean_and_a_failure_by_none() -> None:
     memory = memory_of(20, failing=0.3)
     told = whom_to_tell(memory)
-    trials = told_study(memory, told).get_trials()
+    trials = study_of(memory, told).get_trials()
     assert len(trials) == len(memory.evidence.configs) == len(told.measured) + len(told.failed)
     assert len(told.failed) > 0
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
