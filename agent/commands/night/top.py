@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -15,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.campaign_view import CampaignView
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
 from agent.workbench.places import (
@@ -24,7 +24,6 @@ from agent.workbench.places import (
     existing_campaign,
     foreign_campaign,
 )
-from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import changes_text, counted, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, difference
@@ -32,7 +31,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.ranking import Noise, Ranked, Standing
-from trajectory.reading import Reading, read_campaign
+from trajectory.reading import Reading
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
 from trajectory.statistics.run_noise import RunNoise
@@ -119,7 +118,7 @@ class Board:
 
 
 def _own_board(directory: Path, k: int) -> Board:
-    with read_campaign(directory / JOURNAL_FILE, partial(_history_of, directory)) as reading:
+    with CampaignView(directory).reading() as reading:
         ranked = reading.top(k)
         noise = Noise.of(reading.tally)
         row = reading.campaign()
@@ -209,12 +208,6 @@ def _fresh(said: ConfirmedConfig | None) -> str:
     gain = said.headline
     text = f"fresh text ({gain.text})" if gain.is_on_fresh_text else gain.text
     return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
-
-
-def _history_of(directory: Path) -> str | Path:
-    from agent.settings.environment import read_environment  # noqa: PLC0415 (slow to load)
-
-    return read_environment().history_url or directory / HISTORY_FILE
 
 
 def _tested(reading: Reading) -> RankingTest | None:

@@ -6,7 +6,6 @@ import json
 import webbrowser
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.menu.files import ProxyMenu, menu_of
-from agent.search.first_row import read_campaign_row
-from agent.settings.rates import read_rates
+from agent.commands.campaign_view import CampaignView
 from agent.workbench.places import (
     CampaignOption,
     MenuOption,
@@ -26,15 +23,11 @@ from agent.workbench.places import (
 )
 from autoresearch.errors import MachineryError
 from autoresearch.garbage_collection import collector_at_rest
-from autoresearch.layout import JOURNAL_FILE, REPORT_DIR, TRIALS_DIR
-from funnel.cost.whole_bill import RatedMeter
-from trainer.isolation.trial_files import read_curve
+from autoresearch.layout import REPORT_DIR
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Best, Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
-from trajectory.report.reading.own_campaign import read_campaign
-from trajectory.report.reading.samples import ReportedKnob
 from trajectory.report.report import Report, write_report
 
 
@@ -58,7 +51,7 @@ def report(
         if foreign is not None:
             found = read_foreign_campaign(foreign)
         else:
-            found = _own(existing_campaign(campaign, menu))
+            found = CampaignView(existing_campaign(campaign, menu)).findings()
         written = _write(found, out or directory / REPORT_DIR)
     if as_json:
         typer.echo(json.dumps(_as_json(written, found)))
@@ -79,23 +72,6 @@ def _write(found: Findings, folder: Path) -> Report:
             f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
             "make it writable, or name another folder with --out"
         ) from error
-
-
-def _own(directory: Path) -> Findings:
-    row = read_campaign_row(directory)
-    menu = menu_of(row) if row else None
-    return read_campaign(
-        directory / JOURNAL_FILE,
-        list(_knobs(menu)) if menu else [],
-        lambda trial_id: read_curve(directory / TRIALS_DIR / trial_id),
-        RatedMeter(read_rates()),
-    )
-
-
-def _knobs(menu: ProxyMenu) -> Iterator[ReportedKnob]:
-    for knob in menu.knobs.values():
-        read = partial(menu.knob_value, name=knob.name) if knob.reads is not None else None
-        yield ReportedKnob(knob.name, knob.domain, knob.default, read)
 
 
 def _lines(written: Report, found: Findings) -> Iterator[Text]:
