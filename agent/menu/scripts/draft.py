@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from agent.menu.scripts.printed.lines import Printed, best_line, curve_printed, 
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
+from agent.menu.scripts.unread import unread_classes
 from autoresearch.values import Scalar
 
 USUAL_STEPS = 60
@@ -117,12 +119,23 @@ class Draft:
                 and one.knob.default > self.steps
                 and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
             ]
+        told += [
+            f"the options of {one} are not in the script: add those you want to the command, "
+            "--lr={lr}, and a knob for each"
+            for one in unread_classes(self.script.tree, self._classes_beside)
+        ]
         if not any("{seed}" in one.template for one in self.given):
             told.append(
                 "the script takes no seed: every run of a config may be the same, and then nothing "
                 "is known of its noise"
             )
         return told
+
+    @property
+    def _classes_beside(self) -> list[str]:
+        beside = modules_beside(self.script.path, self.script.tree).values()
+        nodes = (node for module in beside for node in ast.walk(module))
+        return [node.name for node in nodes if isinstance(node, ast.ClassDef)]
 
     @property
     def lengths(self) -> list[str]:

@@ -15,6 +15,7 @@ from agent.menu.scripts.environment import absl_options, environment_options
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
+from agent.menu.scripts.unread import unread_libraries
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.given_file import read_given
 from autoresearch.words import counted, did_you_mean
@@ -67,16 +68,6 @@ def read_script(path: Path, means: str | None = None) -> Script:
     raise MenuError(_nothing(path, means, left, tree))
 
 
-_UNREAD = {
-    "hydra": "whose YAML is not read; give its keys as words of the command, optim.lr={lr}",
-    "omegaconf": "whose keys are not read; give them as words of the command, lr={lr}",
-    "jsonargparse": "whose keys are not read; give them as words of the command, --optim.lr={lr}",
-    "lightning": "whose keys are not read; give them as words of the command, --model.lr={lr}",
-    "yaml": "whose file is not read; have the script take a file of values, and add {values}",
-}
-"""Libraries of settings that are recognized and not read, and what to write by hand."""
-
-
 def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
     found = (
         f"of its {counted(len(left), 'option')} none can be ({left[0].name}: {left[0].left})"
@@ -85,8 +76,8 @@ def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module
         "environment and no constants were found in it"
     )
     by = f" by {means}" if means else ""
-    library = next((one for one in _UNREAD if one in imported_names(tree)), "")
-    found = f"it uses {library}, {_UNREAD[library]}" if library and not left else found
+    if not left or all("config_file" in one.left for one in left):
+        found = next(iter(unread_libraries(tree)), found)
     return f"{path} has nothing that could be set{by}: {found}; write the menu's knobs by hand"
 
 

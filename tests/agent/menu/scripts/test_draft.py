@@ -417,10 +417,42 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
     assert (menu.trainer.unit, report["to_do"]) == ("val_loss", [])
 
 
-@pytest.mark.parametrize("library", ["hydra", "omegaconf", "yaml", "jsonargparse"])
-def test_a_library_that_is_not_read_is_named(tmp_path: Path, library: str) -> None:
-    (tmp_path / "train.py").write_text(f"import {library}\n", encoding="utf-8")
-    assert library in refused(MenuError, tmp_path / "train.py")
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        *((f"import {one}", one) for one in ("hydra", "omegaconf", "yaml", "jsonargparse")),
+        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "TrlParser of trl"),
+        (
+            "from fairseq import options\noptions.get_training_parser()",
+            "get_training_parser of fairseq",
+        ),
+        (
+            "from torchtitan.config import ConfigManager\nConfigManager().parse_args()",
+            "ConfigManager of torchtitan",
+        ),
+        (
+            "from ml_collections import config_flags as c\nc.DEFINE_config_file('config')",
+            "ml_collections",
+        ),
+    ],
+)
+def test_a_library_that_is_not_read_is_named(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "train.py").write_text(f"{text}\n", encoding="utf-8")
+    assert named in refused(MenuError, tmp_path / "train.py")
+
+
+def test_an_imported_class_of_options_is_named(tmp_path: Path) -> None:
+    text = """from dataclasses import dataclass
+from transformers import HfArgumentParser, TrainingArguments
+@dataclass
+class ModelArguments:
+    dropout: float = 0.1
+m, t = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+"""
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    menu, report = drafted(tmp_path / "train.py")
+    assert menu.knobs.keys() == {"dropout"}
+    assert any("TrainingArguments of transformers" in note for note in report["notes"])
 
 
 @pytest.mark.parametrize(

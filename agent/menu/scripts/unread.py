@@ -1,0 +1,80 @@
+"""Settings that a script takes by means that are recognized and not read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from agent.menu.scripts.tree import calls, dotted
+
+_LIBRARIES = {
+    "hydra": "whose YAML is not read; give its keys as words of the command, optim.lr={lr}",
+    "omegaconf": "whose keys are not read; give them as words of the command, lr={lr}",
+    "jsonargparse": "whose keys are not read; give them as words of the command, --optim.lr={lr}",
+    "lightning": "whose keys are not read; give them as words of the command, --model.lr={lr}",
+    "ml_collections": "whose file is not read; give its keys as words of the command, "
+    "--config.lr={lr}",
+    "yaml": "whose file is not read; have the script take a file of values, and add {values}",
+}
+"""Libraries of settings, and what to write by hand."""
+
+_PARSER = re.compile(r"\w*Parser|get_\w*parser|parse_\w*args\w*|CLI|ConfigManager")
+_READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "tap"}
+"""Modules whose parsers are read."""
+
+
+def unread_libraries(tree: ast.Module) -> list[str]:
+    """Return a clause for each library or foreign parser by which the script takes settings."""
+    origins = imports(tree)
+    known = [
+        f"it uses {library}, {advice}"
+        for library, advice in _LIBRARIES.items()
+        if library in {module.split(".")[0] for module in origins.values()}
+    ]
+    return known or [
+        f"it takes its settings by {parser}, which is not read; give them as words of the command, "
+        "--lr={lr}"
+        for parser in _foreign(tree, origins)
+    ]
+
+
+def unread_classes(tree: ast.Module, known: Iterable[str]) -> list[str]:
+    """Return the imported classes whose fields a parser of dataclasses takes as options.
+
+    :param known: names of the classes that were read.
+    """
+    origins, read = imports(tree), set(known)
+    found = (
+        f"{name.id} of {origins[name.id].split('.')[0]}"
+        for call in calls(tree)
+        if _PARSER.fullmatch(dotted(call.func).rpartition(".")[2])
+        for name in ast.walk(call)
+        if isinstance(name, ast.Name) and name is not call.func
+        if name.id in origins and name.id[:1].isupper() and name.id not in read
+    )
+    return list(dict.fromkeys(found))
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Return the module that each imported name comes from, relative ones with their dots."""
+    origins: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            origins |= {(one.asname or one.name).split(".")[0]: one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            origins |= {one.asname or one.name: module for one in node.names}
+    return origins
+
+
+def _foreign(tree: ast.Module, origins: dict[str, str]) -> Iterator[str]:
+    """Yield the calls of parsers that other packages define, each as ``name of package``."""
+    seen = set()
+    for call in calls(tree):
+        root, _, rest = dotted(call.func).partition(".")
+        package = origins.get(root, "").split(".")[0]
+        name = rest.rpartition(".")[2] or root
+        if package and package not in _READ and package not in seen and _PARSER.fullmatch(name):
+            seen.add(package)
+            yield f"{name} of {package}"
