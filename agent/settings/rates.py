@@ -13,11 +13,13 @@ from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean
 
 HOURS_PER_YEAR = 365.25 * 24
+MONTHS_PER_YEAR = 12
 GPUS_PER_NODE = 8
 DEFAULT_KWH_USD = 0.13
 
 Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)]
 KwhPrice: TypeAlias = Annotated[
     Price, Field(validation_alias=AliasChoices("KWH_USD", "AUTORESEARCH_USD_PER_KWH"))
 ]
@@ -68,11 +70,27 @@ class Rates(Frozen):
     """Between checkpoints, where no launch plan says."""
     restart_hours: Price = 0.25
     """From a pre-emption to the first new step."""
+    spark_tflops: Annotated[Amount, Field(ge=1e-6)] = 12_820 * 6 * 354.6e6 / 1e12
+    """What a unit reaches in training: of a GB10 in bf16 12,820 tokens/s were published for a model
+    of 354.6 M parameters, at 6 FLOPs a parameter and token."""
+    spark_gib: Amount = 128.0
+    """Memory of one unit."""
+    spark_scaling: Share = 1.0
+    """The share of several units' added-up speed that is left when they work together."""
+    gpu_utilisation: Share = 0.40
+    """The share of its data sheet's dense bf16 that a GPU reaches in training. An assumption:
+    Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
+    hours_per_month: Annotated[float, Field(gt=0, le=31 * 24)] = HOURS_PER_YEAR / MONTHS_PER_YEAR
+    """In use: rented and paid for, or drawing power."""
 
     @property
     def spark_amortized_hourly(self) -> float:
         """``capex / (life × 365.25 × 24)``, USD."""
         return self.spark_capex_usd / (self.spark_life_years * HOURS_PER_YEAR)
+
+    @property
+    def spark_life_months(self) -> float:
+        return self.spark_life_years * MONTHS_PER_YEAR
 
     @property
     def spark_electricity_hourly(self) -> float:

@@ -1,310 +1,213 @@
-"""The argument for searching before booking, in money.
+"""The argument for searching before booking: the bill, figure by figure.
 
-With S what the search cost, F the final run and p the chance that a run booked blind is wasted:
-
-    expected loss of booking blind = p × F
-    expected savings               = p × F − S
-
-which supposes that the search leaves no such chance. It need not: the savings are above zero as
-long as p exceeds ``S / F``, or the search removes more than ``S / (p × F)`` of the chance. With q
-left of it they are (p − q) × F − S. All of it is read from :mod:`funnel.cost.whole_bill`.
+With S what the search cost, F the final run and p the chance that a run booked blind is wasted, the
+savings are p × F − S, which supposes that the search leaves no such chance; with q left of it they
+are (p − q) × F − S. The search pays as long as p exceeds ``S / F``, or as it removes more than
+``S / (p × F)`` of the chance.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from agent.settings.rates import Rates
-from funnel.cost.bill import CAMPAIGN_KEYS, ITER_KEYS, Bill
-from funnel.cost.figures import Figure, Section, ratio
-from funnel.cost.measured import Measured
+from agent.settings.rates import GPUS_PER_NODE, Rates
+from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
+from funnel.cost.figures import Figure, Section, Unit, View, Words, ratio
 from funnel.cost.usage import SUPPOSED, Usage
-from funnel.cost.whole_bill import CloudRun, WholeBill, whole_bill
 
 PUBLISHED_FINAL_HOURS = 168
+PUBLISHED_TARGET_SCALE = 60
 SENSITIVITY = (0.01, 0.05, 0.10, 0.25, 0.50)
 
 
-@dataclass(frozen=True, slots=True)
-class CostReport:
-    """Every section, and what it takes for granted."""
+_WORTH: Words = {
+    "wrong_pick_rate": ("chance that a blind booking is wasted", "p", "share"),
+    "expected_loss_from_blind_booking_usd": ("expected loss of booking blind", "p × F", "usd"),
+    "spark_recipe_search_cost_usd": ("the search", "S, cost of use above", "usd"),
+    "expected_savings_per_campaign_usd": ("expected savings", "p × F − S", "usd"),
+    "ratio_savings_to_spark_cost": (
+        "savings for a dollar of search",
+        "(p × F − S) / S",
+        "ratio",
+    ),
+    "wrong_pick_rate_after": ("chance that is left after the search", "q", "share"),
+    "expected_savings_with_risk_left_usd": (
+        "expected savings, that chance left",
+        "(p − q) × F − S",
+        "usd",
+    ),
+    "break_even_wrong_pick_rate": (
+        "break-even: the chance below which the search loses",
+        "S / F",
+        "share",
+    ),
+    "break_even_share_of_risk_removed": (
+        "break-even: of that chance, what the search must remove",
+        "S / (p × F); above 1 it loses whatever it finds",
+        "share",
+    ),
+    "campaigns_to_pay_for_the_unit": (
+        "campaigns that pay for the whole unit",
+        "capex / (p × F − electricity)",
+        "count",
+    ),
+}
+_OF_ONE = "of one iteration"
+_RATIOS: Words = {
+    "h100_single_vs_spark_electricity": ("one H100 to the desk's electricity", _OF_ONE, "ratio"),
+    "h100_8gpu_vs_spark_total": ("a node to the desk's cost of use", _OF_ONE, "ratio"),
+    "target_scale_8gpu_vs_spark_total": ("a node at the target's scale to it", _OF_ONE, "ratio"),
+}
 
-    rates: Rates
-    usage: Usage
-    bill: WholeBill
-    sections: tuple[Section, ...]
-    assumptions: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        derived = ("spark_amortized", "spark_electricity", "spark_total", "cloud_8xh100")
-        hourly = {f"{name}_hourly": getattr(self.rates, f"{name}_hourly") for name in derived}
-        rates = self.rates.model_dump() | {
-            "iter_seconds": self.usage.iter_s,
-            "campaign_iters": self.usage.iterations,
-            **{name: round(usd, 4) for name, usd in hourly.items()},
-        }
-        sections = {section.name: section.values() for section in self.sections}
-        return {
-            "source": self.usage.source,
-            "rates": rates,
-            **sections,
-            "usage": self.usage.model_dump() | {"iter_s": self.usage.iter_s},
-            "bill": self.bill.as_json(),
-            "formulas": {section.name: section.formulas() for section in self.sections},
-            "assumptions": list(self.assumptions),
-        }
-
-
-def cost_report(
-    rates: Rates, usage: Usage, run: CloudRun | None = None, measured: Measured | None = None
-) -> CostReport:
-    """The money of one search and of the run it is for.
-
-    :param run: as a launch plan has it; None: as the rates suppose it.
-    :param measured: what was measured of the search's worth.
-    """
-    bill = whole_bill(rates, usage, run or CloudRun.supposed(rates), measured or Measured())
-    money = _Money(rates, usage, bill)
-    return CostReport(
-        rates=rates,
-        usage=usage,
-        bill=bill,
+def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
+    """Return what one search and its run cost, and what the search is worth."""
+    n, seconds = usage.iterations, usage.iter_s
+    scale = "_60x" if rates.target_scale == PUBLISHED_TARGET_SCALE else ""
+    keys = ("h100_single", "h100_8gpu_node", f"h100_8gpu_node_target_scale{scale}")
+    h200 = seconds / 3600 / rates.h100_speedup * rates.h200_hourly_usd
+    at_h200 = f"the same at ${rates.h200_hourly_usd:g}/h"
+    iteration = Section(
+        "per_iter_usd",
+        f"one iteration, {seconds:.4g} s",
+        (
+            *_paid(rates, seconds, usage.iterations_kwh / n, keys, "usd_each"),
+            Figure("h200_single", "one H200", h200, at_h200, "usd_each"),
+        ),
+    )
+    keys = ("h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale")
+    search = tuple(_paid(rates, usage.seconds, usage.kwh, keys, "usd"))
+    what = "what the search is worth"
+    return View(
+        inputs={
+            "source": usage.source,
+            "rates": _rates_json(rates, usage),
+            "usage": usage.model_dump() | {"iter_s": seconds},
+            "bill": bill.as_json(),
+        },
         sections=(
-            Section("per_iter_usd", f"one iteration, {usage.iter_s:.4g} s", money.per_iter()),
-            Section(
-                f"campaign_{usage.iterations}_iters_usd",
-                f"the search, {usage.iterations} iterations",
-                money.campaign(),
-            ),
-            Section("final_pretrain_usd", "the final run", money.final()),
-            Section("expected_value_argument", "what the search is worth", money.argument()),
-            Section("sensitivity_usd", "savings, had the rate been", money.sensitivity()),
-            Section("ratios", "cloud against desk", money.ratios()),
+            iteration,
+            Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
+            Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
+            Section.of("expected_value_argument", what, _WORTH, _worth(rates, bill)),
+            Section("sensitivity_usd", "savings, had p been", tuple(_sensitivity(bill))),
+            Section.of("ratios", "cloud against desk", _RATIOS, _ratios(iteration)),
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
     )
 
 
-class _Money:
-    """The figures of the sections, each from those above it."""
+def _paid(
+    rates: Rates, seconds: float, kwh: float, keys: tuple[str, str, str], unit: Unit
+) -> Iterator[Figure]:
+    """Yield one piece of work, paid for in five ways.
 
-    def __init__(self, rates: Rates, usage: Usage, bill: WholeBill) -> None:
-        self._rates = rates
-        self._usage = usage
-        self._bill = bill
-        self._run = bill.run
-        self._search = Bill.of(rates, usage.seconds, usage.kwh)
-        self._iter = Bill.of(rates, usage.iter_s, usage.iterations_kwh / usage.iterations)
-        self._final = bill.run.usd
-        self._blind_loss = bill.expected_loss_usd
-        self._savings = self._blind_loss - bill.search.usd
-
-    def per_iter(self) -> tuple[Figure, ...]:
-        rates = self._rates
-        h200 = self._iter.gpu_hours(rates) * rates.h200_hourly_usd
-        h200_formula = f"{self._iter.gpu_formula(rates)} × ${rates.h200_hourly_usd:g}/h"
-        return (
-            *self._iter.figures(rates, ITER_KEYS, "usd_each"),
-            Figure("h200_single", "one H200", h200, "usd_each", h200_formula),
-        )
-
-    def campaign(self) -> tuple[Figure, ...]:
-        return self._search.figures(self._rates, CAMPAIGN_KEYS, "usd")
-
-    def final(self) -> tuple[Figure, ...]:
-        run, hours = self._run, self._run.hours
-        rent = f"{run.gpus} × ${run.gpu_hourly_usd:g}/h"
-        if run.source != CloudRun.supposed(self._rates).source:
-            key, label = "planned_run", f"{run.gpus} {run.gpu.upper()}, as {run.source} plans it"
-        else:
-            key = "8xh100_one_week" if hours == PUBLISHED_FINAL_HOURS else f"8xh100_{hours:g}_hours"
-            label = "a node of 8 H100"
-        booked = _usd(key, label, run.undisturbed_usd, f"{rent} × {hours:,.6g} h")
-        return (booked, *(self._preempted() if run.preemption.per_day else ()))
-
-    def _preempted(self) -> tuple[Figure, ...]:
-        run, lost = self._run, self._run.preemption.share_lost
-        away = run.preemption
-        worth = run.worth_paying_hourly_usd
-        return (
-            Figure(
-                "share_lost_to_preemption",
-                "share of the time lost to pre-emptions",
-                lost,
-                "share",
-                f"{away.per_day:g} / 24 h × ({away.checkpoint_hours:.3g} h / 2 + "
-                f"{away.restart_hours:g} h)",
-            ),
-            _usd(
-                "with_preemptions",
-                "expected, pre-emptions included",
-                run.usd,
-                "F = run / (1 − share)",
-            ),
-            _usd(
-                "firm_gpu_hourly",
-                "what a firm GPU-hour may cost to be as cheap",
-                worth,
-                "price / (1 − share)",
-            ),
-        )
-
-    def argument(self) -> tuple[Figure, ...]:
-        return (*self._worth(), *self._break_evens())
-
-    def _worth(self) -> tuple[Figure, ...]:
-        rates, search = self._rates, self._search.desk_total
-        return (
-            Figure(
-                "wrong_pick_rate",
-                "chance that a blind booking is wasted",
-                rates.wrong_pick_rate,
-                "share",
-                "p, assumed",
-            ),
-            _usd(
-                "expected_loss_from_blind_booking_usd",
-                "expected loss of booking blind",
-                self._blind_loss,
-                f"p × F = {rates.wrong_pick_rate:g} × ${self._final:,.2f}",
-            ),
-            _usd("spark_recipe_search_cost_usd", "the search", search, "S, cost of use above"),
-            _usd(
-                "expected_savings_per_campaign_usd", "expected savings", self._savings, "p × F − S"
-            ),
-            Figure(
-                "ratio_savings_to_spark_cost",
-                "savings for a dollar of search",
-                ratio(self._savings, search),
-                "ratio",
-                "(p × F − S) / S",
-            ),
-            *self._with_what_is_left(),
-        )
-
-    def _with_what_is_left(self) -> tuple[Figure, ...]:
-        left = self._rates.wrong_pick_rate_after
-        return (
-            Figure(
-                "wrong_pick_rate_after",
-                "chance that is left after the search",
-                left,
-                "share",
-                "q, assumed",
-            ),
-            _usd(
-                "expected_savings_with_risk_left_usd",
-                "expected savings, that chance left",
-                self._bill.expected_savings_usd,
-                "(p − q) × F − S",
-            ),
-        )
-
-    def _break_evens(self) -> tuple[Figure, ...]:
-        search = self._search.desk_total
-        marginal = self._blind_loss - self._search.electricity
-        pays = ratio(self._rates.spark_capex_usd, marginal) if marginal > 0 else None
-        return (
-            Figure(
-                "break_even_wrong_pick_rate",
-                "break-even: the chance below which the search loses",
-                ratio(search, self._final),
-                "share",
-                "S / F",
-            ),
-            Figure(
-                "break_even_share_of_risk_removed",
-                "break-even: of that chance, what the search must remove",
-                ratio(search, self._blind_loss),
-                "share",
-                "S / (p × F); above 1 it loses whatever it finds",
-            ),
-            Figure(
-                "campaigns_to_pay_for_the_unit",
-                "campaigns that pay for the whole unit",
-                pays,
-                "count",
-                "capex / (p × F − electricity)" if marginal > 0 else "never: p × F ≤ electricity",
-            ),
-        )
-
-    def sensitivity(self) -> tuple[Figure, ...]:
-        search = self._search.desk_total
-        return tuple(
-            _usd(
-                f"wrong_pick_rate_{rate:g}",
-                f"{rate:.0%}",
-                rate * self._final - search,
-                f"{rate:g} × ${self._final:,.2f} − S",
-            )
-            for rate in SENSITIVITY
-        )
-
-    def ratios(self) -> tuple[Figure, ...]:
-        bill = self._iter
-        return (
-            Figure(
-                "h100_single_vs_spark_electricity",
-                "one H100 to the desk's electricity",
-                ratio(bill.h100, bill.electricity),
-                "ratio",
-                "of one iteration",
-            ),
-            Figure(
-                "h100_8gpu_vs_spark_total",
-                "a node to the desk's cost of use",
-                ratio(bill.node, bill.desk_total),
-                "ratio",
-                "of one iteration",
-            ),
-            Figure(
-                "target_scale_8gpu_vs_spark_total",
-                "a node at the target's scale to the desk's cost of use",
-                ratio(bill.node_at_target, bill.desk_total),
-                "ratio",
-                "of one iteration",
-            ),
-        )
+    :param keys: the published ones of the three in the cloud.
+    """
+    hours, electricity = seconds / 3600, kwh * rates.kwh_usd
+    use = electricity + hours * rates.spark_amortized_hourly
+    h100 = hours / rates.h100_speedup * rates.h100_hourly_usd
+    node = GPUS_PER_NODE * h100
+    scaled = rates.target_scale * node
+    drawn = f"{kwh:.4g} kWh × ${rates.kwh_usd:g}/kWh"
+    owned = f"electricity + {seconds:,.6g} s × ${rates.spark_amortized_hourly:.4g}/h"
+    rent = f"{seconds:,.6g} s / {rates.h100_speedup:g} × ${rates.h100_hourly_usd:g}/h"
+    scale = f"{rates.target_scale:g} × the node"
+    yield Figure("spark_electricity_only", "desk, electricity", electricity, drawn, unit)
+    yield Figure("spark_total_cost_of_use", "desk, cost of use", use, owned, unit)
+    yield Figure(keys[0], "one H100", h100, rent, unit)
+    yield Figure(keys[1], "a node of 8 H100", node, "8 × one H100", unit)
+    yield Figure(keys[2], "the node at the target's scale", scaled, scale, unit)
 
 
-def _usd(key: str, label: str, value: float, formula: str) -> Figure:
-    return Figure(key, label, value, "usd", formula)
-
-
-def _assumptions(rates: Rates, usage: Usage, bill: WholeBill) -> list[str]:
-    years = f"{rates.spark_life_years:g} years"
-    stated = [
-        f"WRONG_PICK_RATE {rates.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER "
-        f"{rates.wrong_pick_rate_after:g} are nobody's measurement; the break-even lines say how "
-        "far the first may be wrong",
-        "but for the lines with the chance that is left, the search is taken to leave none; a "
-        "wasted final run is taken to be worth nothing",
-        *([_uninterrupted(bill)] if not bill.run.preemption.per_day else []),
-        f"an H100 is taken to do an iteration {rates.h100_speedup:g}× as fast as the desk "
-        "(H100_SPEEDUP), and a node of 8 no faster than one of them",
-        f"TARGET_SCALE {rates.target_scale:g}: what an iteration at the target's scale costs, in "
-        "those of a proxy",
-        f"the unit's ${rates.spark_capex_usd:,.0f} are spread over {years} of use around the "
-        "clock; used half of the time, an hour's share is twice as much",
-    ]
-    if usage.source == SUPPOSED:
-        return [*stated, "ITER_SECONDS and CAMPAIGN_ITERS are not measured here: see --campaign"]
-    if usage.metered_s == 0:
-        stated.append(
-            f"no energy was metered: SPARK_KW, {rates.spark_kw:g} kW, stands for the draw of "
-            f"{usage.machine or 'the machine'}"
-        )
+def _final(run: CloudRun) -> Iterator[Figure]:
+    if run.source != SUPPOSED_RUN:
+        key, label = "planned_run", f"{run.gpus} {run.gpu.upper()}, as {run.source} plans it"
     else:
-        stated.append(
-            f"energy was metered for {usage.metered_s:,.0f} of {usage.seconds:,.0f} s, and of the "
-            "GPU alone: what else the machine drew is not in it"
+        week = run.hours == PUBLISHED_FINAL_HOURS
+        key = "8xh100_one_week" if week else f"8xh100_{run.hours:g}_hours"
+        label = "a node of 8 H100"
+    rent = f"{run.gpus} × ${run.gpu_hourly_usd:g}/h × {run.hours:,.6g} h"
+    yield Figure(key, label, run.undisturbed_usd, rent)
+    if run.preemption.per_day:
+        share = "losses / h × (hours between saves / 2 + hours to restart) + saves"
+        label = "share of the time lost to pre-emptions"
+        lost, usd = run.preemption.share_lost, run.usd
+        yield Figure("share_lost_to_preemption", label, lost, share, "share")
+        yield Figure(
+            "with_preemptions", "expected, pre-emptions included", usd, "run / (1 − share)"
         )
-    return [*stated, "capex and life are those of the rates, whatever machine this was"]
+        label = "what a firm GPU-hour may cost to be as cheap"
+        yield Figure("firm_gpu_hourly", label, run.firm_hourly_usd, "price / (1 − share)")
 
 
-def _uninterrupted(bill: WholeBill) -> str:
-    return (
-        f"nothing takes the {bill.run.gpu.upper()} away: spot prices come with pre-emptions, see "
-        "PREEMPTIONS_PER_DAY"
+def _worth(rates: Rates, bill: Bill) -> dict[str, float | None]:
+    p, run, search = bill.wrong_pick_rate, bill.run.usd, bill.search.usd
+    loss = bill.expected_loss_usd
+    marginal = loss - bill.search.electricity_usd
+    return {
+        "wrong_pick_rate": p,
+        "expected_loss_from_blind_booking_usd": loss,
+        "spark_recipe_search_cost_usd": search,
+        "expected_savings_per_campaign_usd": loss - search,
+        "ratio_savings_to_spark_cost": ratio(loss - search, search),
+        "wrong_pick_rate_after": bill.wrong_pick_rate_after,
+        "expected_savings_with_risk_left_usd": bill.expected_savings_usd,
+        "break_even_wrong_pick_rate": ratio(search, run),
+        "break_even_share_of_risk_removed": ratio(search, loss),
+        "campaigns_to_pay_for_the_unit": rates.spark_capex_usd / marginal if marginal > 0 else None,
+    }
+
+
+def _sensitivity(bill: Bill) -> Iterator[Figure]:
+    final, search = bill.run.usd, bill.search.usd
+    for rate in SENSITIVITY:
+        formula = f"{rate:g} × ${final:,.2f} − S"
+        yield Figure(f"wrong_pick_rate_{rate:g}", f"{rate:.0%}", rate * final - search, formula)
+
+
+def _ratios(iteration: Section) -> dict[str, float | None]:
+    electricity, use, h100, node, at_target, _ = (f.value or 0.0 for f in iteration.figures)
+    return {
+        "h100_single_vs_spark_electricity": ratio(h100, electricity),
+        "h100_8gpu_vs_spark_total": ratio(node, use),
+        "target_scale_8gpu_vs_spark_total": ratio(at_target, use),
+    }
+
+
+def _rates_json(rates: Rates, usage: Usage) -> dict[str, Any]:
+    """Return the rates, with a campaign's own iterations and what an hour then costs."""
+    derived = ("spark_amortized", "spark_electricity", "spark_total", "cloud_8xh100")
+    hourly = {f"{name}_hourly": round(getattr(rates, f"{name}_hourly"), 4) for name in derived}
+    own = {"iter_seconds": usage.iter_s, "campaign_iters": usage.iterations}
+    return rates.model_dump() | own | hourly
+
+
+def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:
+    """Yield what was not measured."""
+    yield (
+        f"WRONG_PICK_RATE p = {bill.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER q = "
+        f"{bill.wrong_pick_rate_after:g} are nobody's measurement; lines without q take the search "
+        "to leave no chance, and a wasted run is worth nothing"
     )
+    if not bill.run.preemption.per_day:
+        yield "the rented GPUs are never taken away (PREEMPTIONS_PER_DAY)"
+    yield (
+        f"an H100 does an iteration {rates.h100_speedup:g}× as fast as the desk (H100_SPEEDUP), a "
+        f"node no faster, and the target's costs {rates.target_scale:g} of a proxy's (TARGET_SCALE)"
+    )
+    yield (
+        f"the unit's ${rates.spark_capex_usd:,.0f} are spread over {rates.spark_life_years:g} years"
+        " of use around the clock, whatever machine this was"
+    )
+    if usage.source == SUPPOSED:
+        yield "ITER_SECONDS and CAMPAIGN_ITERS are not measured here: see --campaign"
+    elif usage.metered_s == 0:
+        machine = usage.machine or "the machine"
+        yield f"no energy was metered: SPARK_KW, {rates.spark_kw:g} kW, stands for {machine}'s draw"
+    else:
+        yield (
+            f"energy was metered for {usage.metered_s:,.0f} of {usage.seconds:,.0f} s, and of the "
+            "GPU alone"
+        )

@@ -1,107 +1,236 @@
-"""One piece of work, paid for on the desk and in the cloud."""
+"""The one bill: what the search cost, what the run will, and what a wrong pick would.
+
+``cost``, the launch plan and the report read it here and nowhere else, so they cannot name two
+prices. Of the run, with λ pre-emptions an hour, checkpoints every τ hours and R hours to be back:
+
+    share lost     = λ (τ / 2 + R)
+    expected hours = hours / (1 − share lost)
+
+as each pre-emption loses half an interval on average and the restart (Young 1974; Daly 2006,
+doi:10.1016/j.future.2004.11.016, to first order). Of the risk, with p the chance that a run booked
+blind is wasted, q the chance that is left after the search, F the run and S the search:
+
+    expected savings = (p − q) F − S
+
+p and q are assumptions under their names. What was measured stands beside them
+(:mod:`funnel.cost.measured`) and is not turned into them: no run on a desk has shown how often a
+booking is wasted.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
 
 from agent.settings.rates import GPUS_PER_NODE, Rates
-from funnel.cost.figures import Figure, Unit
-from funnel.cost.usage import SECONDS_PER_HOUR
+from autoresearch.errors import HandoffError, SettingsError
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
+from funnel.cost.measured import Measured
+from funnel.cost.usage import Usage, UsageCount
+from trajectory.rows import Row
+from trajectory.search_bill import SearchBill
+
+HOURS_PER_DAY = 24
+MOST_LOST = 0.9
+"""The largest share of the time that may be lost before a run is called impossible."""
+SUPPOSED_RUN = "the rates"
 
 
-@dataclass(frozen=True, slots=True)
-class CloudKeys:
-    """The published keys of what the cloud would take, one set a section."""
+class Preemption(Frozen):
+    """How often rented GPUs are taken away, and what that costs each time."""
 
-    single: str
-    node: str
-    node_at_target: str
-    names_scale: bool
-    """Whether the published key at the target's scale ends in its factor."""
+    per_day: NonNegative = 0.0
+    checkpoint_hours: Positive = 1.0
+    """Between checkpoints."""
+    restart_hours: NonNegative = 0.25
+    """From the loss to the first new step."""
+    pause_share: NonNegative = 0.0
+    """Share of the time that saving holds the training up."""
 
-    def at_target(self, rates: Rates) -> str:
-        """Return the published key; one that names its factor only where the factor is that one."""
-        published = self.names_scale and rates.target_scale == PUBLISHED_TARGET_SCALE
-        suffix = f"_{PUBLISHED_TARGET_SCALE}x" if published else ""
-        return self.node_at_target + suffix
+    @property
+    def share_lost(self) -> float:
+        """λ (τ / 2 + R), and what saving takes."""
+        lost = self.per_day / HOURS_PER_DAY * (self.checkpoint_hours / 2 + self.restart_hours)
+        return lost + self.pause_share
+
+    def expected_hours(self, hours: float) -> float:
+        """Return the hours that a run takes, pre-emptions included.
+
+        :raises SettingsError: where hardly any of the time would be left.
+        """
+        lost = self.share_lost
+        if lost > MOST_LOST:
+            raise SettingsError(
+                f"PREEMPTIONS_PER_DAY is {self.per_day:g}, and with checkpoints every "
+                f"{self.checkpoint_hours:g} h and {self.restart_hours:g} h to restart {lost:.0%} "
+                "of the time would be lost; save more often, or rent what is not taken away"
+            )
+        return hours / (1 - lost)
 
 
-PUBLISHED_TARGET_SCALE = 60
-ITER_KEYS = CloudKeys("h100_single", "h100_8gpu_node", "h100_8gpu_node_target_scale", True)
-CAMPAIGN_KEYS = CloudKeys(
-    "h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale", False
-)
+class CloudRun(Frozen):
+    """The rented run."""
 
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The same work paid for in five ways, USD."""
-
-    seconds: float
-    """On the desk."""
-    kwh: float
-    electricity: float
-    amortized: float
-    h100: float
-    node: float
-    node_at_target: float
+    source: str
+    """:data:`SUPPOSED_RUN`, or a launch plan's path."""
+    gpu: str
+    gpus: PositiveInt
+    gpu_hourly_usd: NonNegative
+    hours: Positive
+    """Undisturbed."""
+    preemption: Preemption = Preemption()
 
     @classmethod
-    def of(cls, rates: Rates, seconds: float, kwh: float) -> Bill:
-        hours = seconds / SECONDS_PER_HOUR
-        h100 = hours / rates.h100_speedup * rates.h100_hourly_usd
-        node = GPUS_PER_NODE * h100
+    def supposed(cls, rates: Rates) -> CloudRun:
+        """Suppose a node of 8 H100 for FINAL_NODE_HOURS."""
         return cls(
-            seconds=seconds,
-            kwh=kwh,
-            electricity=kwh * rates.kwh_usd,
-            amortized=hours * rates.spark_amortized_hourly,
-            h100=h100,
-            node=node,
-            node_at_target=node * rates.target_scale,
+            source=SUPPOSED_RUN,
+            gpu="h100",
+            gpus=GPUS_PER_NODE,
+            gpu_hourly_usd=rates.h100_hourly_usd,
+            hours=rates.final_node_hours,
+            preemption=Preemption(
+                per_day=rates.preemptions_per_day,
+                checkpoint_hours=rates.checkpoint_hours,
+                restart_hours=rates.restart_hours,
+            ),
         )
 
     @property
-    def desk_total(self) -> float:
-        """``hours × capex / life + kWh × rate``."""
-        return self.electricity + self.amortized
+    def expected_hours(self) -> float:
+        """Pre-emptions included."""
+        return self.preemption.expected_hours(self.hours)
 
-    def gpu_hours(self, rates: Rates) -> float:
-        """Hours that one rented GPU would have taken."""
-        return self.seconds / SECONDS_PER_HOUR / rates.h100_speedup
+    @property
+    def hourly_usd(self) -> float:
+        """All GPUs together."""
+        return self.gpus * self.gpu_hourly_usd
 
-    def gpu_formula(self, rates: Rates) -> str:
-        faster = "" if rates.h100_speedup == 1 else f" / {rates.h100_speedup:g} times as fast"
-        return f"{self.seconds:,.6g} s{faster}"
+    @property
+    def undisturbed_usd(self) -> float:
+        return self.hours * self.hourly_usd
 
-    def figures(self, rates: Rates, keys: CloudKeys, unit: Unit) -> tuple[Figure, ...]:
-        scale = f"{rates.target_scale:g}"
-        unit_cost = f"${rates.spark_capex_usd:,.0f} over {rates.spark_life_years:g} years"
-        lines = (
-            (
-                "spark_electricity_only",
-                "desk, electricity",
-                self.electricity,
-                f"{self.kwh:.4g} kWh × ${rates.kwh_usd:g}/kWh",
-            ),
-            (
-                "spark_total_cost_of_use",
-                "desk, cost of use",
-                self.desk_total,
-                f"electricity + {self.seconds:,.6g} s of {unit_cost}",
-            ),
-            (
-                keys.single,
-                "one H100",
-                self.h100,
-                f"{self.gpu_formula(rates)} × ${rates.h100_hourly_usd:g}/h",
-            ),
-            (keys.node, "a node of 8 H100", self.node, f"{GPUS_PER_NODE} × one H100"),
-            (
-                keys.at_target(rates),
-                f"the node at {scale}× the scale",
-                self.node_at_target,
-                f"{scale} × the node",
-            ),
-        )
-        return tuple(Figure(key, label, usd, unit, formula) for key, label, usd, formula in lines)
+    @property
+    def day_usd(self) -> float:
+        """The cost of 24 hours."""
+        return HOURS_PER_DAY * self.hourly_usd
+
+    @property
+    def usd(self) -> float:
+        """The expected cost, pre-emptions included."""
+        return self.expected_hours * self.hourly_usd
+
+    @property
+    def firm_hourly_usd(self) -> float:
+        """The price of a GPU-hour at which a GPU that is never taken away comes to the same."""
+        return self.gpu_hourly_usd * self.expected_hours / self.hours
+
+
+class Bill(Frozen):
+    """Search, run and risk, in USD."""
+
+    search: SearchBill
+    run: CloudRun
+    wrong_pick_rate: Annotated[float, Field(ge=0, le=1)]
+    """p, of a run booked without a search: an assumption."""
+    wrong_pick_rate_after: Annotated[float, Field(ge=0, le=1)]
+    """q, that is left after search and long runs: an assumption."""
+    measured: Measured = Measured()
+    """What was measured, beside them."""
+
+    @property
+    def expected_loss_usd(self) -> float:
+        """p F: of booking blind."""
+        return self.wrong_pick_rate * self.run.usd
+
+    @property
+    def risk_left_usd(self) -> float:
+        """q F."""
+        return self.wrong_pick_rate_after * self.run.usd
+
+    @property
+    def expected_savings_usd(self) -> float:
+        """(p − q) F − S."""
+        return self.expected_loss_usd - self.risk_left_usd - self.search.usd
+
+    def as_json(self) -> dict[str, object]:
+        """Return the fields and what follows from them."""
+        run = self.run
+        names = ("expected_hours", "usd", "day_usd")
+        return {
+            **self.model_dump(mode="json"),
+            "search": self.search.model_dump(mode="json") | {"usd": self.search.usd},
+            "run": run.model_dump(mode="json") | {n: getattr(run, n) for n in names},
+            "expected_loss_usd": self.expected_loss_usd,
+            "risk_left_usd": self.risk_left_usd,
+            "expected_savings_usd": self.expected_savings_usd,
+        }
+
+
+def make_bill(
+    rates: Rates, usage: Usage, run: CloudRun | None = None, measured: Measured | None = None
+) -> Bill:
+    """Price a search and the run it is for.
+
+    :param run: as a launch plan has it; None: as the rates suppose it.
+    :param measured: what was measured of the search's worth.
+    """
+    return Bill(
+        search=search_bill(rates, usage),
+        run=run or CloudRun.supposed(rates),
+        wrong_pick_rate=rates.wrong_pick_rate,
+        wrong_pick_rate_after=rates.wrong_pick_rate_after,
+        measured=measured or Measured(),
+    )
+
+
+def search_bill(rates: Rates, usage: Usage) -> SearchBill:
+    """Price a search."""
+    return SearchBill(
+        seconds=usage.seconds,
+        metered_s=usage.metered_s,
+        kwh=usage.kwh,
+        usd_per_kwh=rates.kwh_usd,
+        supposed_kw=rates.spark_kw,
+        electricity_usd=usage.kwh * rates.kwh_usd,
+        write_off_usd=usage.seconds / 3600 * rates.spark_amortized_hourly,
+    )
+
+
+class RatedMeter:
+    """The bill of rows as they go by: a :class:`~trajectory.search_bill.SearchMeter`."""
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._count = UsageCount(rates.spark_kw)
+
+    def add(self, row: Row) -> None:
+        self._count.add(row)
+
+    def bill(self) -> SearchBill:
+        return search_bill(self._rates, self._count.usage("the journal"))
+
+
+def planned_run(plan_file: Path) -> tuple[str, CloudRun]:
+    """Return the id of a launch plan's campaign, and its run as the plan bills it.
+
+    :raises HandoffError: where the file is no launch plan of this version.
+    """
+    try:
+        plan = json.loads(plan_file.read_bytes())
+        run, campaign = plan["money"]["run"], str(plan["campaign"]["id"])
+        known = {name: run[name] for name in CloudRun.model_fields} | {"source": str(plan_file)}
+        return campaign, CloudRun.model_validate(known)
+    except OSError as error:
+        raise HandoffError(
+            f"{plan_file} cannot be read ({error.strerror}); name a launch plan's directory"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        why = explain(error) if isinstance(error, ValidationError) else f"{error!r:.80}"
+        raise HandoffError(
+            f"{plan_file} is no launch plan with a bill ({why}); write it again with "
+            "autoresearch handoff"
+        ) from error

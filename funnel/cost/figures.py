@@ -1,12 +1,12 @@
-"""Numbers that come with the formula they are from."""
+"""Numbers of a report, each with the formula that gave it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-Unit = Literal["usd", "usd_each", "share", "ratio", "count", "months", "days"]
+Unit = Literal["usd", "usd_each", "share", "ratio", "count", "months"]
 
 _DECIMALS: Mapping[str, int] = {"usd": 2, "usd_each": 4}
 
@@ -18,24 +18,21 @@ class Figure:
     key: str
     label: str
     value: float | None
-    """None where there is no such number; the formula says why."""
-    unit: Unit
+    """None where there is no such number; the formula says when that is."""
     formula: str
-    """With this very report's numbers in it."""
+    unit: Unit = "usd"
 
     def rounded(self) -> float | None:
-        """As a report gives it: money to the cent, money of one iteration (``usd_each``) to a
-        hundredth of that, ratios to a tenth, the rest to six digits."""
+        """Return the value as JSON gives it: money to the cent, money of one iteration
+        (``usd_each``) to a hundredth of that, ratios to a tenth, the rest to six digits."""
         if self.value is None:
             return None
         if self.unit in _DECIMALS:
             return rounded_usd(self.value, _DECIMALS[self.unit])
-        if self.unit == "ratio":
-            return round(self.value, 1)
-        return float(f"{self.value:.6g}")
+        return round(self.value, 1) if self.unit == "ratio" else float(f"{self.value:.6g}")
 
     def text(self) -> str:
-        """For a table."""
+        """Return the value as a table gives it."""
         if self.value is None:
             return "none"
         if self.unit in _DECIMALS:
@@ -47,6 +44,10 @@ class Figure:
         return f"{self.value:,.3g}" if self.unit == "months" else f"{self.value:,.4g}"
 
 
+Words: TypeAlias = Mapping[str, tuple[str, str, Unit]]
+"""Label, formula and unit of the figures of a section, by key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """Figures that belong together, under the name they have in JSON."""
@@ -55,21 +56,46 @@ class Section:
     title: str
     figures: tuple[Figure, ...]
 
-    def values(self) -> dict[str, float | None]:
-        return {figure.key: figure.rounded() for figure in self.figures}
+    @classmethod
+    def of(cls, name: str, title: str, words: Words, values: Mapping[str, float | None]) -> Section:
+        """Join values and words by their keys, in the order of the words."""
+        made = (
+            Figure(key, label, values[key], formula, unit)
+            for key, (label, formula, unit) in words.items()
+        )
+        return cls(name, title, tuple(made))
 
-    def formulas(self) -> dict[str, str]:
-        return {figure.key: figure.formula for figure in self.figures}
+    def __getitem__(self, key: str) -> float | None:
+        """Return the exact value of the figure with this key."""
+        return next(figure.value for figure in self.figures if figure.key == key)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to look at the bill: its sections, a verdict, and what it assumes."""
+
+    inputs: Mapping[str, Any]
+    """What JSON says before the sections."""
+    sections: tuple[Section, ...]
+    assumptions: tuple[str, ...]
+    verdict: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the published form: every section under its name, then the formulas."""
+        values = {s.name: {f.key: f.rounded() for f in s.figures} for s in self.sections}
+        formulas = {s.name: {f.key: f.formula for f in s.figures} for s in self.sections}
+        rest = {"formulas": formulas, "assumptions": list(self.assumptions)}
+        return {**self.inputs, **values, **rest}
 
 
 def rounded_usd(usd: float, decimals: int = 2) -> float:
-    """To the cent, or to so many decimals; what would become nothing, to two significant digits."""
+    """Round to the cent, or to so many decimals; what would become nothing, to two digits."""
     rounded = round(usd, decimals)
     return rounded if abs(usd) >= 10**-decimals else float(f"{usd:.2g}")
 
 
 def usd_text(usd: float, decimals: int = 2) -> str:
-    """``$1,678.99``, ``-$0.50``, ``$0.00076``."""
+    """Write money: ``$1,678.99``, ``-$0.50``, ``$0.00076``."""
     size = abs(rounded_usd(usd, decimals))
     sign = "-" if usd < 0 else ""
     if size >= 10**-decimals or size == 0:
@@ -78,5 +104,5 @@ def usd_text(usd: float, decimals: int = 2) -> str:
 
 
 def ratio(numerator: float, denominator: float) -> float | None:
-    """None where nothing is divided by."""
+    """Divide; return None where the denominator is zero."""
     return numerator / denominator if denominator else None

@@ -9,10 +9,6 @@ from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, Positive
 from autoresearch.words import did_you_mean
 
-UTILISATION = 0.40
-"""The share of a GPU's dense bf16 peak that training is taken to get where nobody says; assumed.
-Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
-
 
 class Gpu(Frozen):
     """One GPU of an NVLink node."""
@@ -57,7 +53,7 @@ GPUS: Mapping[str, Gpu] = {
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU of this name.
+    """Return the GPU of this name.
 
     :raises HandoffError: where there is none.
     """
@@ -69,11 +65,7 @@ def find_gpu(name: str) -> Gpu:
     return gpu
 
 
-def hourly_usd(gpu: Gpu, rates: Rates, asked: float | None) -> float:
-    """What one of them costs an hour: as asked, else by the rates."""
-    known = {
-        "h100": rates.h100_hourly_usd,
-        "h200": rates.h200_hourly_usd,
-        "b200": rates.b200_hourly_usd,
-    }
-    return known[gpu.name] if asked is None else asked
+def hourly_usd(gpu: Gpu, rates: Rates, asked: float | None = None) -> float:
+    """Return what one of them costs an hour: as asked, else by the rates."""
+    by_rates: float = getattr(rates, f"{gpu.name}_hourly_usd")
+    return by_rates if asked is None else asked

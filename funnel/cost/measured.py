@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
@@ -14,11 +14,11 @@ from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.rows import FinalistsRow, Row, StressRow
+from trajectory.rows import FinalistsRow, StressRow
 
 
 class Concordance(Frozen):
-    """Of two configs the better by short runs is the better by long ones with this probability."""
+    """Probability that of two configs the better by short runs is the better by long ones."""
 
     value: Finite
     lo: Finite
@@ -29,14 +29,28 @@ class Concordance(Frozen):
 
 
 class Measured(Frozen):
-    """None of what was not."""
+    """None where nothing was measured."""
 
     concordance: Concordance | None = None
     lead: str | None = None
     """What the ladder found of the winner's lead over the baseline, in a sentence."""
 
+    @classmethod
+    def of(cls, test: RankingTest | None, ladder: LadderResult | None) -> Measured:
+        """Take what a test of the ranking and a ladder found."""
+        concordance = None
+        if test is not None and test.fidelity is not None:
+            right, n = test.fidelity.concordance, test.fidelity.n
+            concordance = Concordance(
+                value=right.value, lo=right.lo, hi=right.hi, configs=n, long_steps=test.steps
+            )
+        return cls(
+            concordance=concordance,
+            lead=lead_sentence(ladder.lead) if ladder and ladder.lead else None,
+        )
+
     def lines(self) -> Iterator[str]:
-        """A sentence each, without its full stop; what was not measured is said, too."""
+        """Yield a sentence each, without its full stop, also for what was not measured."""
         found = self.concordance
         if found is None:
             yield "rank fidelity was not measured; autoresearch stress --spread 6 does"
@@ -51,47 +65,25 @@ class Measured(Frozen):
         )
 
 
-def concordance_of(test: RankingTest | None) -> Concordance | None:
-    """What the test of a ranking comes to; None where there is none, or too few configs."""
-    if test is None or test.fidelity is None:
-        return None
-    right = test.fidelity.concordance
-    return Concordance(
-        value=right.value,
-        lo=right.lo,
-        hi=right.hi,
-        configs=test.fidelity.n,
-        long_steps=test.steps,
-    )
-
-
 def measured_of(directory: Path) -> Measured:
-    """What a campaign's journal has of both; of ladders that of the best of the latest stress test,
-    and the latest where there was none."""
+    """Return what a campaign's journal has of both; of ladders that of the best of the latest
+    stress test, or the latest ladder where there was no stress test."""
     rows = list(read_rows(directory / JOURNAL_FILE))
     best = best_finalist(rows)
     ladder = read_ladder_of(*best, directory) if best else read_ladder(directory)
-    return Measured(concordance=_concordance(rows), lead=lead_of(ladder))
-
-
-def _concordance(rows: Sequence[Row]) -> Concordance | None:
+    ended = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
+    if not ended:
+        return Measured.of(None, ladder)
     evidence = Evidence()
-    stress: list[StressRow] = []
-    ended: list[FinalistsRow] = []
     for row in rows:
         evidence.add(row)
-        if isinstance(row, StressRow):
-            stress.insert(0, row)
-        elif isinstance(row, FinalistsRow):
-            ended.insert(0, row)
-    if not ended:
-        return None
+    stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
     ranked = ranking.top(evidence, len(evidence.configs))
-    return concordance_of(ranking_test(ranked, stress, ended))
+    return Measured.of(ranking_test(ranked, stress, ended), ladder)
 
 
 def lead_sentence(lead: Lead) -> str:
-    """For the bill."""
+    """Say what a ladder found of its winner's lead."""
     course = "cannot be told to grow or melt" if lead.course == "unclear" else lead.course
     return (
         f"on the ladder the winner led the baseline by {lead.at_largest_bpb:.4f} bits per byte "
@@ -99,8 +91,3 @@ def lead_sentence(lead: Lead) -> str:
         f"lead {course}: {lead.per_tenfold_bpb:+.4f} ({lead.per_tenfold_low:+.4f} to "
         f"{lead.per_tenfold_high:+.4f}) for every tenfold of compute"
     )
-
-
-def lead_of(ladder: LadderResult | None) -> str | None:
-    """What a ladder found of its winner's lead; None where it found nothing."""
-    return None if ladder is None or ladder.lead is None else lead_sentence(ladder.lead)

@@ -9,7 +9,7 @@ layers and D = d_model, training takes
 attention term halved because a causal mask needs half of the scores.) A unit that was measured at
 so many tokens/s on some model reaches their product, FLOP/s, in every phase:
 
-    tokens/s = units × efficiency × FLOP/s / FLOPs a token
+    tokens/s = units × scaling × FLOP/s / FLOPs a token
     days     = tokens × share / (tokens/s × 86,400)
 
 The state is 16 bytes a parameter (weight, gradient and AdamW's two moments in fp32, or ZeRO's mixed
@@ -27,21 +27,17 @@ parallel) where it must be; powers of two.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
-
-from agent.settings.rates import Amount
+from agent.settings.rates import Rates
 from autoresearch.errors import SettingsError
-from autoresearch.values import Frozen, PositiveInt, explain
-from funnel.cost.speed import PUBLISHED_SPEED, MeasuredSpeed
+from funnel.cost.speed import UnitSpeed
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.plain_recipe import plain_config
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import GIB, AnalyticMemory
-
-Parallelism: TypeAlias = Literal["data parallel", "sharded", "sharded, sequence split"]
 
 SECONDS_PER_DAY = 86_400
 STATE_BYTES = 16
@@ -51,51 +47,72 @@ USABLE_SHARE = 0.9
 communication."""
 
 
-class Phase(Frozen):
+@dataclass(frozen=True, slots=True)
+class Phase:
     """A share of the tokens at one context length."""
 
-    seq_len: Annotated[int, Field(gt=0, le=LONGEST_SEQ_LEN)]
-    share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+    seq_len: int
+    share: float
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The phase that ``8192:0.9`` names.
+    def parse(cls, text: str) -> Phase:
+        """Return the phase that ``8192:0.9`` names.
 
         :raises SettingsError: on anything else.
         """
         try:
             length, share = text.split(":")
-            return cls(seq_len=int(length), share=float(share))
-        except ValueError as error:
+            phase = cls(int(length), float(share))
+        except ValueError:
+            phase = cls(0, 0.0)
+        if not (0 < phase.seq_len <= LONGEST_SEQ_LEN and 0 < phase.share <= 1):
             raise SettingsError(
                 f"a phase of {text!r} cannot be read; write context length and share of the tokens "
                 "like 8192:0.9"
-            ) from error
+            )
+        return phase
 
 
-class TimelineQuestion(Frozen):
-    """What is to be trained, and with what."""
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """The parts of a model on which its days and its memory depend."""
 
-    tokens: Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
-    phases: tuple[Phase, ...]
-    units: PositiveInt = 1
-    efficiency: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    """The share of the units' added-up speed that is left when they work together."""
-    device_gib: Amount = 128.0
-    """Memory of one unit."""
+    params: int
+    products: float
+    """FLOPs a token in matrix products."""
+    attention: float
+    """Causal FLOPs a token, for each token of context."""
+    activation_bytes: float
+    """What a token's forward pass keeps for the backward pass."""
 
-    @model_validator(mode="after")
-    def _shares_are_whole(self) -> Self:
-        total = math.fsum(phase.share for phase in self.phases)
-        if abs(total - 1) > 1e-6:
-            raise ValueError(f"the phases' shares add up to {total:g}, not to 1; mend them")
-        return self
+    @classmethod
+    def of(cls, target: TargetArchitecture) -> TrainedModel:
+        """Count a target."""
+        vocab, seq_len = target.vocab_size, target.seq_len
+        flops = TrainingFlops.of(target, vocab_size=vocab, seq_len=seq_len)
+        memory = AnalyticMemory(vocab_size=vocab, backend="megatron", device="cuda", limit_gib=1)
+        return cls(
+            params=target.total_params,
+            products=flops.products,
+            attention=(flops.causal_per_token - flops.products) / seq_len,
+            activation_bytes=memory.parts(plain_config(target)).per_token_bytes,
+        )
+
+    @property
+    def state_gib(self) -> float:
+        """Weights, gradients and optimizer state."""
+        return STATE_BYTES * self.params / GIB
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Return the FLOPs to train on a token, forward and backward."""
+        return self.products + self.attention * seq_len
 
 
-class PhasePlan(Frozen):
+@dataclass(frozen=True, slots=True)
+class PhasePlan:
     """One phase, worked out."""
 
-    seq_len: PositiveInt
+    seq_len: int
     share: float
     tokens: float
     flops_per_token: float
@@ -103,73 +120,22 @@ class PhasePlan(Frozen):
     """Tokens a second of all units together."""
     days: float
     state_gib: float
-    """Weights, gradients and optimizer state of the whole model."""
     activations_gib: float
     """What one sequence keeps for its backward pass."""
-    parallelism: Parallelism
-    devices: PositiveInt
+    parallelism: str
+    devices: int
     """The fewest that hold one copy of the model and one sequence."""
-    splits: PositiveInt
+    splits: int
     """Devices that share one sequence."""
     fits: bool
     """Whether there are so many units."""
 
     def needs(self) -> str:
-        """In words."""
-        if self.devices == 1:
-            return self.parallelism
+        """Return what it needs in words."""
+        on = f" over {self.devices}" if self.devices > 1 else ""
         split = f", a sequence over {self.splits}" if self.splits > 1 else ""
         short = "" if self.fits else ": more than there are"
-        return f"sharded over {self.devices}{split}{short}"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedModel:
-    """What of a model its days and its memory depend on."""
-
-    params: float
-    product_flops_per_token: float
-    attention_flops_per_token: float
-    """Causal, for each token of context."""
-    state_bytes: float
-    block_bytes_per_token: float
-    """Activations of the blocks."""
-    logits_bytes_per_token: float
-
-    @classmethod
-    def of(cls, target: TargetArchitecture) -> TrainedModel:
-        config, vocab = plain_config(target), target.vocab_size
-        flops = TrainingFlops.of(target, vocab_size=vocab, seq_len=target.seq_len)
-        parts = _memory(vocab).parts(config)
-        blocks = _memory(0).parts(config).per_token_bytes
-        return cls(
-            params=target.total_params,
-            product_flops_per_token=flops.products,
-            attention_flops_per_token=(flops.causal_per_token - flops.products) / target.seq_len,
-            state_bytes=STATE_BYTES * target.total_params,
-            block_bytes_per_token=blocks,
-            logits_bytes_per_token=parts.per_token_bytes - blocks,
-        )
-
-    def scaled(self, params: float) -> TrainedModel:
-        """As deep to its width, with other parameters: depth and width grow with the cube root."""
-        growth = (params / self.params) ** (1 / 3)
-        return TrainedModel(
-            params=params,
-            product_flops_per_token=self.product_flops_per_token * params / self.params,
-            attention_flops_per_token=self.attention_flops_per_token * growth**2,
-            state_bytes=self.state_bytes * params / self.params,
-            block_bytes_per_token=self.block_bytes_per_token * growth**2,
-            logits_bytes_per_token=self.logits_bytes_per_token,
-        )
-
-    def flops_per_token(self, seq_len: int) -> float:
-        """To train on it, forward and backward."""
-        return self.product_flops_per_token + self.attention_flops_per_token * seq_len
-
-    def activations_gib(self, seq_len: int) -> float:
-        """What one sequence keeps for its backward pass."""
-        return (self.block_bytes_per_token + self.logits_bytes_per_token) * seq_len / GIB
+        return f"{self.parallelism.split(',')[0]}{on}{split}{short}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +144,11 @@ class Timeline:
 
     target: str
     model: TrainedModel
-    speed: MeasuredSpeed
-    asked: TimelineQuestion
+    speed: UnitSpeed
+    rates: Rates
+    units: int
+    tokens: float
     phases: tuple[PhasePlan, ...]
-
-    @classmethod
-    def of(
-        cls, target: str, model: TrainedModel, speed: MeasuredSpeed, asked: TimelineQuestion
-    ) -> Timeline:
-        plans = tuple(_plan(phase, model, speed, asked) for phase in asked.phases)
-        return cls(target=target, model=model, speed=speed, asked=asked, phases=plans)
 
     @property
     def days(self) -> float:
@@ -195,74 +156,74 @@ class Timeline:
         return sum(plan.days for plan in self.phases)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the published form."""
+        asked = {"tokens": self.tokens, "units": self.units}
+        used = {"efficiency": self.rates.spark_scaling, "device_gib": self.rates.spark_gib}
         return {
             "target": self.target,
             "params": self.model.params,
-            "asked": self.asked.model_dump(mode="json"),
-            "speed": self.speed.model_dump() | {"tflops": self.speed.tflops},
-            "phases": [plan.model_dump() for plan in self.phases],
+            "asked": asked | used,
+            "speed": asdict(self.speed) | {"tflops": self.speed.tflops},
+            "phases": [asdict(plan) for plan in self.phases],
             "days": self.days,
         }
 
+    def assumptions(self) -> tuple[str, ...]:
+        """Return what was not measured."""
+        return (
+            "the FLOP/s of the measured model stand for those of the target; larger matrices are "
+            "usually faster, long contexts slower",
+            f"{USABLE_SHARE:.0%} of a unit's {self.rates.spark_gib:g} GiB can be used (SPARK_GIB), "
+            "and no activation is computed anew, which would save memory for a third more time",
+            f"units keep {self.rates.spark_scaling:.0%} of their speed together (SPARK_SCALING)",
+        )
 
-def question(**values: object) -> TimelineQuestion:
-    """A TimelineQuestion.
 
-    :raises SettingsError: naming what makes no sense.
+def plan_timeline(
+    target: str,
+    model: TrainedModel,
+    speed: UnitSpeed,
+    rates: Rates,
+    *,
+    units: int,
+    tokens: float,
+    phases: Sequence[Phase],
+) -> Timeline:
+    """Work out each phase.
+
+    :raises SettingsError: where the phases' shares are not one whole.
     """
-    try:
-        return TimelineQuestion.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(f"no such timeline can be worked out: {explain(error)}") from error
-
-
-def default_tokens(target: TargetArchitecture, model: TrainedModel) -> float:
-    """The target's budget, in proportion where the model has been given other parameters."""
-    return target.tokens * model.params / target.total_params
-
-
-def assumptions(asked: TimelineQuestion, speed: MeasuredSpeed) -> list[str]:
-    """What was not measured."""
-    stated = [
-        "the FLOP/s of the measured model stand for those of the target; larger matrices are "
-        "usually faster, long contexts slower",
-        f"{USABLE_SHARE:.0%} of a unit's memory can be used, and a batch has one sequence at least",
-        "activations could also be computed anew, for about a third more time",
-    ]
-    if asked.units > 1 and asked.efficiency == 1:
-        stated.append("the units are taken to scale perfectly, which flatters them")
-    if speed is PUBLISHED_SPEED:
-        stated.append("the speed is a published one: measure yours, and give --campaign")
-    return stated
-
-
-def _plan(
-    phase: Phase, model: TrainedModel, speed: MeasuredSpeed, asked: TimelineQuestion
-) -> PhasePlan:
-    flops = model.flops_per_token(phase.seq_len)
-    tokens_per_s = asked.units * asked.efficiency * speed.tflops * 1e12 / flops
-    tokens = asked.tokens * phase.share
-    state_gib = model.state_bytes / GIB
-    activations_gib = model.activations_gib(phase.seq_len)
-    devices, splits = fewest_devices(state_gib, activations_gib, asked.device_gib * USABLE_SHARE)
-    return PhasePlan(
-        seq_len=phase.seq_len,
-        share=phase.share,
-        tokens=tokens,
-        flops_per_token=flops,
-        tokens_per_s=tokens_per_s,
-        days=tokens / tokens_per_s / SECONDS_PER_DAY,
-        state_gib=state_gib,
-        activations_gib=activations_gib,
-        parallelism=_parallelism(devices, splits),
-        devices=devices,
-        splits=splits,
-        fits=devices <= asked.units,
-    )
+    total = math.fsum(phase.share for phase in phases)
+    if abs(total - 1) > 1e-6:
+        raise SettingsError(f"the phases' shares add up to {total:g}, not to 1; correct them")
+    usable_gib = rates.spark_gib * USABLE_SHARE
+    plans = []
+    for phase in phases:
+        flops = model.flops_per_token(phase.seq_len)
+        tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / flops
+        activations = model.activation_bytes * phase.seq_len / GIB
+        devices, splits = fewest_devices(model.state_gib, activations, usable_gib)
+        sharded = "sharded" if splits == 1 else "sharded, sequence split"
+        plan = PhasePlan(
+            seq_len=phase.seq_len,
+            share=phase.share,
+            tokens=tokens * phase.share,
+            flops_per_token=flops,
+            tokens_per_s=tokens_per_s,
+            days=tokens * phase.share / tokens_per_s / SECONDS_PER_DAY,
+            state_gib=model.state_gib,
+            activations_gib=activations,
+            parallelism="data parallel" if devices == 1 else sharded,
+            devices=devices,
+            splits=splits,
+            fits=devices <= units,
+        )
+        plans.append(plan)
+    return Timeline(target, model, speed, rates, units, tokens, tuple(plans))
 
 
 def fewest_devices(state_gib: float, activations_gib: float, usable_gib: float) -> tuple[int, int]:
-    """The fewest devices, and of those the fewest splits of a sequence, that fit."""
+    """Return the fewest devices, and of those the fewest splits of a sequence, that fit."""
     devices = 1
     while True:
         splits = 1
@@ -271,13 +232,3 @@ def fewest_devices(state_gib: float, activations_gib: float, usable_gib: float) 
                 return devices, splits
             splits *= 2
         devices *= 2
-
-
-def _parallelism(devices: int, splits: int) -> Parallelism:
-    if devices == 1:
-        return "data parallel"
-    return "sharded" if splits == 1 else "sharded, sequence split"
-
-
-def _memory(vocab_size: int) -> AnalyticMemory:
-    return AnalyticMemory(vocab_size=vocab_size, backend="megatron", device="cuda", limit_gib=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.search.first_row import read_campaign_row
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
@@ -17,6 +16,7 @@ from trajectory.worked import Worked
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
 SUPPOSED = "rates"
+_KINDS = ("baseline", "iterations", "stress")
 
 
 class Usage(Frozen):
@@ -54,7 +54,7 @@ class Usage(Frozen):
         return self.baseline_kwh + self.iterations_kwh + self.stress_kwh
 
     def lines(self) -> tuple[str, ...]:
-        """For a person: whose seconds and energy these are."""
+        """Return whose seconds and energy these are, for a person."""
         if self.source == SUPPOSED:
             return ("source    the rates: no campaign was measured (see --campaign)",)
         runs = (
@@ -70,7 +70,7 @@ class Usage(Frozen):
 
     @classmethod
     def supposed(cls, rates: Rates) -> Usage:
-        """``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
+        """Suppose ``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
         seconds = rates.campaign_iters * rates.iter_seconds
         return cls(
             source=SUPPOSED,
@@ -81,22 +81,17 @@ class Usage(Frozen):
 
 
 def measured_usage(directory: Path, rates: Rates) -> Usage:
-    """What the campaign in this directory has taken so far, by its own rows.
+    """Return what the campaign in this directory has taken so far, by its own rows.
 
-    :raises CampaignError: where there is none, or none with a whole iteration.
+    :raises CampaignError: where it has no whole iteration.
     """
-    if read_campaign_row(directory) is None:
-        raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}, or an empty one); name one with "
-            "--campaign"
-        )
     count = UsageCount(rates.spark_kw)
     for row in read_rows(directory / JOURNAL_FILE):
         count.add(row)
     if count.iterations == 0:
         raise CampaignError(
-            f"{directory} has no finished iteration to take seconds from; go on with: autoresearch "
-            f"loop --campaign {directory}"
+            f"{directory} has no finished iteration to take seconds from; resume it with: "
+            f"autoresearch loop --campaign {directory}"
         )
     return count.usage(str(directory))
 
@@ -107,50 +102,46 @@ class UsageCount:
     def __init__(self, spark_kw: float) -> None:
         self._spark_kw = spark_kw
         self._worked = Worked()
-        self.iterations = 0
-        self.stress_runs = 0
-        self.metered_s = 0.0
-        self.machine: str | None = None
-        self.seconds = dict.fromkeys(("baseline", "iteration", "stress"), 0.0)
-        self.kwh = dict.fromkeys(self.seconds, 0.0)
+        self._runs = dict.fromkeys(_KINDS, 0)
+        self._seconds = dict.fromkeys(_KINDS, 0.0)
+        self._kwh = dict.fromkeys(_KINDS, 0.0)
+        self._metered_s = 0.0
+        self._machine: str | None = None
+
+    @property
+    def iterations(self) -> int:
+        return self._runs["iterations"]
 
     def add(self, row: Row) -> None:
+        """Count a row; one that took no time of a machine is passed over."""
         if isinstance(row, BaselineRow):
-            result = row.trial.result
-            measured = result if isinstance(result, TrialOk) else None
-            if measured is not None:
-                self.machine = measured.device
-            self._take(
-                row.kind, self._worked.added_s(row), measured.energy_wh if measured else None
-            )
+            result = row.trial.result if isinstance(row.trial.result, TrialOk) else None
+            self._machine = result.device if result else self._machine
+            what, energy_wh = "baseline", result.energy_wh if result else None
         elif isinstance(row, IterationRow):
-            self.iterations += 1
-            self._take(row.kind, self._worked.added_s(row), row.energy_wh)
+            what, energy_wh = "iterations", row.energy_wh
         elif isinstance(row, RowOfOneRun):
-            # All are runs outside the search, and told as one.
-            self.stress_runs += 1
-            self._take("stress", self._worked.added_s(row), row.energy_wh)
+            # All are runs outside the search, and counted as one.
+            what, energy_wh = "stress", row.energy_wh
+        else:
+            return
+        wall_s = self._worked.added_s(row)
+        self._runs[what] += 1
+        self._seconds[what] += wall_s
+        if energy_wh is None:
+            self._kwh[what] += wall_s / SECONDS_PER_HOUR * self._spark_kw
+        else:
+            self._kwh[what] += energy_wh / WH_PER_KWH
+            self._metered_s += wall_s
 
     def usage(self, source: str) -> Usage:
-        """What the rows so far add up to."""
+        """Return what the rows so far add up to."""
         return Usage(
             source=source,
-            machine=self.machine,
+            machine=self._machine,
             iterations=self.iterations,
-            iterations_s=self.seconds["iteration"],
-            iterations_kwh=self.kwh["iteration"],
-            baseline_s=self.seconds["baseline"],
-            baseline_kwh=self.kwh["baseline"],
-            stress_runs=self.stress_runs,
-            stress_s=self.seconds["stress"],
-            stress_kwh=self.kwh["stress"],
-            metered_s=self.metered_s,
+            stress_runs=self._runs["stress"],
+            metered_s=self._metered_s,
+            **{f"{what}_s": self._seconds[what] for what in _KINDS},
+            **{f"{what}_kwh": self._kwh[what] for what in _KINDS},
         )
-
-    def _take(self, kind: str, wall_s: float, measured_wh: float | None) -> None:
-        self.seconds[kind] += wall_s
-        if measured_wh is None:
-            self.kwh[kind] += wall_s / SECONDS_PER_HOUR * self._spark_kw
-        else:
-            self.kwh[kind] += measured_wh / WH_PER_KWH
-            self.metered_s += wall_s

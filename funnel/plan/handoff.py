@@ -12,10 +12,10 @@ from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
 from funnel.attribution.reading import read_attribution
 from funnel.attribution.report import AttributionResult
+from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
-from funnel.cost.measured import Measured, concordance_of, lead_of
+from funnel.cost.measured import Measured
 from funnel.cost.usage import measured_usage
-from funnel.cost.whole_bill import CloudRun, WholeBill, whole_bill
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
@@ -90,7 +90,7 @@ class Handoff:
     recipes: tuple[Recipe, ...]
     """The winner first."""
     forecast: Forecast
-    money: WholeBill
+    money: Bill
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
     changes: tuple[CarriedChange, ...]
@@ -245,7 +245,7 @@ def _money(
     phases: Sequence[PhasePlan],
     rates: Rates,
     ladder: LadderResult | None,
-) -> WholeBill:
+) -> Bill:
     cluster = booking.cluster
     run = CloudRun(
         source="this plan",
@@ -255,5 +255,5 @@ def _money(
         hours=sum(phase.hours for phase in phases) or booking.compute.hours,
         preemption=winner.operations.disturbed,
     )
-    measured = Measured(concordance=concordance_of(case.ranking_test), lead=lead_of(ladder))
-    return whole_bill(rates, measured_usage(case.directory, rates), run, measured)
+    measured = Measured.of(case.ranking_test, ladder)
+    return make_bill(rates, measured_usage(case.directory, rates), run, measured)

@@ -9,7 +9,7 @@ from typing import Any
 from agent.settings.rates import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
-from funnel.cost.whole_bill import RatedMeter
+from funnel.cost.bill import RatedMeter
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (

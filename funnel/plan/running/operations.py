@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
-from funnel.cost.whole_bill import Preemption
+from funnel.cost.bill import Preemption
 from funnel.plan.layout import Cluster
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419

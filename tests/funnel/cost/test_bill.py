@@ -13,9 +13,9 @@ import pytest
 
 from agent.settings.rates import Rates
 from autoresearch.errors import HandoffError, SettingsError
+from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.measured import Concordance, Measured, lead_sentence
 from funnel.cost.usage import Usage
-from funnel.cost.whole_bill import CloudRun, Preemption, planned_run, whole_bill
 from tests.support.campaigns import COMMAND
 
 ODD = {
@@ -158,15 +158,13 @@ def test_what_is_never_taken_away_takes_its_hours_and_what_always_is_is_refused(
 
 def test_a_firm_price_that_is_as_dear() -> None:
     spot = CloudRun.supposed(Rates(preemptions_per_day=4))
-    firm = CloudRun.supposed(
-        Rates(h100_hourly_usd=spot.worth_paying_hourly_usd, preemptions_per_day=0)
-    )
+    firm = CloudRun.supposed(Rates(h100_hourly_usd=spot.firm_hourly_usd, preemptions_per_day=0))
     assert firm.usd == pytest.approx(spot.usd)
 
 
 def test_savings_are_what_the_search_removes_less_its_cost() -> None:
     rates = Rates(wrong_pick_rate=0.5, wrong_pick_rate_after=0.2)
-    bill = whole_bill(rates, Usage.supposed(rates), CloudRun.supposed(rates), Measured())
+    bill = make_bill(rates, Usage.supposed(rates), CloudRun.supposed(rates), Measured())
     assert bill.expected_savings_usd == pytest.approx(0.3 * 3360 - 1.0058, abs=0.001)
 
 
@@ -186,6 +184,6 @@ def test_what_was_measured_is_said_beside_and_changes_no_rate() -> None:
     assert "led the baseline by 0.1200 bits per byte (0.0800 to 0.1600)" in lead
     assert "the lead melts: -0.0300 (-0.0500 to -0.0100) for every tenfold" in lead
     rates = Rates()
-    with_it = whole_bill(rates, Usage.supposed(rates), CloudRun.supposed(rates), seen)
+    with_it = make_bill(rates, Usage.supposed(rates), CloudRun.supposed(rates), seen)
     assert with_it.wrong_pick_rate == rates.wrong_pick_rate
     assert "autoresearch ladder does" in list(Measured().lines())[1]
