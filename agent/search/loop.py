@@ -230,7 +230,7 @@ class Loop:
         if pending.config is not None:
             self._account_for_lost(pending.iter)
         trials = self._scheduler.own_trials(outcome)
-        taken_up = [t.wall_s for t in trials if t.trial_id in self.runner.taken_up]
+        resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
         several = self.runner.places > 1
         row = IterationRow(
             iter=pending.iter,
@@ -243,7 +243,7 @@ class Loop:
             trials=trials,
             decision=outcome.decision,
             # In this sitting; trials taken up from an earlier one come on top.
-            wall_s=pending.wall_s + race_s + sum(taken_up),
+            wall_s=pending.wall_s + race_s + sum(resumed),
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )

@@ -1,4 +1,4 @@
-"""What trials an earlier sitting left that no row names: finished ones, to take up, and others."""
+"""Orphaned trials: begun in an earlier session, and named by no row of the journal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from trainer.spec import Measured, TrialFailed, TrialSpec
 
 @dataclass(slots=True)
 class OrphanedTrials:
-    """Trials with a directory that no row names."""
+    """Trials with a directory that no row names.
+
+    A finished one is resumed where its spec is asked for. The others are reported as interrupted,
+    and so is a finished one that nothing will ask for any more.
+    """
 
     finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
-    """By their spec without its id: the id, and the result to take up."""
+    """By their spec without its id: the id, and the result to resume with."""
     unfinished: list[str] = field(default_factory=list)
 
     def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:
-        """Forget the finished trials of some kind, which nothing will ask for any more; their
-        ids, for a row to name."""
+        """Forget the finished trials of some kind, and return their ids for a row to name."""
         given_up = [spec for spec in self.finished if those(spec)]
         return [self.finished.pop(spec)[0] for spec in given_up]
 
 
 def read_orphaned_trials(directory: Path, unnamed: Collection[str]) -> OrphanedTrials:
-    """
+    """Return the orphaned trials of a campaign.
+
     :param directory: the campaign's ``trials`` folder.
     :param unnamed: ids of the trials there that no row names.
     """

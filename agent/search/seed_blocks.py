@@ -1,25 +1,25 @@
-"""A campaign's thousand seeds, and who takes which: no two kinds of work share one."""
+"""A campaign's thousand seeds, and which kind of work takes which."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Block: TypeAlias = Literal["search", "calibration", "confirmation", "long runs"]
+Block: TypeAlias = Literal["search", "calibration", "confirm", "stress", "ladder", "attribution"]
 
 _PER_CAMPAIGN = 1000
 _BLOCKS: dict[Block, range] = {
     "search": range(700),
     "calibration": range(700, 800),
-    "confirmation": range(800, 900),
-    "long runs": range(900, _PER_CAMPAIGN),
+    "confirm": range(800, 900),
+    "stress": range(900, _PER_CAMPAIGN),
+    "ladder": range(900, _PER_CAMPAIGN),
+    "attribution": range(_PER_CAMPAIGN - 1, 899, -1),
 }
+"""In the order in which they are taken. Long runs share a block: ladders begin after the seeds of
+the stress test, and attributions at the other end."""
 
 
 def seeds_of(campaign_seed: int, block: Block) -> range:
-    """The seeds of one kind of work in the campaign whose own seed this is.
-
-    Races take theirs from the first on; stress tests and ladders from the first of the long runs',
-    attributions from the last.
-    """
+    """Return the seeds of one kind of work in the campaign whose own seed this is."""
     offsets, first = _BLOCKS[block], _PER_CAMPAIGN * campaign_seed
-    return range(first + offsets.start, first + offsets.stop)
+    return range(first + offsets.start, first + offsets.stop, offsets.step)

@@ -124,13 +124,13 @@ class TrialRunner:
         self._directory = directory
         self._template = template
         self._executor = executor
-        self._stop = stop
+        self.stop = stop
         self._watcher = watcher
         self._curves: dict[str, list[CurvePoint]] = {}
         """The curves of references, which every race asks for again."""
         self.wake = threading.Event()
         """Set where a trial ends; whoever wants :meth:`wait` to return sets it too."""
-        self.taken_up: set[str] = set()
+        self.resumed: set[str] = set()
         """Trials run before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
@@ -138,7 +138,7 @@ class TrialRunner:
     def undisturbed(self) -> AbstractContextManager[None]:
         """While several trials may run: something is always at work that a signal must not cut
         short, so that signals are counted alone. With one place nothing is deferred."""
-        return self._stop.deferred() if self.places > 1 else nullcontext()
+        return self.stop.deferred() if self.places > 1 else nullcontext()
 
     @property
     def places(self) -> int:
@@ -167,7 +167,7 @@ class TrialRunner:
 
     def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
         """The trial of this spec, its trial_id empty; see :meth:`run`."""
-        with self._stop.deferred():
+        with self.stop.deferred():
             trial = self.begin(spec, role)
             while not trial.done():
                 self.wait([trial])
@@ -187,13 +187,13 @@ class TrialRunner:
         running: deque[Trial] = deque()
         try:
             while True:
-                with self._stop.deferred():
+                with self.stop.deferred():
                     self._fill(running, left)
                     if not running:
                         return
                     while not running[0].done():
                         self.wait(running)
-                        if not self._stop.asked:
+                        if not self.stop.asked:
                             self._fill(running, left)
                     record = self.ended(running.popleft())
                 yield record
@@ -219,19 +219,19 @@ class TrialRunner:
 
         :raises Interrupted: once a stop was asked for, where it is to be run.
         """
-        taken_up = self.orphaned.finished.pop(spec, None)
-        if taken_up is not None:
-            trial_id, result = taken_up
-            self.taken_up.add(trial_id)
+        resumed = self.orphaned.finished.pop(spec, None)
+        if resumed is not None:
+            trial_id, result = resumed
+            self.resumed.add(trial_id)
             trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
             spec = spec.model_copy(update={"trial_id": trial_id})
             return Trial(spec, role, Finished(result, trial_wall_s))
-        self._stop.check()
+        self.stop.check()
         self._last_number += 1
         trial_id = nth_trial_id(self._last_number)
         spec = spec.model_copy(update={"trial_id": trial_id})
         self._watcher.trial_started(spec, role)
-        with self._stop.deferred():
+        with self.stop.deferred():
             job = self._executor.submit(spec, self._directory / trial_id)
         trial = Trial(spec, role, job)
         job.when_done(self.wake.set)  # after its own: who is woken finds when it ended
@@ -241,12 +241,12 @@ class TrialRunner:
         """Until one of them ends, somebody sets :attr:`wake`, or for so long; tell what their
         curves have meanwhile. A second request to stop ends them all."""
         try:
-            with self._stop.deferred():
+            with self.stop.deferred():
                 self._executor.wait(self.wake, timeout_s)
                 self.wake.clear()
                 for trial in trials:
                     self._tell(trial)
-                if self._stop.at_once():
+                if self.stop.at_once():
                     for trial in trials:
                         trial.cancel()
         except BaseException:

@@ -1,26 +1,22 @@
-"""A calibration at work: what is asked for, said while it runs, and told at its end."""
+"""A calibration in a session: what is asked for, and what is printed at its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from statistics import fmean
 
 from pydantic import Field
-from rich.console import Console
 from rich.text import Text
 
-from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, Planned
-from agent.search.calibration.runs import Calibration
-from agent.search.calibration.ways import says_nothing
-from agent.search.confirm.plan import FreshTexts
+from agent.search.calibration.experiment import Calibration
+from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan
+from agent.search.confirm.texts import FreshTexts
+from agent.search.experiment import RetryFailed
+from agent.workbench.experiments import experiment
 from agent.workbench.sitting import Sitting
 from autoresearch.values import Frozen
-from autoresearch.words import counted, duration_text
-from trainer.spec import AnyConfig, CurvePoint, Place, TrialOk, TrialSpec
+from autoresearch.words import counted
 from trajectory.calibrated import Calibrated, Correlation, Way
 from trajectory.calibration import FEWEST, times_to_gain
-from trajectory.rows import CalibrationRow, Role, TrialRecord
 
 
 class FidelityAsked(Frozen):
@@ -36,55 +32,7 @@ class FidelityAsked(Frozen):
         le=MOST_LONG_SEEDS,
         description="With --fidelity: long runs of each config; two tell how noisy one is.",
     )
-
-
-@dataclass(slots=True)
-class _Open:
-    """A config at work."""
-
-    head: str
-    left: int
-    said: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-    """Of its runs, one after another."""
-
-
-class CalibrationDisplay:
-    """A line for every config; an :class:`agent.search.calibration.runs.CalibrationWatcher`."""
-
-    def __init__(self, console: Console, plan: CalibrationPlan) -> None:
-        self._console = console
-        self._plan = plan
-        self._open: dict[str, _Open] = {}
-        """By config_hash: those with runs to come."""
-
-    def note(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
-
-    def config_begins(self, config: AnyConfig, number: int, missing: int) -> None:
-        head = f"  config {number} of {self._plan.configs}"
-        self._open[config.config_hash] = _Open(head, missing)
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
-    def trial_given_up(self, trial_id: str) -> None: ...
-
-    def run_ended(self, row: CalibrationRow, planned: Planned) -> None:
-        shown = self._open.get(row.config_hash)
-        if shown is None:
-            return  # it is left out, and was told
-        shown.left -= 1
-        shown.took_s += row.trial.wall_s
-        result = row.trial.result
-        if planned.kind in {"own", "long"} or not isinstance(result, TrialOk):
-            score = f"{result.val_bpb:.4f}" if isinstance(result, TrialOk) else result.status
-            shown.said.append(f"{score} after {row.run.steps:,} steps")
-        if not shown.left or says_nothing(result):
-            line = f"{shown.head}: {', '.join(shown.said)}  [{duration_text(shown.took_s)}]"
-            self._console.print(Text(line), soft_wrap=True, highlight=False)
-            del self._open[row.config_hash]
+    retry_failed: RetryFailed = False
 
 
 def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
@@ -93,49 +41,22 @@ def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
     :raises Interrupted: when a person stopped it; everything finished is on disk.
     :raises AutoresearchError: where nothing can be calibrated.
     """
+    campaign = sitting.campaign
     with sitting.console.status("preparing the text that is set aside"):
-        texts = FreshTexts.of(sitting.campaign, ())
-    vocab_size = sitting.campaign.corpus.info.vocab_size
-    means = CalibrationPlan.means(sitting.campaign.settings)
+        texts = FreshTexts.of(campaign, ())
+    means = CalibrationPlan.means(campaign.settings)
     plan = CalibrationPlan(
-        sitting.campaign,
+        campaign,
         texts,
         configs=asked.configs,
         long_steps=asked.steps,
         long_seeds=asked.long_seeds,
-        memory=sitting.memory.with_average(vocab_size, means).model,
+        memory=sitting.memory.with_average(campaign.corpus.info.vocab_size, means).model,
     )
-    display = CalibrationDisplay(sitting.console, plan)
-    work = Calibration(
-        plan=plan,
-        runner=sitting.runner(sitting.campaign.trial_spec, display),
-        watcher=display,
-        stop=sitting.stop,
-        meter=sitting.sampler,
-    )
-    for line in _announcement(work):
+    work = experiment(sitting, Calibration, retry_failed=asked.retry_failed, plan=plan)
+    for line in work.announcement():
         sitting.say(line)
     return work.run()
-
-
-def _announcement(work: Calibration) -> Iterator[str]:
-    plan = work.plan
-    runs = list(plan.runs(plan.campaign.menu.baseline))
-    steps = sum(one.run.steps for one in runs)
-    yield (
-        f"calibrate {counted(plan.configs, 'config')} over the menu, {len(runs)} runs of "
-        f"{steps:,} steps in all each; {plan.long_steps:,} are a long run's"
-    )
-    done = work.done()
-    pace = [one.run.steps / one.trial.wall_s for one in done if one.trial.wall_s]
-    if pace:
-        lanes = work.runner.places
-        left = max(0, plan.configs - len(done) / len(runs)) * steps / fmean(pace) / lanes
-        pace_text = f"; by their pace about {duration_text(left)} are left" if left else ""
-        yield f"          {counted(len(done), 'run')} of such in the journal{pace_text}"
-
-
-# --- told ---------------------------------------------------------------------------------------
 
 
 def told(found: Calibrated) -> Iterator[Text]:

@@ -1,24 +1,21 @@
-"""A confirmation at work: what is asked for, said while it runs, and told at its end."""
+"""A confirmation in a session: what is asked for, and what is printed at its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated
 
 from pydantic import Field
-from rich.console import Console
 from rich.text import Text
 
-from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, Entrant, FreshTexts
-from agent.search.confirm.runs import Confirmation
+from agent.search.confirm.experiment import Confirmation, ConfirmPlan
+from agent.search.confirm.texts import FreshTexts
+from agent.search.experiment import RetryFailed
+from agent.workbench.experiments import experiment
 from agent.workbench.sitting import Sitting
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
-from autoresearch.words import changes_text, counted, duration_text
-from trainer.spec import BPB, CommandOk, CurvePoint, Measure, Place, TrialOk, TrialSpec
+from autoresearch.words import changes_text
+from trainer.spec import BPB
 from trajectory.confirmed import Confirmed, ConfirmedConfig, FreshGain
-from trajectory.rows import ConfirmRow, Role, TrialRecord
 
 
 class ConfirmAsked(Frozen):
@@ -26,46 +23,7 @@ class ConfirmAsked(Frozen):
 
     top: PositiveInt = Field(3, description="Best configs to confirm.")
     seeds: int = Field(6, ge=2, le=100, description="Fresh seeds for each, and for the baseline.")
-    retry_failed: Annotated[bool, AsOption("--retry-failed")] = Field(
-        False, description="Run again what ended without a score."
-    )
-
-
-class ConfirmDisplay:
-    """A line for every run; an :class:`agent.search.confirm.runs.ConfirmWatcher`."""
-
-    def __init__(self, console: Console, measure: Measure = BPB) -> None:
-        self._console = console
-        self._measure = measure
-        self._heads: dict[tuple[str, int], str] = {}
-        """Of the runs at work, by config and seed."""
-
-    def note(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"), soft_wrap=True, highlight=False)
-
-    def run_begins(self, entrant: Entrant, seed: int, number: int, runs: int) -> None:
-        name = f"iteration {entrant.ranked.iter}" if entrant.ranked.iter else "the baseline"
-        self._heads[entrant.ranked.config_hash, seed] = (
-            f"  run {number} of {runs}  seed {seed}  rank {entrant.rank}, {name}"
-        )
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
-    def trial_given_up(self, trial_id: str) -> None: ...
-
-    def run_ended(self, row: ConfirmRow) -> None:
-        result = row.trial.result
-        said: str = result.status
-        if isinstance(result, TrialOk):
-            others = "".join(f", {text.val_bpb:.4f}" for text in result.texts)
-            said = f"{result.val_bpb:.4f}{others} bpb"
-        elif isinstance(result, CommandOk):
-            said = f"{self._measure.text(result.objective)} {self._measure.short}"
-        head = self._heads.pop((row.config_hash, row.trial.seed), "")
-        took = duration_text(row.trial.wall_s)
-        self._console.print(Text(f"{head}: {said}  [{took}]"), soft_wrap=True, highlight=False)
+    retry_failed: RetryFailed = False
 
 
 def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:
@@ -75,51 +33,15 @@ def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
     :raises Interrupted: when a person stopped it; everything finished is on disk.
     :raises AutoresearchError: where nothing can be confirmed, or a text cannot be used.
     """
-    campaign = sitting.campaign
-    plan = ConfirmPlan.of(campaign, top=asked.top, seeds=asked.seeds)
+    plan = ConfirmPlan.of(sitting.campaign, top=asked.top, seeds=asked.seeds)
     with sitting.console.status("preparing the texts to confirm on"):
-        texts = FreshTexts.of(campaign, heldout)
-    spec = ConfirmSpec(campaign, texts)
-    display = ConfirmDisplay(sitting.console, campaign.menu.measure)
-    work = Confirmation(
-        campaign=campaign,
-        plan=plan,
-        spec=spec,
-        runner=sitting.runner(spec, display),
-        watcher=display,
-        stop=sitting.stop,
-        meter=sitting.sampler,
-        retry_failed=asked.retry_failed,
+        texts = FreshTexts.of(sitting.campaign, heldout)
+    work = experiment(
+        sitting, Confirmation, retry_failed=asked.retry_failed, plan=plan, texts=texts
     )
-    for line in _announcement(work):
+    for line in work.announcement():
         sitting.say(line)
-    return work.run().found
-
-
-def _announcement(work: Confirmation) -> Iterator[str]:
-    plan = work.plan
-    runs, missing = len(plan.seeds) * (1 + len(plan.finalists)), len(work.missing())
-    yield (
-        f"confirm   {len(plan.finalists)} of the best and the baseline, on "
-        f"{len(plan.seeds)} seeds that chose nothing ({plan.seeds[0]} … {plan.seeds[-1]})"
-    )
-    for line in work.spec.texts.lines:
-        yield f"          {line}"
-    if looks := work.looks():
-        yield (
-            f"          {counted(looks, 'earlier look')} at this campaign's confirmations: the "
-            "intervals are wider for it"
-        )
-    if looked := work.looked_before():
-        yield (
-            f"          {counted(looked, 'other config')} of this campaign looked at this text "
-            "before, and every look fits it a little; --heldout FILE brings another"
-        )
-    known = f", {runs - missing} of them in the journal" if missing < runs else ""
-    left_s = work.expected_s()
-    end = datetime.now() + timedelta(seconds=left_s)
-    expected = f"; about {duration_text(left_s)} by the pace of the search, until {end:%a %H:%M}"
-    yield f"          {runs} runs{known}{expected if missing else '; nothing is left to run'}"
+    return work.run()
 
 
 def told(found: Confirmed) -> Iterator[Text]:

@@ -52,15 +52,15 @@ class LadderLog:
         made = (((row.config_hash, row.steps, row.trial.seed), row) for row in self.runs)
         return {wanted[key]: row for key, row in made if key in wanted}
 
-    def prediction(self, plan: LadderPlanRow) -> tuple[LadderPredictionRow, Sequence[LadderRow]]:
-        """The prediction made for this plan, and the runs that were in the journal before it.
-
-        :raises LookupError: where none was made.
-        """
+    def prediction_of(
+        self, plan: LadderPlanRow
+    ) -> tuple[LadderPredictionRow, Sequence[LadderRow]] | None:
+        """Return the prediction made for this plan, and the runs that were in the journal before
+        it; None where none was made."""
         for row, before in self.predictions:
             if row.plan_sha256 == plan.sha256:
                 return row, self.runs[:before]
-        raise LookupError
+        return None
 
 
 def key_of(config: Config, steps: int, seed: int) -> RunKey:
@@ -69,15 +69,12 @@ def key_of(config: Config, steps: int, seed: int) -> RunKey:
 
 
 def pending(
-    plan: LadderPlanRow, done: dict[tuple[int, int], LadderRow], *, again: bool = False
+    plan: LadderPlanRow, done: dict[tuple[int, int], LadderRow]
 ) -> list[tuple[LadderRun, int]]:
-    """The runs of a plan, with their seeds, that are still to be made, in its order.
-
-    :param again: those too that ended for want of memory or time, or crashed.
-    """
+    """Return the runs of a plan, with their seeds, that have no row, in its order."""
     return [
         (run, seed)
         for number, run in enumerate(plan.runs)
         for seed in run.seeds
-        if (row := done.get((number, seed))) is None or (again and row.verdict.outcome == "failed")
+        if (number, seed) not in done
     ]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from autoresearch.errors import CampaignError, TargetError
 from autoresearch.words import duration_text
-from funnel.ladder.contestants import Contestants
+from funnel.ladder.candidates import Candidates
 from funnel.ladder.pace import Pace
 from funnel.ladder.shapes import departure, own_params, scaled
 from funnel.transfer.carry import RuleChoice, carry
@@ -52,7 +52,7 @@ SECONDS_PER_HOUR = 3600
 class Planner:
     """Makes the plan of a ladder."""
 
-    contestants: Contestants
+    candidates: Candidates
     asked: LadderAsked
     seeds: tuple[int, ...]
     """Fresh ones, as many as were asked for."""
@@ -73,17 +73,17 @@ class Planner:
         return LadderPlanRow(
             at=at,
             asked=self.asked,
-            winner=self.contestants.winner,
-            chosen_by=self.contestants.chosen_by,
-            baseline=self.contestants.baseline,
-            source_steps=self.contestants.source_steps,
+            winner=self.candidates.winner,
+            chosen_by=self.candidates.chosen_by,
+            baseline=self.candidates.baseline,
+            source_steps=self.candidates.source_steps,
             runs=tuple(runs),
             notes=tuple(self._notes(runs)),
         )
 
     def would_make(self, plan: LadderPlanRow) -> bool:
         """Whether a plan that was begun is of these recipes and wishes."""
-        mine = self.contestants
+        mine = self.candidates
         return (plan.asked, plan.winner, plan.baseline, plan.source_steps) == (
             self.asked,
             mine.winner,
@@ -154,7 +154,7 @@ class Planner:
                 off = sum(
                     departure(shape, source)
                     for (_, shape), (_, source) in zip(
-                        self._shapes(round(size * step)), self.contestants.recipes(), strict=True
+                        self._shapes(round(size * step)), self.candidates.recipes(), strict=True
                     )
                 )
                 found.append((off, size * step))
@@ -174,7 +174,7 @@ class Planner:
     def _shapes(self, params: int) -> list[tuple[Recipe, Config]]:
         """The recipes at this size, the baseline at what the winner came to."""
         shapes: list[tuple[Recipe, Config]] = []
-        for name, config in self.contestants.recipes():
+        for name, config in self.candidates.recipes():
             shape = scaled(config, own_params(shapes[0][1]) if shapes else params)
             shapes.append((name, shape))
         return shapes
@@ -191,11 +191,11 @@ class Planner:
     def _run(
         self, recipe: Recipe, rung: int, shape: Config, tokens: int, lr_factor: float = 1.0
     ) -> LadderRun:
-        source = self.contestants.winner if recipe == "winner" else self.contestants.baseline
+        source = self.candidates.winner if recipe == "winner" else self.candidates.baseline
         tokens = max(tokens, LEAST_STEPS * shape.seq_len)
         carried = carry(
             source,
-            horizon_steps=self.contestants.source_steps,
+            horizon_steps=self.candidates.source_steps,
             shape=shape,
             tokens=tokens,
             rules=RULES,

@@ -96,11 +96,11 @@ def foretold(log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint])
 
     :raises JournalError: where it is not what was written then, or was not written before.
     """
-    try:
-        row, before = log.prediction(plan)
-    except LookupError:
+    made = log.prediction_of(plan)
+    if made is None:
         _refuse_a_named_one(log, plan)
         return None
+    row, before = made
     _check(log, plan, row, before)
     seen = {point.recipe: point.val_bpb for point in points if point.rung == plan.largest}
     outcomes = (

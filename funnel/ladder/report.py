@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Any
 
 from rich.text import Text
@@ -15,40 +14,20 @@ from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.prediction import Outcome
 from funnel.ladder.result import LadderResult
-from funnel.ladder.runs import Ladder
 from funnel.ladder.words import amount, shape_text
-from trajectory.ladder_plan import LadderPlanRow
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
 
 SIGNIFICANCE = "95 %"
 
 
-def announcement(work: Ladder) -> Iterator[str]:
-    """The rungs that are about to be trained, and how long they should take."""
-    plan = work.plan
+def plan_lines(plan: LadderPlanRow) -> Iterator[str]:
+    """Yield the rungs that are about to be trained."""
     chosen = {"stress": "the latest stress test's best", "search": "the search's incumbent"}
     alone = "" if plan.baseline != plan.winner else "; it is the baseline itself"
     yield (
         f"ladder    {plan.largest} rungs; the winner is {chosen[plan.chosen_by]}{alone}; rates "
         f"carried from a schedule of {plan.source_steps:,} steps"
     )
-    yield from _plan_lines(plan)
-    for note in plan.notes:
-        yield f"          {note}"
-    missing = work.missing()
-    runs = sum(len(run.seeds) for run in plan.runs)
-    known = f", {runs - len(missing)} of them in the journal" if len(missing) < runs else ""
-    if not missing:
-        yield f"          {runs} runs{known}; nothing is left to run"
-        return
-    left_s = sum(run.expected_s for run, _ in missing) / work.runner.places
-    end = datetime.now() + timedelta(seconds=left_s)
-    yield (
-        f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of "
-        f"{work.pace.runs} short runs, until {end:%a %H:%M}"
-    )
-
-
-def _plan_lines(plan: LadderPlanRow) -> Iterator[str]:
     yield (
         f"{'rung':>6}  {'recipe':<8} {'params':>7} {'tokens':>7} {'steps':>7} {'lr':>8} "
         f"{'seeds':>5} {'a run':>7}  shape"
@@ -69,6 +48,19 @@ def _plan_lines(plan: LadderPlanRow) -> Iterator[str]:
             f"{'':>8}the winner's rungs {', '.join(map(str, rungs))} also at {factors} × the "
             f"rules' rate: {sum(len(run.seeds) for run in swept)} runs"
         )
+    for note in plan.notes:
+        yield f"          {note}"
+
+
+def prediction_lines(row: LadderPredictionRow) -> Iterator[str]:
+    """Yield what the largest rung should come to, before it begins."""
+    for loss in row.predicted:
+        yield (
+            f"predicted {loss.recipe} at {amount(loss.params)} parameters and "
+            f"{amount(loss.tokens)} tokens: {loss.middle:.4f} bpb ({loss.low:.4f} to "
+            f"{loss.high:.4f}, 95 %)"
+        )
+    yield f"          written at {row.at}, SHA-256 {row.sha256}"
 
 
 def lines(result: LadderResult) -> Iterator[Text]:

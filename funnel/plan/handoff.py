@@ -10,8 +10,7 @@ from agent.settings.rates import Rates
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
-from funnel.attribution.reading import read_attribution
-from funnel.attribution.report import AttributionResult
+from funnel.attribution.result import AttributionResult, read_attribution
 from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured

@@ -2,63 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 from rich.text import Text
 
-from autoresearch.words import changes_text, duration_text
-from funnel.stress.display import OUTCOME_STYLE
+from agent.workbench.experiments import OUTCOME_STYLE
+from autoresearch.words import changes_text
+from funnel.stress.experiment import StressTest
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from funnel.stress.plan import Entrant
+from funnel.stress.plan import StressConfig
 from funnel.stress.plot import Panel, Run
-from funnel.stress.runs import StressTest
 from trainer.spec import Measure, difference
 from trajectory import ranking
 from trajectory.longruns import LongNoise, LongRuns, RankingTest, ranking_test, standing
-from trajectory.rows import Finalist, FinalistsRow, StressPurpose
-
-
-def announcement(work: StressTest) -> Iterator[str]:
-    """What is about to be run, and how long it should take."""
-    plan = work.plan
-    counts = Counter(entrant.purpose for entrant in plan.entrants)
-    kinds: dict[StressPurpose, str] = {
-        "candidate": "of the best",
-        "baseline": "the baseline",
-        "spread": "more of the spread",
-    }
-    configs = ", ".join(
-        f"{counts[kind]} {kind_text}" for kind, kind_text in kinds.items() if counts[kind]
-    )
-    runs, missing = len(work.planned()), len(work.missing())
-    seeds = ", ".join(map(str, plan.seeds))
-    yield f"stress    {work.long_run.budget} a run; configs: {configs}; seeds {seeds}"
-    known = f", {runs - missing} of them in the journal" if missing < runs else ""
-    if missing:
-        left_s = work.expected_s()
-        end = datetime.now() + timedelta(seconds=left_s)
-        expected = (
-            f"; about {duration_text(left_s)} by the pace of the short runs, until {end:%a %H:%M}"
-        )
-    else:
-        expected = "; nothing is left to run"
-    yield f"          {runs} runs{known}{expected}"
-    if plan.narrows:
-        yield (
-            f"          the other seeds are for the best {plan.carried} of these "
-            f"{len(plan.candidates)} on seed {plan.seeds[0]}"
-        )
+from trajectory.rows import Finalist, FinalistsRow
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     """One config and all its long runs."""
 
-    entrant: Entrant
+    config: StressConfig
     runs: LongRuns
     standing: Finalist | None
 
@@ -83,15 +49,17 @@ class StressReport:
         baseline = results.get(evidence.baseline_hash or "")
         table = tuple(
             _Line(
-                entrant,
-                results[entrant.config_hash],
-                standing(results[entrant.config_hash], noise, baseline),
+                config,
+                results[config.config_hash],
+                standing(results[config.config_hash], noise, baseline),
             )
-            for entrant in work.plan.entrants
+            for config in work.plan.configs
         )
         ranked = ranking.top(evidence, len(evidence.configs))
         ended = [finalists, *work.campaign.history.newest(FinalistsRow)]
-        return cls(work, finalists, table, noise, ranking_test(ranked, work.rows, ended))
+        return cls(
+            work, finalists, table, noise, ranking_test(ranked, list(work.rows.values()), ended)
+        )
 
     @property
     def _measure(self) -> Measure:
@@ -107,10 +75,10 @@ class StressReport:
         for line in self.table:
             yield from self._config_lines(line)
         yield Text(self._legend(), style="dim")
-        entrants = {line.entrant.config_hash: line.entrant for line in self.table}
+        configs = {line.config.config_hash: line.config for line in self.table}
         measure = self._measure
         best = ", ".join(
-            f"{self._name(entrants[found.config_hash])} ({_mean(found, measure)} {measure.short})"
+            f"{self._name(configs[found.config_hash])} ({_mean(found, measure)} {measure.short})"
             for found in self.finalists.finalists
         )
         yield Text(f"finalists {best or 'none: no config stood its long runs'}")
@@ -132,8 +100,8 @@ class StressReport:
 
     def panels(self) -> tuple[list[Panel], Panel | None]:
         """One for each candidate, and the baseline's, if it ran; the spread is left out."""
-        candidates = [line for line in self.table if line.entrant.purpose == "candidate"]
-        baseline = [line for line in self.table if line.entrant.purpose == "baseline"]
+        candidates = [line for line in self.table if line.config.purpose == "candidate"]
+        baseline = [line for line in self.table if line.config.purpose == "baseline"]
         return [self._panel(line) for line in candidates], (
             self._panel(baseline[0]) if baseline else None
         )
@@ -146,8 +114,8 @@ class StressReport:
             if line.standing is None
             else f"{_mean(line.standing, self._measure)} {self._measure.short}"
         )
-        is_baseline = line.entrant.purpose == "baseline"
-        name = "baseline" if is_baseline else f"rank {line.entrant.rank}"
+        is_baseline = line.config.purpose == "baseline"
+        name = "baseline" if is_baseline else f"rank {line.config.rank}"
         return Panel(
             title=f"{name}: {score}",
             subtitle=f"{verdict.outcome}{at}",
@@ -165,22 +133,22 @@ class StressReport:
         verdict, found = line.runs.verdict, line.standing
         at = "" if verdict.step is None else f" at step {verdict.step}"
         yield Text.assemble(
-            f"{line.entrant.rank:>4}  {line.entrant.purpose:<9} ",
+            f"{line.config.rank:>4}  {line.config.purpose:<9} ",
             (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
             f" {len(line.runs.scores):>2} "
             f"{self._measure.text(found.val_bpb) if found else '':>8}   "
             f"{_versus(found, self._measure):<22}",
         )
-        changes = changes_text(difference(line.entrant.config, self.work.campaign.menu.baseline))
+        changes = changes_text(difference(line.config.config, self.work.campaign.menu.baseline))
         yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
 
     def _config_json(self, line: _Line) -> dict[str, Any]:
         return {
-            "config_hash": line.entrant.config_hash,
-            "rank": line.entrant.rank,
-            "purpose": line.entrant.purpose,
-            "in_spread": line.entrant.in_spread,
-            "config": line.entrant.config.canonical(),
+            "config_hash": line.config.config_hash,
+            "rank": line.config.rank,
+            "purpose": line.config.purpose,
+            "in_spread": line.config.in_spread,
+            "config": line.config.config.canonical(),
             "verdict": line.runs.verdict.model_dump(mode="json"),
             "standing": line.standing.model_dump(mode="json") if line.standing else None,
             "runs": [
@@ -195,9 +163,9 @@ class StressReport:
             ],
         }
 
-    def _name(self, entrant: Entrant) -> str:
-        is_baseline = entrant.config == self.work.campaign.menu.baseline
-        return f"rank {entrant.rank}{', the baseline' if is_baseline else ''}"
+    def _name(self, config: StressConfig) -> str:
+        is_baseline = config.config == self.work.campaign.menu.baseline
+        return f"rank {config.rank}{', the baseline' if is_baseline else ''}"
 
     def _legend(self) -> str:
         measure, plan = self._measure, self.work.plan

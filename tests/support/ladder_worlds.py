@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from funnel.forecast.scaling_law import ScalingLaw
-from funnel.ladder.contestants import Contestants
+from funnel.ladder.candidates import Candidates
 from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
 from funnel.ladder.plan import Planner
@@ -67,7 +67,7 @@ def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow
     """A ladder of the two recipes on a machine of so many hours."""
     asked = LadderAsked(rungs=rungs, hours=hours, seeds=2, tokens_per_param=20.0, rates=rates)
     planner = Planner(
-        contestants=Contestants(WINNER, "search", BASELINE, 1000),
+        candidates=Candidates(WINNER, "search", BASELINE, 1000),
         asked=asked,
         seeds=(900, 901),
         pace=PACE,

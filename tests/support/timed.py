@@ -12,7 +12,7 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
-from trainer.spec import AnyConfig, CurvePoint, Place, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import CurvePoint, Place, TrialFailed, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import EventRow, Role, Row, TrialRecord
 
@@ -43,8 +43,6 @@ class Onlooker:
     running: set[str] = field(default_factory=set)
     most: int = 0
     """At once."""
-    began: list[tuple[Any, ...]] = field(default_factory=list)
-    """What was said to begin."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         self.running.add(spec.trial_id)
@@ -66,12 +64,8 @@ class Onlooker:
                 self.stop.ask()
 
     def note(self, text: str) -> None: ...
-    def config_begins(self, config: AnyConfig, number: int, missing: int) -> None: ...
-    def predicted(self, row: Any) -> None: ...
     def run_ended(self, *row: Any) -> None: ...
-
-    def run_begins(self, *what: Any) -> None:
-        self.began.append(what)
+    def run_begins(self, *what: Any) -> None: ...
 
 
 @dataclass

@@ -8,23 +8,15 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from autoresearch.garbage_collection import collector_at_rest
+from autoresearch.values import Frozen
 from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence, Unranked
 from trajectory.history.indexing import Position, read_configs
 from trajectory.history.tables import DamagedIndexError, configs, rows, trials
 from trajectory.ranking import Ranked
 from trajectory.rows import (
-    AttributionRow,
     BaselineRow,
-    CalibratedRow,
-    CalibrationRow,
-    CampaignRow,
-    ConfirmedRow,
-    ConfirmRow,
-    EventRow,
-    FinalistsRow,
     IterationRow,
-    StressRow,
     TrialRecord,
     parse_row,
 )
@@ -33,19 +25,7 @@ from trajectory.statistics.population import Population
 _CHUNK = 500
 
 _CONFIGS: TypeAdapter[list[ConfigEvidence]] = TypeAdapter(list[ConfigEvidence])
-Kind = TypeVar(
-    "Kind",
-    CampaignRow,
-    IterationRow,
-    StressRow,
-    FinalistsRow,
-    AttributionRow,
-    ConfirmRow,
-    ConfirmedRow,
-    CalibrationRow,
-    CalibratedRow,
-    EventRow,
-)
+Kind = TypeVar("Kind", bound=Frozen)
 
 
 def newest(

@@ -10,21 +10,23 @@ from pydantic import Field
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.search.campaign import Campaign
+from agent.search.experiment import RetryFailed, fresh_seeds
+from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.sitting import resumed
 from autoresearch.errors import CampaignError
 from autoresearch.values import Frozen, PositiveInt
-from funnel.attribution.display import AttributionDisplay
-from funnel.attribution.plan import AttributionPlan, last_seeds
-from funnel.attribution.report import announcement, lines, result_of
-from funnel.attribution.runs import Attribution, AttributionSpec
-from funnel.stress.plan import LongRunSpec
+from funnel.attribution.experiment import Attribution
+from funnel.attribution.plan import AttributionPlan
+from funnel.attribution.report import lines
 from trainer.spec import AnyConfig
 from trajectory import ranking
-from trajectory.rows import FinalistsRow, StressRow
+from trajectory.rows import FinalistsRow
 
 MIN_STEPS, MAX_STEPS = 10, 10**7
 USUAL_STEPS = 1000
+LINES = 4
+"""Of a run at most, while it trains."""
 
 
 class Asked(Frozen):
@@ -36,6 +38,7 @@ class Asked(Frozen):
         f"{USUAL_STEPS}.",
     )
     seeds: PositiveInt = Field(4, description="Fresh seeds for each config.")
+    retry_failed: RetryFailed = False
 
 
 @takes(Asked)
@@ -68,19 +71,11 @@ def attribute(
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         plan = _plan(sitting.campaign, asked, config)
-        spec = AttributionSpec(LongRunSpec(sitting.campaign, plan.steps), plan.winner)
-        display = AttributionDisplay(sitting.console, sitting.campaign.menu.measure)
-        work = Attribution(
-            campaign=sitting.campaign,
-            plan=plan,
-            runner=sitting.runner(spec, display),
-            watcher=display,
-            stop=sitting.stop,
-            meter=sitting.sampler,
+        work = experiment(
+            sitting, Attribution, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        sitting.greet(*announcement(work, spec))
-        work.run()
-        result = result_of(work)
+        sitting.greet(*work.announcement())
+        result = work.run()
         if as_json:
             typer.echo(result.model_dump_json())
             return
@@ -90,16 +85,12 @@ def attribute(
 
 def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPlan:
     ended = next(iter(campaign.history.newest(FinalistsRow, 1)), None)
-    evidence = campaign.evidence
-    used = {
-        seed for entry in evidence.configs.values() for seed in (*entry.scores, *entry.failed_seeds)
-    } | {row.trial.seed for row in campaign.history.newest(StressRow)}
     return AttributionPlan.of(
         campaign.menu,
         _winner(campaign, ended, wanted),
         budget=campaign.settings.budget,
         steps=asked.steps or (ended.steps if ended else USUAL_STEPS),
-        seeds=last_seeds(campaign.settings.seed, used, asked.seeds),
+        seeds=fresh_seeds(campaign, "attribution", asked.seeds),
     )
 
 

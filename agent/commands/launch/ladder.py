@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 from pydantic import Field
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.search.scribe import timestamp
+from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.sitting import Sitting, resumed
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
-from funnel.ladder.contestants import contestants_of, fresh_ladder_seeds
-from funnel.ladder.display import LadderDisplay
+from funnel.ladder.candidates import candidates_of
+from funnel.ladder.experiment import Ladder
 from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import Planner
 from funnel.ladder.plot import save_ladder_plot
-from funnel.ladder.report import announcement, lines, result_json
-from funnel.ladder.runs import Ladder
+from funnel.ladder.report import lines, result_json
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow
 
@@ -48,9 +47,7 @@ class Asked(Frozen):
         description="Learning rates to try on each side of the rules', a factor of two apart, on "
         "every rung but the two largest.",
     )
-    retry_failed: Annotated[bool, AsOption("--retry-failed")] = Field(
-        False, description="Run again what ended for want of memory or time, or crashed."
-    )
+    retry_failed: RetryFailed = False
 
 
 @takes(Asked)
@@ -75,7 +72,7 @@ def ladder(
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
         work = _prepare(sitting, asked)
-        sitting.greet(*announcement(work))
+        sitting.greet(*work.announcement())
         result = work.run()
         files = save_ladder_plot(result, directory / "ladder")
         if as_json:
@@ -91,23 +88,21 @@ def _prepare(sitting: Sitting, asked: Asked) -> Ladder:
     rows = list(campaign.journal.rows())
     log = LadderLog.of(rows)
     planner = Planner(
-        contestants=contestants_of(campaign, rows),
+        candidates=candidates_of(campaign, rows),
         asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
-        seeds=fresh_ladder_seeds(campaign, rows, asked.seeds),
+        seeds=fresh_seeds(campaign, "ladder", asked.seeds),
         pace=measured_pace(rows, campaign.corpus.info.vocab_size),
         corpus_tokens=campaign.corpus.info.train_tokens,
         fits=lambda config: _fits(sitting, config),
     )
-    return Ladder(
-        campaign=campaign,
+    return experiment(
+        sitting,
+        Ladder,
+        retry_failed=asked.retry_failed,
+        lines=4,
         log=log,
         plan=_plan(log, planner),
         pace=planner.pace,
-        runner=sitting.runner(campaign.trial_spec, display := LadderDisplay(sitting.console)),
-        watcher=display,
-        stop=sitting.stop,
-        meter=sitting.sampler,
-        retry_failed=asked.retry_failed,
     )
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 from pydantic import Field
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.search.campaign import Campaign
+from agent.search.experiment import RetryFailed, fresh_seeds
+from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from agent.workbench.sitting import Sitting, resumed
-from autoresearch.options import AsOption
+from agent.workbench.sitting import resumed
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
-from funnel.stress.display import StressDisplay
-from funnel.stress.plan import LongRunSpec, StressPlan, fresh_seeds
+from funnel.stress.experiment import StressTest
+from funnel.stress.plan import StressPlan
 from funnel.stress.plot import save_plot
-from funnel.stress.report import StressReport, announcement
-from funnel.stress.runs import StressTest
+from funnel.stress.report import StressReport
 from trajectory import ranking
 
 MIN_STEPS = 50
 MAX_STEPS = 10**7
+LINES = 20
+"""Of a run at most, while it trains."""
 
 
 class Asked(Frozen):
@@ -42,9 +43,7 @@ class Asked(Frozen):
         0, description="Configs spread over the whole ranking, to test the ranking."
     )
     baseline: bool = Field(True, description="Run the baseline beside them.")
-    retry_failed: Annotated[bool, AsOption("--retry-failed")] = Field(
-        False, description="Run again what ended for want of memory or time, or crashed."
-    )
+    retry_failed: RetryFailed = False
 
 
 @takes(Asked)
@@ -67,8 +66,11 @@ def stress(
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
-        work = _prepare(sitting, asked)
-        sitting.greet(*announcement(work))
+        plan = _plan(sitting.campaign, asked)
+        work = experiment(
+            sitting, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
+        )
+        sitting.greet(*work.announcement())
         report = StressReport.of(work, work.run())
         unit = "nats per token" if sitting.own is None else "as the command printed it"
         files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)
@@ -80,28 +82,8 @@ def stress(
         sitting.say(f"plot      {', '.join(map(str, files))}")
 
 
-def _prepare(sitting: Sitting, asked: Asked) -> StressTest:
-    campaign = sitting.campaign
-    plan = _plan(campaign, asked)
-    long_run = LongRunSpec(campaign, plan.steps)
-    display = StressDisplay(sitting.console, campaign.menu.baseline, campaign.menu.measure)
-    return StressTest(
-        campaign=campaign,
-        plan=plan,
-        long_run=long_run,
-        runner=sitting.runner(long_run, display),
-        watcher=display,
-        stop=sitting.stop,
-        meter=sitting.sampler,
-        retry_failed=asked.retry_failed,
-    )
-
-
 def _plan(campaign: Campaign, asked: Asked) -> StressPlan:
     evidence = campaign.evidence
-    used = {
-        seed for entry in evidence.configs.values() for seed in (*entry.scores, *entry.failed_seeds)
-    }
     return StressPlan.of(
         ranking.top(evidence, len(evidence.configs)),
         top=asked.top,
@@ -109,5 +91,5 @@ def _plan(campaign: Campaign, asked: Asked) -> StressPlan:
         spread=asked.spread,
         baseline_hash=evidence.baseline_hash if asked.baseline else None,
         steps=asked.steps,
-        seeds=fresh_seeds(campaign.settings.seed, used, asked.seeds),
+        seeds=fresh_seeds(campaign, "stress", asked.seeds),
     )

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 from agent.menu.files import ProxyMenu
 from agent.menu.rails import MemoryModel
 from agent.search.campaign import Campaign
-from agent.search.confirm.plan import FreshTexts
+from agent.search.confirm.texts import FreshTexts
 from agent.search.seed_blocks import seeds_of
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, SpecError

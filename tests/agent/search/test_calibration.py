@@ -15,11 +15,11 @@ import pytest
 
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.rails import MemoryModel
-from agent.search.calibration.plan import CalibrationPlan, Planned
-from agent.search.calibration.runs import Calibration
+from agent.search.calibration.experiment import Calibration
+from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.confirm.plan import FreshTexts
+from agent.search.confirm.texts import FreshTexts
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
@@ -41,7 +41,7 @@ from trainer.spec import (
     gpt,
 )
 from trajectory.calibrated import Calibrated
-from trajectory.rows import CalibrationRow, Role, TrialRecord
+from trajectory.rows import Role, TrialRecord
 from trajectory.statistics.fidelity import spearman
 
 STEP_MS, EVAL_S = 50.0, 1.0
@@ -103,8 +103,8 @@ class Silent:
     def trial_ended(self, record: TrialRecord) -> None: ...
     def trial_given_up(self, trial_id: str) -> None: ...
     def note(self, text: str) -> None: ...
-    def config_begins(self, config: Config, number: int, missing: int) -> None: ...
-    def run_ended(self, row: CalibrationRow, planned: Planned) -> None: ...
+    def run_begins(self, *run: Any) -> None: ...
+    def run_ended(self, *run: Any) -> None: ...
 
 
 class NoMeter:
@@ -144,7 +144,9 @@ def calibrated(
             StopRequest(),
             Silent(),
         )
-        return Calibration(plan, runner, Silent(), StopRequest(), NoMeter()).run()
+        return Calibration(
+            campaign=opened, plan=plan, runner=runner, watcher=Silent(), meter=NoMeter()
+        ).run()
 
 
 @pytest.fixture(scope="module")

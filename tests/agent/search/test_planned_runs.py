@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import CalibrationPlan
-from agent.search.calibration.runs import Calibration
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from tests.agent.search.test_calibration import NO_TEXT, NoMeter, World, campaign
@@ -30,7 +30,9 @@ def calibration(opened: Campaign, world: World, configs: int = 8) -> Plan:
     plan = CalibrationPlan(opened, NO_TEXT, configs=configs, long_steps=1000, long_seeds=1)
 
     def work(runner: TrialRunner, onlooker: Onlooker) -> Calibrated:
-        return Calibration(plan, runner, onlooker, onlooker.stop, NoMeter()).run()
+        return Calibration(
+            campaign=opened, plan=plan, runner=runner, watcher=onlooker, meter=NoMeter()
+        ).run()
 
     def result(spec: TrialSpec) -> TrialOk | TrialFailed:
         found = world.result(spec)

@@ -89,7 +89,7 @@ def test_a_finished_one_is_taken_up_where_its_spec_is_asked_for(trials: Path) ->
     again = runner(trials, {"t000001", "t000003", "t000005"})
     assert again.run(config(), 1, "candidate").trial_id == "t000002"
     assert again.run(config(), 1, "candidate").trial_id == "t000006"
-    assert again.taken_up == {"t000002"}
+    assert again.resumed == {"t000002"}
 
 
 def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:

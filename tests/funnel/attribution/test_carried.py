@@ -14,9 +14,9 @@ from agent.menu.files import load_menu
 from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
-from funnel.attribution.plan import AttributionPlan, last_seeds
-from funnel.attribution.reading import read_attribution
+from funnel.attribution.plan import AttributionPlan
 from funnel.attribution.report import lines
+from funnel.attribution.result import read_attribution
 from funnel.target.architecture import load_target
 from tests.support.attributions import simulated
 from tests.support.campaigns import COMMAND
@@ -42,7 +42,7 @@ def campaign(winner: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stressed campaign whose winner's changes were taken back, of three, one harms."""
     directory = stressed_campaign(tmp_path_factory.mktemp("attributed"), [winner])
     plan = AttributionPlan.of(
-        MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=last_seeds(0, set(), 4)
+        MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998, 997, 996)
     )
     alone = [TRUTH[change.knob] for change in plan.changes]
     scores = simulated(random.Random(2), alone, 0.0)
@@ -79,16 +79,14 @@ def test_each_knob_that_differs_is_taken_back_alone(winner: Config) -> None:
         assert MENU.knob_value(change.config, change.knob) == MENU.defaults[change.knob]
         others = WON.keys() - {change.knob}
         assert all(MENU.knob_value(change.config, knob) == WON[knob] for knob in others)
-    runs = list(plan.runs())
-    assert len(runs) == len(set(runs)) == 2 * 5
-    assert {seed for _, seed in runs[:5]} == {999}
+    assert len(plan.configs) == len(set(plan.configs)) == 5
 
 
 def test_one_change_needs_no_run_of_its_own() -> None:
     winner = MENU.apply(MENU.baseline, {"lr": 2e-3})
     plan = AttributionPlan.of(MENU, winner, budget=MENU.campaign.budget, steps=9, seeds=(1,))
 
-    assert list(plan.runs()) == [(winner, 1), (MENU.baseline, 1)]
+    assert plan.configs == (winner, MENU.baseline)
 
 
 def test_what_cannot_be_taken_back_alone_is_named() -> None:
@@ -105,13 +103,6 @@ def test_what_cannot_be_taken_back_alone_is_named() -> None:
 def test_the_baseline_has_no_changes() -> None:
     with pytest.raises(CampaignError, match="the best config is the baseline itself"):
         AttributionPlan.of(MENU, MENU.baseline, budget=MENU.campaign.budget, steps=9, seeds=(1,))
-
-
-def test_seeds_are_the_last_that_no_run_had() -> None:
-    assert last_seeds(0, {999, 997, 3, 900}, 3) == [998, 996, 995]
-    assert last_seeds(2, set(), 1) == [2999]
-    with pytest.raises(CampaignError, match="ask for fewer with --seeds"):
-        last_seeds(0, set(), 101)
 
 
 def test_the_rows_say_what_each_was_worth(campaign: Path, winner: Config) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
+from funnel.attribution.experiment import Attribution
 from funnel.attribution.plan import AttributionPlan
-from funnel.attribution.runs import Attribution
-from funnel.attribution.worth import Worths
+from funnel.attribution.result import AttributionResult
 from tests.agent.search.test_calibration import NoMeter, campaign
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok
@@ -33,9 +33,9 @@ def attribution(opened: Campaign) -> Plan:
         opened.menu, winner, budget=opened.settings.budget, steps=60, seeds=(1, 2, 3)
     )
 
-    def work(runner: TrialRunner, onlooker: Onlooker) -> Worths:
+    def work(runner: TrialRunner, onlooker: Onlooker) -> AttributionResult:
         return Attribution(
-            opened, plan, runner, onlooker, stop=onlooker.stop, meter=NoMeter()
+            campaign=opened, runner=runner, watcher=onlooker, meter=NoMeter(), plan=plan
         ).run()
 
     return Plan(result, work, opened)

@@ -10,9 +10,9 @@ import pytest
 
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
+from funnel.ladder.experiment import Ladder
 from funnel.ladder.log import LadderLog
 from funnel.ladder.result import LadderResult
-from funnel.ladder.runs import Ladder
 from funnel.stress import long_runs
 from tests.agent.search.test_calibration import NoMeter, campaign
 from tests.support.ladder_worlds import PACE, plan
@@ -51,7 +51,6 @@ def ladder(opened: Campaign, of: LadderPlanRow) -> Plan:
             pace=PACE,
             runner=runner,
             watcher=onlooker,
-            stop=onlooker.stop,
             meter=NoMeter(),
         ).run()
 

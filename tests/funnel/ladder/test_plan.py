@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoresearch.errors import CampaignError
-from funnel.ladder.contestants import Contestants
+from funnel.ladder.candidates import Candidates
 from funnel.ladder.plan import EPOCHS, SPAN, Planner
 from funnel.ladder.shapes import EVEN, own_params
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
@@ -15,7 +15,7 @@ from trajectory.ladder_plan import LadderAsked, LadderPlanRow
 
 ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0, rates=0)
 PLANNER = Planner(
-    contestants=Contestants(WINNER, "search", BASELINE, 1000),
+    candidates=Candidates(WINNER, "search", BASELINE, 1000),
     asked=ASKED,
     seeds=(900, 901),
     pace=PACE,
@@ -63,7 +63,7 @@ def test_two_seeds_but_for_the_two_largest(plan: LadderPlanRow) -> None:
 
 
 def test_a_baseline_that_nothing_beat_stands_alone() -> None:
-    alone = replace(PLANNER, contestants=Contestants(BASELINE, "search", BASELINE, 1000))
+    alone = replace(PLANNER, candidates=Candidates(BASELINE, "search", BASELINE, 1000))
     assert {run.recipe for run in alone.plan(NOW).runs} == {"winner"}
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from autoresearch.errors import CampaignError
-from funnel.stress.plan import StressPlan, fresh_seeds
+from funnel.stress.plan import StressPlan
 from tests.support.rows import Simulator
 from trajectory import ranking
 from trajectory.evidence import Evidence
@@ -40,18 +40,18 @@ def plan(
 
 
 def test_the_best_and_the_baseline(ranked: list[Ranked]) -> None:
-    entrants = plan(ranked).entrants
-    assert [(e.rank, e.purpose) for e in entrants[:3]] == [(i, "candidate") for i in (1, 2, 3)]
-    assert [e.config_hash for e in entrants[:3]] == [r.config_hash for r in ranked[:3]]
-    (baseline,) = entrants[3:]
+    configs = plan(ranked).configs
+    assert [(e.rank, e.purpose) for e in configs[:3]] == [(i, "candidate") for i in (1, 2, 3)]
+    assert [e.config_hash for e in configs[:3]] == [r.config_hash for r in ranked[:3]]
+    (baseline,) = configs[3:]
     assert baseline.purpose == "baseline"
     assert ranked[baseline.rank - 1].iter == 0
-    assert len(plan(ranked, baseline=None).entrants) == 3
+    assert len(plan(ranked, baseline=None).configs) == 3
 
 
 def test_a_baseline_among_the_best_is_a_candidate(ranked: list[Ranked]) -> None:
     best = plan(ranked, baseline=ranked[1].config_hash)
-    assert [e.purpose for e in best.entrants] == ["candidate"] * 3
+    assert [e.purpose for e in best.configs] == ["candidate"] * 3
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 6, 9])
@@ -63,19 +63,17 @@ def test_the_spread_is_even_and_holds_both_ends(ranked: list[Ranked], count: int
     assert (places[0], places[-1]) == (0, len(ranked) - 1)
     gaps = [b - a for a, b in pairwise(places)]
     assert max(gaps) - min(gaps) <= 1
-    assert len({e.config_hash for e in found.entrants}) == len(found.entrants)
+    assert len({e.config_hash for e in found.configs}) == len(found.configs)
 
 
 def test_a_spread_of_more_than_there_are_is_all_there_are(ranked: list[Ranked]) -> None:
     found = plan(ranked, top=1, spread=1000)
-    assert len(found.entrants) == len(found.spread) == len(ranked)
+    assert len(found.configs) == len(found.spread) == len(ranked)
 
 
-def test_all_configs_run_on_one_seed_before_the_next(ranked: list[Ranked]) -> None:
+def test_the_best_come_first_and_the_spread_last(ranked: list[Ranked]) -> None:
     found = plan(ranked, spread=4)
-    runs = list(found.runs({entrant.config_hash for entrant in found.entrants}))
-    assert [seed for _, seed in runs] == [900] * (len(runs) // 2) + [901] * (len(runs) // 2)
-    purposes = [entrant.purpose for entrant in found.entrants]
+    purposes = [config.purpose for config in found.configs]
     order = ("candidate", "baseline", "spread")
     assert purposes == sorted(purposes, key=order.index)
 
@@ -85,10 +83,6 @@ def test_more_may_get_the_first_seed_than_go_on(ranked: list[Ranked]) -> None:
     assert found.narrows
     assert found.carried == 2
     assert found.candidates == tuple(entry.config_hash for entry in ranked[:6])
-    going_on = {ranked[4].config_hash, ranked[1].config_hash}
-    runs = list(found.runs(going_on))
-    assert [seed for _, seed in runs] == [900] * len(found.entrants) + [901] * 2
-    assert {entrant.config_hash for entrant, seed in runs if seed == 901} == going_on
 
 
 @pytest.mark.parametrize("first", [None, 1, 3])
@@ -102,10 +96,3 @@ def test_no_fewer_get_the_first_seed_than_are_carried(
 def test_nothing_measured_is_refused() -> None:
     with pytest.raises(CampaignError, match="run autoresearch loop first"):
         plan([], baseline=None)
-
-
-def test_seeds_are_ones_that_no_short_run_used() -> None:
-    assert fresh_seeds(0, {0, 1, 2}, 2) == [900, 901]
-    assert fresh_seeds(7, {7900, 7902}, 3) == [7901, 7903, 7904]
-    with pytest.raises(CampaignError, match="100 seeds for long runs and 101"):
-        fresh_seeds(0, set(), 101)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.search.confirm.plan import ConfirmPlan, ConfirmSpec, FreshTexts
-from agent.search.confirm.runs import Confirmation
+from agent.search.confirm.experiment import Confirmation, ConfirmPlan
+from agent.search.confirm.texts import FreshTexts
 from tests.support.confirmed import told
 from tests.support.memories import MENU
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
@@ -85,10 +85,9 @@ class Campaign:
         work = Confirmation(
             campaign=campaign,
             plan=plan,
-            spec=ConfirmSpec(campaign, FreshTexts(scored=texts, train_tokens=None, lines=())),
+            texts=FreshTexts(scored=texts, train_tokens=None, lines=()),
             runner=nobody,
-            watcher=SimpleNamespace(note=print),  # type: ignore[arg-type]
-            stop=nobody,
+            watcher=nobody,
             meter=nobody,
         )
         chosen = plan.finalists[0].ranked

@@ -1,4 +1,4 @@
-"""Which two recipes a campaign's ladder compares, and the seeds that neither was chosen by."""
+"""Which two recipes a campaign's ladder compares."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Literal
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from funnel.ladder.finalist import best_finalist
-from funnel.stress.plan import fresh_seeds
 from trainer.spec import Config, gpt
 from trajectory.ladder_plan import Recipe
-from trajectory.rows import Row, StressRow
+from trajectory.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
-class Contestants:
+class Candidates:
     """The two recipes, as the campaign found them."""
 
     winner: Config
@@ -32,7 +31,7 @@ class Contestants:
             yield "baseline", self.baseline
 
 
-def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
+def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
     """The best of the latest stress test, else the incumbent, and the baseline.
 
     :param rows: the journal's.
@@ -41,7 +40,7 @@ def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
     finalist = best_finalist(rows)
     if finalist is not None:
         config, steps = finalist
-        return Contestants(config, "stress", gpt(campaign.menu.baseline), steps)
+        return Candidates(config, "stress", gpt(campaign.menu.baseline), steps)
     incumbent = campaign.evidence.incumbent_hash
     if incumbent is None:
         raise CampaignError(
@@ -54,16 +53,4 @@ def contestants_of(campaign: Campaign, rows: Sequence[Row]) -> Contestants:
     if horizon is None:  # a budget of seconds: as many steps as they were good for
         measured = campaign.history.measurements(incumbent)
         horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
-    return Contestants(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)
-
-
-def fresh_ladder_seeds(campaign: Campaign, rows: Sequence[Row], count: int) -> tuple[int, ...]:
-    """Seeds that no short run and no stress test used: the same for every ladder of a campaign, so
-    that what one has run another need not.
-
-    :raises CampaignError: where fewer are left.
-    """
-    evidence = campaign.evidence.configs.values()
-    used = {seed for entry in evidence for seed in (*entry.scores, *entry.failed_seeds)}
-    used |= {row.trial.seed for row in rows if isinstance(row, StressRow)}
-    return tuple(fresh_seeds(campaign.settings.seed, used, count))
+    return Candidates(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)

@@ -1,8 +1,8 @@
-"""How often a campaign's confirmations were looked at before one is told.
+"""Interim analyses: how often a campaign's confirmations were looked at before one concludes.
 
-Whoever tries one text after another, one choice of the search after another, or more and more
-seeds has a chance with each to be told what was hoped for. So each conclusion is a look, and so is
-a confirmation that was watched and left: what came of it was seen.
+Whoever tries one text after another, one choice of the search after another, or more and more seeds
+has a chance with each to find what they hoped for. So each conclusion counts as an interim analysis
+(a look), and so does a confirmation that was watched and left, since its results were seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Question:
 
     @classmethod
     def of(cls, found: Confirmed) -> Self:
-        """That this answers."""
+        """Return what a conclusion answers."""
         texts = frozenset(text.sha256 for text in found.texts)
         return cls(found.chosen.config_hash, found.seeds, texts)
 
@@ -41,7 +41,7 @@ class Question:
 def earlier_looks(
     question: Question, told: Iterable[Confirmed], runs: Iterable[ConfirmRow], baseline: str
 ) -> int:
-    """Looks before this one; of a question that was answered before, the looks before that.
+    """Return the looks before this one; of a question answered before, the looks before that.
 
     :param told: the campaign's conclusions, the oldest first.
     :param runs: its fresh runs.
@@ -60,11 +60,11 @@ def earlier_looks(
 def _left(
     question: Question, concluded: Sequence[Question], runs: Iterable[ConfirmRow], baseline: str
 ) -> Iterable[int]:
-    """Looks at each confirmation that came to no conclusion.
+    """Yield the looks at each confirmation that came to no conclusion.
 
     One of the same choice on one of the same texts that was to have more seeds could have been
-    ended after each seed that was seen, the second the first: an interval needs two. Any other was
-    seen, and given up. One of as many seeds is this one, gone on with.
+    ended after each seed that was seen, from the second on: an interval needs two. Any other was
+    seen, and given up. One of as many seeds is this one, resumed.
     """
     known = {(one.choice, len(one.seeds), one.texts) for one in concluded}
     for (choice, texts, count), seeds in _begun(runs, baseline).items():
@@ -78,13 +78,13 @@ def _left(
 def _begun(
     runs: Iterable[ConfirmRow], baseline: str
 ) -> dict[tuple[str, frozenset[str], int], set[int]]:
-    """The seeds that were seen of each choice on its texts where so many were to come."""
+    """Return the seeds that were seen of each choice on its texts where so many were planned."""
     begun: dict[tuple[str, frozenset[str], int], set[int]] = defaultdict(set)
     best: dict[tuple[frozenset[str], int], int] = {}
     rows = [row for row in runs if row.seeds is not None and row.config_hash != baseline]
     for row in rows:
-        sitting = frozenset(row.texts), row.seeds or 0
-        best[sitting] = min(best.get(sitting, row.rank), row.rank)
+        planned = frozenset(row.texts), row.seeds or 0
+        best[planned] = min(best.get(planned, row.rank), row.rank)
     for row in rows:
         texts, count = frozenset(row.texts), row.seeds or 0
         if row.rank == best[texts, count]:  # the others are told with the wider interval

@@ -1,0 +1,90 @@
+"""The texts that a confirmation scores besides the search's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from agent.search.campaign import Campaign
+from autoresearch.errors import CampaignError
+from autoresearch.layout import TEXTS_DIR
+from autoresearch.words import counted
+from trainer.corpus.second_text import FreshText, given_text, set_aside
+from trainer.spec import ScoredText
+from trajectory.evidence import SAME_RUNS
+
+
+@dataclass(frozen=True, slots=True)
+class FreshTexts:
+    """What the runs are scored on besides the search's own text, and what they train on."""
+
+    scored: tuple[ScoredText, ...]
+    train_tokens: int | None
+    lines: tuple[str, ...]
+    """What a person should know of each."""
+
+    @classmethod
+    def of(cls, campaign: Campaign, given: Sequence[str]) -> Self:
+        """Return the corpus' own second text, where it is large enough for one, and those given.
+
+        :param given: sources, as :mod:`trainer.corpus.sources` has them.
+        :raises CorpusError: where one cannot be used.
+        """
+        if campaign.command is not None:
+            return cls._of_command(campaign, given)
+        own = set_aside(campaign.corpus)
+        others = [given_text(source, campaign.corpus) for source in given]
+        if own is not None:
+            first = _said_of_own(own, held_back=campaign.settings.hold_back)
+        else:
+            first = TOO_SMALL if others else f"{TOO_SMALL}{SEEDS_ALONE}"
+        directory = campaign.directory / TEXTS_DIR
+        texts = [text.written(directory) for text in (own, *others) if text is not None]
+        return cls(
+            scored=tuple({text.sha256: text for text in texts}.values()),
+            train_tokens=own.train_tokens if own else None,
+            lines=(first, *map(_said_of_other, others)),
+        )
+
+    @classmethod
+    def _of_command(cls, campaign: Campaign, given: Sequence[str]) -> Self:
+        """None: the command scores its own text.
+
+        :raises CampaignError: where another was asked for, or where no run could be a fresh one.
+        """
+        if campaign.evidence.tally.runs_are_the_same:
+            raise CampaignError(
+                f"{SAME_RUNS}, so that a fresh run would be the old one again and nothing can be "
+                "confirmed by it; begin a campaign whose script is seeded by its {seed}"
+            )
+        if given:
+            raise CampaignError(
+                f"the command of {campaign.directory} scores its own text, and {given[0]} cannot "
+                "be given to it; leave --heldout out"
+            )
+        return cls(scored=(), train_tokens=None, lines=(f"{ITS_OWN_TEXT}{SEEDS_ALONE_THERE}",))
+
+
+ITS_OWN_TEXT = "the command scores its own text"
+SEEDS_ALONE_THERE = ", so what is confirmed is about fresh seeds alone"
+TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
+SEEDS_ALONE = (
+    ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
+    "name another with --heldout FILE"
+)
+
+
+def _said_of_own(text: FreshText, *, held_back: bool) -> str:
+    size = sum(part.bytes for part in text.parts)
+    also = ", as all of this campaign did" if held_back else ""
+    return (
+        f"{text.name}: the last {counted(text.documents, 'document')} of the train split, "
+        f"{size:,} bytes; these runs train without them{also}"
+    )
+
+
+def _said_of_other(text: FreshText) -> str:
+    size = sum(part.bytes for part in text.parts)
+    left_out = f", {text.left_out} more are in the corpus and left out" if text.left_out else ""
+    return f"{text.name}: {counted(text.documents, 'document')}, {size:,} bytes{left_out}"

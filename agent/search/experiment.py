@@ -1,0 +1,299 @@
+"""One experiment on a campaign: plan the runs, run what is missing, write a row a run, conclude.
+
+confirm, calibrate, stress, attribute and ladder differ in their plan, their rows and their
+conclusion; :class:`Experiment` does everything between. Every run is a trial like the loop's:
+sandboxed, metered, one row when it ends. A run that has a row is not run again, and one that was
+killed is run again from its start: the same spec gives the same curve.
+
+An orphaned trial (one that began and has no row) is resumed if it finished and its spec is planned.
+If it did not finish, or an experiment concluded without it, an event row reports it as interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import takewhile
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from agent.search.campaign import Campaign
+from agent.search.scribe import Scribe
+from agent.search.seed_blocks import Block, seeds_of
+from agent.search.trials import TrialRunner, TrialWatcher
+from autoresearch.errors import CampaignError
+from autoresearch.options import AsOption
+from autoresearch.words import duration_text
+from trainer.spec import TrialFailed, TrialSpec
+from trainer.telemetry import Meter
+from trajectory.rows import (
+    LANES_SCHEMA,
+    OUTSIDE_SCHEMA,
+    CalibratedRow,
+    ConfirmedRow,
+    FinalistsRow,
+    Role,
+    Row,
+    RowOfOneRun,
+    StressRow,
+    TrialRecord,
+)
+
+Key: TypeAlias = tuple[str, int, Hashable]
+Tag = TypeVar("Tag")
+RunRow = TypeVar("RunRow", bound=RowOfOneRun)
+Found = TypeVar("Found")
+FoundRow = TypeVar("FoundRow", FinalistsRow, ConfirmedRow, CalibratedRow)
+RetryFailed = Annotated[
+    bool,
+    AsOption("--retry-failed"),
+    Field(description="Run again what ran out of memory or time, or crashed."),
+]
+"""The option of every experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun(Generic[Tag]):
+    """One run of an experiment's plan."""
+
+    spec: TrialSpec
+    """Its trial_id is empty."""
+    label: str
+    """What lines about the run call it, besides its seed."""
+    tag: Tag
+    """What else the experiment knows of the run."""
+    variant: Hashable = None
+    """Tells runs of one config and seed apart."""
+
+    @property
+    def key(self) -> Key:
+        """What makes two runs the same."""
+        return self.spec.config.config_hash, self.spec.seed, self.variant
+
+
+class ExperimentWatcher(TrialWatcher, Protocol):
+    """Shows an experiment to a person. The next trial to start is the run that began last."""
+
+    def note(self, text: str) -> None: ...
+    def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None: ...
+    def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Experiment(ABC, Generic[Tag, RunRow, Found]):
+    """One experiment of a campaign. Make one and call :meth:`run` once."""
+
+    role: ClassVar[Role]
+    row_type: ClassVar[type[Any]]
+    schema: ClassVar[int] = OUTSIDE_SCHEMA
+    """What a reader of its rows must know."""
+
+    campaign: Campaign
+    runner: TrialRunner
+    watcher: ExperimentWatcher
+    meter: Meter
+    retry_failed: bool = False
+    rows: dict[Key, RunRow] = field(init=False, default_factory=dict)
+    """The newest row of each run of the campaign, whatever it was run for; the newest first."""
+    under_way: deque[PlannedRun[Tag]] = field(init=False, default_factory=deque)
+    """Runs that began and have no row yet, in their order."""
+    _began_s: deque[float] = field(init=False, default_factory=deque)
+    again: set[Key] = field(init=False)
+    """Runs that have a row and are made again all the same."""
+    _asked: set[tuple[str, int, object]] = field(init=False, default_factory=set)
+    """Config, seed and evaluation of every run that was planned so far."""
+
+    def __post_init__(self) -> None:
+        for row in self.campaign.history.newest(self.row_type):
+            if self.serves(row):
+                self.rows.setdefault(self._key_of(row), row)
+        failed = {key for key, row in self.rows.items() if self.has_failed(row)}
+        self.again = failed if self.retry_failed else set()
+
+    # --- what each experiment says ---------------------------------------------------------------
+
+    @abstractmethod
+    def runs(self) -> Iterator[PlannedRun[Tag] | None]:
+        """Yield every run of the plan in its order, whether it has a row or not.
+
+        None among them: the next run follows from those under way, so it is asked for again once
+        one of them has its row. Nothing is under way where the plan is only being looked at.
+        """
+
+    @abstractmethod
+    def row(self, run: PlannedRun[Tag], trial: TrialRecord, energy_wh: float | None) -> RunRow:
+        """Return the row of a run that ended.
+
+        :param energy_wh: None where nothing measured it, where the run ended in an earlier session,
+            and where several ran at once: nobody can tell which drew what.
+        """
+
+    @abstractmethod
+    def announcement(self) -> Iterator[str]:
+        """Yield lines on what is about to be run, and how long it should take."""
+
+    @abstractmethod
+    def conclude(self) -> Found:
+        """Return what the rows say, once every run of the plan has one."""
+
+    def expected_s(self, run: PlannedRun[Tag]) -> float:
+        """Return how long a run should take, by the pace of what was measured."""
+        return 0.0
+
+    def variant_of(self, row: RunRow) -> Hashable:
+        """Return :attr:`PlannedRun.variant` of the run that a row is of."""
+        return None
+
+    def serves(self, row: RunRow) -> bool:
+        """Return whether a row of the journal may stand for a run of this plan."""
+        return True
+
+    def has_failed(self, row: RunRow) -> bool:
+        """Return whether a run says nothing of its config: no score, and no loss that was not
+        finite, which a second run would repeat."""
+        result = row.trial.result
+        return isinstance(result, TrialFailed) and result.status != "nonfinite"
+
+    def is_wanted(self, run: PlannedRun[Tag]) -> bool:
+        """Return whether a run that has no row is to be made, by what is known now."""
+        return True
+
+    def begins(self, run: PlannedRun[Tag]) -> None:
+        """Do what has to be done right before a run."""
+
+    # --- what they share -------------------------------------------------------------------------
+
+    @cached_property
+    def scribe(self) -> Scribe:
+        """Write the campaign's rows."""
+        return Scribe(self.campaign, self.runner.stop, self.watcher.note)
+
+    def run(self) -> Found:
+        """Make every run that the journal lacks, and conclude.
+
+        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        """
+        self.scribe.report_unfinished(self.runner.orphaned)
+        with self.runner.undisturbed(), closing(self.runner.run_all(self._specs())) as trials:
+            for trial in trials:
+                self._write(trial)
+        self.scribe.interrupted(
+            self.runner.orphaned.give_up(lambda spec: _measured_by(spec) in self._asked),
+            "finished before the campaign last stopped, and the experiment ended without it: it "
+            "had other settings, or its config was left out",
+        )
+        return self.conclude()
+
+    def planned(self) -> list[PlannedRun[Tag]]:
+        """Return the runs of the plan, as far as they are known."""
+        return list(takewhile(lambda run: run is not None, self.runs()))  # type: ignore[arg-type]
+
+    def missing(self) -> list[PlannedRun[Tag]]:
+        """Return those of them that are still to be made."""
+        return [run for run in self.planned() if self._is_missing(run)]
+
+    def known(self, run: PlannedRun[Tag]) -> RunRow | None:
+        """Return the row of a run; None where it is to be made, or made again."""
+        return None if run.key in self.again else self.rows.get(run.key)
+
+    def progress(self, pace: str) -> str:
+        """Return how many runs there are, and how long those that are missing should take.
+
+        :param pace: what that is estimated by, in words.
+        """
+        runs, missing = len(self.planned()), self.missing()
+        known = f", {runs - len(missing)} of them in the journal" if len(missing) < runs else ""
+        if not missing:
+            return f"          {runs} runs{known}; nothing is left to run"
+        left_s = sum(map(self.expected_s, missing)) / self.runner.places
+        end = datetime.now() + timedelta(seconds=left_s)
+        return (
+            f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of {pace}, "
+            f"until {end:%a %H:%M}"
+        )
+
+    def total(self) -> int:
+        """Return how many runs are to be made, as far as that is known."""
+        return len(self.missing())
+
+    def record_found(self, row: FoundRow) -> FoundRow:
+        """Write a conclusion, unless the latest of its kind says the same; return the one that is
+        in the journal."""
+        latest = next(iter(self.campaign.history.newest(type(row), 1)), None)
+        if latest is not None and latest.model_copy(update={"at": row.at}) == row:
+            return latest
+        self.record(row)
+        return row
+
+    def record(self, row: Row) -> None:
+        """Write a row of the experiment."""
+        self.scribe.announce_format(self.schema)
+        self.scribe.record(row)
+
+    def _specs(self) -> Iterator[tuple[TrialSpec, Role] | None]:
+        number, total = 0, self.total()
+        for run in self.runs():
+            if run is None:
+                yield None
+                continue
+            self._asked.add(_measured_by(run.spec))
+            if not self._is_missing(run):
+                continue
+            self.runner.stop.check()
+            self.scribe.wait_while_paused()
+            self.begins(run)
+            number += 1
+            self.watcher.run_begins(run, number, max(number, total))
+            self.under_way.append(run)
+            self._began_s.append(time.monotonic())
+            yield run.spec, self.role
+
+    def _is_missing(self, run: PlannedRun[Tag]) -> bool:
+        return self.known(run) is None and self.is_wanted(run)
+
+    def _write(self, trial: TrialRecord) -> None:
+        run, began_s = self.under_way.popleft(), self._began_s.popleft()
+        unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
+        row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
+        if trial.place is not None:
+            self.scribe.announce_format(LANES_SCHEMA)
+        self.record(row)
+        self.rows.pop(run.key, None)
+        self.rows = {run.key: row, **self.rows}
+        self.again.discard(run.key)
+        self.watcher.run_ended(run, row)
+
+    def _key_of(self, row: RunRow) -> Key:
+        return row.config_hash, row.trial.seed, self.variant_of(row)
+
+
+def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int, ...]:
+    """Return the first seeds of an experiment's block that chose nothing: no short run used them,
+    nor, for ladders and attributions, a stress test. They are the same for every config and every
+    such experiment of a campaign, so that differences are paired and what was run is found again.
+
+    :raises CampaignError: where fewer are left.
+    """
+    entries = campaign.evidence.configs.values()
+    used = {seed for entry in entries for seed in (*entry.scores, *entry.failed_seeds)}
+    if experiment in {"ladder", "attribution"}:
+        used |= {row.trial.seed for row in campaign.history.newest(StressRow)}
+    fresh = [seed for seed in seeds_of(campaign.settings.seed, experiment) if seed not in used]
+    if len(fresh) < count:
+        raise CampaignError(
+            f"this campaign has {len(fresh)} fresh seeds left and {count} were asked for; ask for "
+            "fewer with --seeds"
+        )
+    return tuple(fresh[:count])
+
+
+def _measured_by(spec: TrialSpec) -> tuple[str, int, object]:
+    """Return what a trial's score depends on, without how it is run."""
+    return spec.config.config_hash, spec.seed, spec.ruler

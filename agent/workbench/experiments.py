@@ -1,0 +1,145 @@
+"""Experiments in a session: opened with what runs their trials, and shown as lines.
+
+Lines suit terminals, logs and pipes alike, since an experiment's runs take their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.text import Text
+
+from agent.search.experiment import Key, PlannedRun
+from agent.workbench.sitting import Sitting
+from autoresearch.words import duration_text
+from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialOk, TrialSpec
+from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressRow, TrialRecord
+
+Work = TypeVar("Work")
+
+FEWEST_STEPS = 50
+"""Between two lines of a run."""
+OUTCOME_STYLE: dict[StressOutcome, str] = {
+    "survives": "green",
+    "spikes": "yellow",
+    "plateaus": "yellow",
+    "grad_blowup": "red",
+    "diverges": "red",
+    "nonfinite": "red",
+    "failed": "red",
+}
+
+
+@dataclass(slots=True)
+class _Shown:
+    """A run at work."""
+
+    number: int
+    head: str
+    steps: int | None
+    losses: list[float] = field(default_factory=list)
+    """Since its last line."""
+
+
+def experiment(sitting: Sitting, kind: Callable[..., Work], *, lines: int = 0, **more: Any) -> Work:
+    """Return an experiment on the session's campaign, with what runs and shows its trials.
+
+    :param lines: how many a run has at most while it trains.
+    :param more: what this kind of experiment takes besides.
+    """
+    campaign = sitting.campaign
+    display = ExperimentDisplay(sitting.console, campaign.menu.measure, lines=lines)
+    return kind(
+        campaign=campaign,
+        runner=sitting.runner(campaign.trial_spec, display),
+        watcher=display,
+        meter=sitting.sampler,
+        **more,
+    )
+
+
+class ExperimentDisplay:
+    """Print a line when a run ends, and for long runs lines while it trains; each names its run.
+
+    It is an :class:`agent.search.experiment.ExperimentWatcher`.
+    """
+
+    def __init__(self, console: Console, measure: Measure = BPB, *, lines: int = 0) -> None:
+        """
+        :param measure: what scores are printed in.
+        :param lines: how many a run has at most while it trains.
+        """
+        self._console = console
+        self._measure = measure
+        self._lines = lines
+        self._runs: dict[Key, _Shown] = {}
+        self._next: _Shown | None = None
+        """The run that began last, whose trial starts next."""
+        self._trials: dict[str, _Shown] = {}
+
+    def note(self, text: str) -> None:
+        self._print(Text(text, style="yellow"))
+
+    def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None:
+        head = f"run {number} of {total}  {run.label}, seed {run.spec.seed}"
+        self._next = self._runs[run.key] = _Shown(number, head, run.spec.steps)
+        if self._lines:
+            self._print(Text(head, style="bold"))
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        if self._next is not None:
+            self._trials[spec.trial_id] = self._next
+
+    def trial_placed(self, trial_id: str, place: Place) -> None: ...
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        shown = self._trials.get(trial_id)
+        if shown is None or shown.steps is None or not self._lines:
+            return
+        shown.losses.append(point.loss)
+        if point.step % max(FEWEST_STEPS, -(-shown.steps // self._lines)) and (
+            point.step != shown.steps
+        ):
+            return
+        left_s = point.elapsed_s / max(1, point.step) * (shown.steps - point.step)
+        text = f"  run {shown.number}  step {point.step:>5} of {shown.steps}   "
+        text += f"loss {fmean(shown.losses):7.4f}   "
+        if point.lr is not None and point.grad_norm is not None:
+            text += f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
+        self._print(Text(f"{text}{duration_text(left_s)} left"))
+        shown.losses.clear()
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._trials.pop(record.trial_id, None)
+
+    def trial_given_up(self, trial_id: str) -> None: ...
+
+    def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None:
+        took = duration_text(row.trial.wall_s)
+        head = self._runs.pop(run.key).head
+        self._print(Text.assemble(f"{head}: ", self._ended(row), f"  [{took}]"))
+
+    def _ended(self, row: RowOfOneRun) -> Text:
+        result, judged = row.trial.result, isinstance(row, StressRow | LadderRow)
+        if isinstance(result, TrialFailed) and judged:
+            score = Text("no score")
+        elif isinstance(result, TrialFailed):
+            score = Text(f"{result.status}: {result.message}", style="red")
+        else:
+            texts = result.texts if isinstance(result, TrialOk) else ()
+            others = "".join(f", {text.val_bpb:.4f}" for text in texts)
+            score = Text(f"{self._measure.text(result.objective)}{others} {self._measure.short}")
+        if not isinstance(row, StressRow | LadderRow):
+            return score
+        verdict = row.verdict
+        at = "" if verdict.step is None else f" at step {verdict.step}"
+        why = "" if verdict.outcome == "survives" else f"; {verdict.explanation}"
+        outcome = (f"{verdict.outcome}{at}", OUTCOME_STYLE[verdict.outcome])
+        return Text.assemble(outcome, f"{why}  ", score)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)

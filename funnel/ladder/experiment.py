@@ -1,0 +1,137 @@
+"""The ladder: every run of its plan, the largest rung predicted before it begins.
+
+The plan is in the journal before its first run, the prediction before the first of the largest
+rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.search.experiment import Experiment, PlannedRun
+from agent.search.scribe import timestamp
+from funnel.ladder.log import LadderLog
+from funnel.ladder.pace import Pace
+from funnel.ladder.prediction import foretold, make_prediction
+from funnel.ladder.report import plan_lines, prediction_lines
+from funnel.ladder.result import LadderResult, ladder_result
+from funnel.ladder.words import amount, shape_text
+from funnel.stress.long_runs import verdict_on, whole_schedule
+from trainer.spec import Budget, TrialSpec, gpt
+from trajectory.ladder_plan import LadderPlanRow, LadderRun
+from trajectory.rows import LadderRow, Row, TrialRecord
+
+
+@dataclass(kw_only=True)
+class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
+    """A ladder; the tag of a run is the plan's, for all its seeds."""
+
+    role = "ladder"
+    row_type = LadderRow
+
+    log: LadderLog
+    """What the journal holds of ladders."""
+    plan: LadderPlanRow
+    pace: Pace
+
+    def run(self) -> LadderResult:
+        """See :meth:`Experiment.run`.
+
+        :raises JournalError: where a prediction was changed.
+        """
+        foretold(self.log, self.plan, ())  # one that was changed is refused before hours are spent
+        if self.missing() and (not self.log.plans or self.log.plans[-1] != self.plan):
+            self.record(self.plan)
+        return super().run()
+
+    def runs(self) -> Iterator[PlannedRun[LadderRun] | None]:
+        for run in self.plan.runs:
+            rate = "" if run.lr_factor == 1 else f", {run.lr_factor:.3g} × the rules' rate"
+            label = (
+                f"rung {run.rung}, {run.recipe}{rate}: {amount(run.params)} parameters, "
+                f"{amount(run.tokens)} tokens, {shape_text(run.config)}, lr {run.config.lr:.3g}"
+            )
+            while self._is_largest(run) and not all(
+                self._is_largest(other.tag) for other in self.under_way
+            ):
+                yield None  # it is predicted from all of them
+            for seed in run.seeds:
+                yield PlannedRun(self._spec(run, seed), label, run, run.steps)
+
+    def variant_of(self, row: LadderRow) -> int:
+        return row.steps
+
+    def has_failed(self, row: LadderRow) -> bool:
+        return row.verdict.outcome == "failed"
+
+    def expected_s(self, run: PlannedRun[LadderRun]) -> float:
+        return run.tag.expected_s
+
+    def begins(self, run: PlannedRun[LadderRun]) -> None:
+        """Write the prediction of the largest rung, where it is not in the journal yet."""
+        if not self._is_largest(run.tag) or self.log.prediction_of(self.plan) is not None:
+            return
+        made = make_prediction(
+            self.log,
+            self.plan,
+            vocab_size=self.campaign.corpus.info.vocab_size,
+            seed=self.campaign.settings.seed,
+            at=timestamp(),
+        )
+        if isinstance(made, str):
+            self.watcher.note(made)
+            return
+        self.record(made)
+        for line in prediction_lines(made):
+            self.watcher.note(line)
+
+    def row(
+        self, run: PlannedRun[LadderRun], trial: TrialRecord, energy_wh: float | None
+    ) -> LadderRow:
+        of, predicted = run.tag, self.log.prediction_of(self.plan)
+        return LadderRow(
+            at=timestamp(),
+            plan_sha256=self.plan.sha256,
+            recipe=of.recipe,
+            rung=of.rung,
+            params=of.params,
+            lr_factor=of.lr_factor,
+            steps=of.steps,
+            config=of.config,
+            config_hash=of.config.config_hash,
+            trial=trial,
+            verdict=verdict_on(trial, run.spec, self.runner),
+            prediction_sha256=predicted[0].sha256 if predicted and self._is_largest(of) else None,
+            energy_wh=energy_wh,
+        )
+
+    def record(self, row: Row) -> None:
+        super().record(row)
+        self.log.add(row)
+
+    def conclude(self) -> LadderResult:
+        return ladder_result(
+            self.log,
+            self.plan,
+            vocab_size=self.campaign.corpus.info.vocab_size,
+            seed=self.campaign.settings.seed,
+        )
+
+    def announcement(self) -> Iterator[str]:
+        yield from plan_lines(self.plan)
+        yield self.progress(f"{self.pace.runs} short runs")
+
+    def _is_largest(self, run: LadderRun) -> bool:
+        return run.rung == self.plan.largest
+
+    def _spec(self, run: LadderRun, seed: int) -> TrialSpec:
+        """Return a spec of the whole schedule, with every step in the curve. The time limit is the
+        short runs', times as many times longer as this one should take."""
+        short = self.campaign.trial_spec(run.config, seed)
+        baseline = gpt(self.campaign.menu.baseline)
+        steps = short.budget.steps(baseline.tokens_per_step)
+        short_s = short.budget.amount if steps is None else self.pace.run_s(baseline, steps)
+        return whole_schedule(
+            short, Budget(unit="steps", amount=run.steps), run.expected_s / short_s
+        )

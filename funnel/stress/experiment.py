@@ -1,0 +1,129 @@
+"""The stress test: the best configs of a night, trained for a full schedule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from agent.search.experiment import Experiment, PlannedRun
+from agent.search.scribe import timestamp
+from autoresearch.words import changes_text
+from funnel.stress.long_runs import LongRunSpec, verdict_on
+from funnel.stress.plan import StressConfig, StressPlan
+from trainer.spec import difference
+from trajectory.longruns import LongRuns, finalists, gather
+from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressPurpose, StressRow, TrialRecord
+
+
+@dataclass(kw_only=True)
+class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
+    """A stress test; the tag of a run is the config that it is of."""
+
+    role = "stress"
+    row_type = StressRow
+    schema = STRESS_SCHEMA
+
+    plan: StressPlan
+
+    @cached_property
+    def long_run(self) -> LongRunSpec:
+        """Specs of its runs."""
+        return LongRunSpec(self.campaign, self.plan.steps)
+
+    def runs(self) -> Iterator[PlannedRun[StressConfig] | None]:
+        """Yield all configs on one seed before the next seed: stopped early, the test has compared
+        them all on fewer seeds. Where the first seed says who gets the others, those wait for it.
+        """
+        first, *others = self.plan.seeds
+        yield from (self._planned(one, first) for one in self.plan.configs)
+        while self.plan.narrows and self.under_way:
+            yield None
+        going_on = self._going_on()
+        for seed in others:
+            for one in self.plan.configs:
+                if one.config_hash in going_on:
+                    yield self._planned(one, seed)
+
+    def _planned(self, one: StressConfig, seed: int) -> PlannedRun[StressConfig]:
+        changes = changes_text(difference(one.config, self.campaign.menu.baseline))
+        label = f"{one.purpose}, rank {one.rank}, {changes or 'the baseline itself'}"
+        return PlannedRun(self.long_run(one.config, seed), label, one, self.plan.steps)
+
+    def variant_of(self, row: StressRow) -> int:
+        return row.steps
+
+    def has_failed(self, row: StressRow) -> bool:
+        return row.verdict.outcome == "failed"
+
+    def expected_s(self, run: PlannedRun[StressConfig]) -> float:
+        return self.long_run.expected_s(run.tag.config)
+
+    def row(
+        self, run: PlannedRun[StressConfig], trial: TrialRecord, energy_wh: float | None
+    ) -> StressRow:
+        return StressRow(
+            at=timestamp(),
+            purpose=run.tag.purpose,
+            rank=run.tag.rank,
+            steps=self.plan.steps,
+            config=run.tag.config,
+            config_hash=run.tag.config_hash,
+            trial=trial,
+            verdict=verdict_on(trial, run.spec, self.runner),
+            energy_wh=energy_wh,
+        )
+
+    def results(self) -> dict[str, LongRuns]:
+        """Return all long runs of the plan's length so far, by config_hash."""
+        return gather(list(self.rows.values()), self.plan.steps)
+
+    def conclude(self) -> FinalistsRow:
+        best = finalists(
+            self.results(),
+            sorted(self._going_on()),
+            self.plan.carried,
+            self.campaign.evidence.baseline_hash,
+        )
+        return self.record_found(
+            FinalistsRow(
+                at=timestamp(), steps=self.plan.steps, finalists=best, spread=self.plan.spread
+            )
+        )
+
+    def announcement(self) -> Iterator[str]:
+        plan = self.plan
+        counts = Counter(one.purpose for one in plan.configs)
+        kinds: dict[StressPurpose, str] = {
+            "candidate": "of the best",
+            "baseline": "the baseline",
+            "spread": "more of the spread",
+        }
+        configs = ", ".join(f"{counts[kind]} {of}" for kind, of in kinds.items() if counts[kind])
+        seeds = ", ".join(map(str, plan.seeds))
+        yield f"stress    {self.long_run.budget} a run; configs: {configs}; seeds {seeds}"
+        yield self.progress("the short runs")
+        if plan.narrows:
+            yield (
+                f"          the other seeds are for the best {plan.carried} of these "
+                f"{len(plan.candidates)} on seed {plan.seeds[0]}"
+            )
+
+    def _going_on(self) -> set[str]:
+        """Return which configs get more than the first seed: of candidates the best there; while
+        one of them has no run there, the first by rank, for want of better."""
+        plan, results = self.plan, self.results()
+        everybody = {one.config_hash for one in plan.configs}
+        if not plan.narrows:
+            return everybody
+        first = {name: runs.on(plan.seeds[0]) for name, runs in results.items()}
+        if all(first.get(name) for name in plan.candidates):
+            known = {name: runs for name, runs in first.items() if runs is not None}
+            best = finalists(known, plan.candidates, plan.carried, None)
+            leaders = {entry.config_hash for entry in best}
+        else:
+            leaders = set(plan.candidates[: plan.carried])
+        if self.campaign.evidence.baseline_hash in everybody:
+            leaders.add(self.campaign.evidence.baseline_hash)
+        return everybody - set(plan.candidates) | leaders

@@ -1,0 +1,271 @@
+"""What the five experiments share: runs that failed, orphaned trials, seeds, and lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agent.commands.entries import ENTRIES
+from agent.search.campaign import Campaign
+from agent.search.experiment import PlannedRun, fresh_seeds
+from agent.search.trials import TrialRunner
+from agent.workbench.experiments import ExperimentDisplay
+from autoresearch.errors import CampaignError
+from funnel.attribution.experiment import Attribution
+from funnel.attribution.plan import AttributionPlan
+from funnel.attribution.result import AttributionResult
+from funnel.stress import long_runs
+from funnel.stress.experiment import StressTest
+from funnel.stress.plan import StressConfig, StressPlan
+from tests.agent.search.test_calibration import NoMeter, campaign
+from tests.support.memories import MENU
+from tests.support.rows import trial as trial_record
+from tests.support.timed import Onlooker, Plan
+from tests.support.trials import trial_ok, trial_spec
+from trainer.spec import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec, gpt
+from trajectory.rows import (
+    AttributionRow,
+    EventRow,
+    FinalistsRow,
+    RowOfOneRun,
+    StressRow,
+    StressVerdict,
+)
+
+STEPS = 60
+Result = Callable[[TrialSpec], TrialOk | TrialFailed]
+
+
+def score(spec: TrialSpec) -> TrialOk:
+    return trial_ok(spec, val_bpb=3 + spec.config.lr + spec.seed / 1e6, train_s=1 + spec.seed % 3)
+
+
+def crashed(spec: TrialSpec) -> TrialFailed:
+    return TrialFailed(status="crash", message="a node was lost", steps=None)
+
+
+def attribution(opened: Campaign, result: Result = score, *, retry_failed: bool = False) -> Plan:
+    winner = opened.menu.apply(opened.menu.baseline, {"lr": 0.006, "weight_decay": 0.05})
+    plan = AttributionPlan.of(
+        opened.menu, winner, budget=opened.settings.budget, steps=STEPS, seeds=(999, 998)
+    )
+
+    def work(runner: TrialRunner, onlooker: Onlooker) -> AttributionResult:
+        return Attribution(
+            campaign=opened,
+            runner=runner,
+            watcher=onlooker,
+            meter=NoMeter(),
+            retry_failed=retry_failed,
+            plan=plan,
+        ).run()
+
+    return Plan(result, work, opened)
+
+
+def rows_of(plan: Plan) -> list[AttributionRow]:
+    return [row for row in plan.rows() if isinstance(row, AttributionRow)]
+
+
+@pytest.mark.parametrize("name", ["confirm", "calibrate", "stress", "attribute", "ladder"])
+def test_every_experiment_has_retry_failed(name: str) -> None:
+    options = {option for one in ENTRIES[name].load().params for option in one.opts}
+    assert "--retry-failed" in options
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_run_that_crashed_is_made_again_on_demand(lanes: int, tmp_path: Path) -> None:
+    with campaign(tmp_path) as opened:
+        found, _ = attribution(opened, crashed).done(lanes)
+        assert found.gain is None
+    with campaign(tmp_path) as opened:
+        plan = attribution(opened)
+        assert plan.done(lanes)[0].gain is None
+        assert len(rows_of(plan)) == 8
+    with campaign(tmp_path) as opened:
+        plan = attribution(opened, retry_failed=True)
+        assert plan.done(lanes)[0].gain is not None
+        assert len(rows_of(plan)) == 16
+        plan.nothing_was_dropped()
+    with campaign(tmp_path) as opened:
+        plan = attribution(opened, retry_failed=True)
+        assert plan.done(lanes)[0].gain is not None
+        assert len(rows_of(plan)) == 16
+
+
+def test_a_loss_that_was_not_finite_is_a_result_and_not_made_again(tmp_path: Path) -> None:
+    def diverged(spec: TrialSpec) -> TrialFailed:
+        return TrialFailed(status="nonfinite", message="the loss became nan", steps=3)
+
+    with campaign(tmp_path) as opened:
+        attribution(opened, diverged).done(1)
+    with campaign(tmp_path) as opened:
+        plan = attribution(opened, retry_failed=True)
+        plan.done(1)
+        assert len(rows_of(plan)) == 8
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
+    """With other settings its spec is not asked for any more."""
+    with campaign(tmp_path, threads=1) as opened:
+        attribution(opened).stopped(3, after=2, kills=True)
+        trials = opened.directory / "trials"
+        finished = {path.parent.name for path in trials.glob("*/result.json")}
+    with campaign(tmp_path, threads=threads) as opened:
+        plan = attribution(opened)
+        named = {row.trial.trial_id for row in rows_of(plan)}
+        orphans = finished - named
+        assert orphans
+        plan.done(1)
+        plan.nothing_was_dropped()
+        resumed = {row.trial.trial_id for row in rows_of(plan)} & orphans
+        reported = {
+            name for row in plan.rows() if isinstance(row, EventRow) for name in row.trial_ids
+        }
+    assert (resumed, orphans & reported) == ((orphans, set()) if threads == 1 else (set(), orphans))
+
+
+# --- a stress test whose first seed says who gets the others -------------------------------------
+
+
+@pytest.fixture
+def every_run_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = StressVerdict(outcome="survives", explanation="")
+    monkeypatch.setattr(long_runs, "judge_run", lambda *_curve, **_run: verdict)
+
+
+def stress(opened: Campaign) -> Plan:
+    configs = [opened.menu.apply(opened.menu.baseline, {"lr": lr}) for lr in (0.004, 0.003, 0.002)]
+    plan = StressPlan(
+        steps=STEPS,
+        seeds=(900, 901, 902),
+        configs=tuple(
+            StressConfig(config, config.config_hash, rank, "candidate", in_spread=False)
+            for rank, config in enumerate(configs, start=1)
+        ),
+        carried=1,
+    )
+
+    def work(runner: TrialRunner, onlooker: Onlooker) -> FinalistsRow:
+        return StressTest(
+            campaign=opened, runner=runner, watcher=onlooker, meter=NoMeter(), plan=plan
+        ).run()
+
+    return Plan(score, work, opened)
+
+
+@pytest.mark.usefixtures("every_run_survives")
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_who_gets_further_seeds_waits_for_the_first(lanes: int, tmp_path: Path) -> None:
+    with campaign(tmp_path) as opened:
+        plan = stress(opened)
+        found, _ = plan.done(lanes)
+        rows = [row for row in plan.rows() if isinstance(row, StressRow)]
+        assert [row.trial.seed for row in rows] == [900, 900, 900, 901, 902]
+        (best,) = {row.config_hash for row in rows[3:]}
+        assert best == rows[2].config_hash == found.finalists[0].config_hash
+        before = plan.rows()
+        assert stress(opened).done(lanes)[0] == found
+        assert plan.rows() == before
+
+
+@pytest.mark.usefixtures("every_run_survives")
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_stress_test_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
+    with campaign(tmp_path) as opened:
+        stress(opened).stopped(2, after=after, kills=True)
+    with campaign(tmp_path) as opened:
+        plan = stress(opened)
+        plan.done(2)
+        plan.nothing_was_dropped()
+        rows = [row for row in plan.rows() if isinstance(row, StressRow)]
+        assert sorted(row.trial.seed for row in rows) == [900, 900, 900, 901, 902]
+
+
+# --- seeds ---------------------------------------------------------------------------------------
+
+
+def with_seeds(used: set[int], stressed: Collection[int] = (), campaign_seed: int = 0) -> Any:
+    entry = SimpleNamespace(scores=dict.fromkeys(used, 3.0), failed_seeds={})
+    rows = [SimpleNamespace(trial=SimpleNamespace(seed=seed)) for seed in stressed]
+    return SimpleNamespace(
+        evidence=SimpleNamespace(configs={"a": entry}),
+        settings=SimpleNamespace(seed=campaign_seed),
+        history=SimpleNamespace(newest=lambda _kind: rows),
+    )
+
+
+def test_seeds_are_ones_that_chose_nothing() -> None:
+    assert fresh_seeds(with_seeds({0, 1, 2}), "stress", 2) == (900, 901)
+    assert fresh_seeds(with_seeds({7900, 7902}, campaign_seed=7), "stress", 2) == (7901, 7903)
+    assert fresh_seeds(with_seeds({0}, {900, 901}), "stress", 2) == (900, 901)
+    assert fresh_seeds(with_seeds({0}, {900, 901}), "ladder", 2) == (902, 903)
+    assert fresh_seeds(with_seeds({3, 997}, {999, 900}), "attribution", 3) == (998, 996, 995)
+    assert fresh_seeds(with_seeds({801}), "confirm", 2) == (800, 802)
+    with pytest.raises(CampaignError, match="ask for fewer with --seeds"):
+        fresh_seeds(with_seeds({900}), "stress", 100)
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_with_several_at_once_every_line_names_its_run(judged: bool) -> None:
+    console = Console(file=io.StringIO(), width=40)
+    display = ExperimentDisplay(console, lines=20)
+    runs = [
+        PlannedRun(
+            trial_spec(trial_id="", config=MENU.baseline, seed=seed, budget=Budget(amount=60)),
+            f"config {seed}",
+            None,
+        )
+        for seed in (1, 2)
+    ]
+    for number, run in enumerate(runs, start=1):
+        display.run_begins(run, number, 2)
+        named = run.spec.model_copy(update={"trial_id": f"t{number:06d}"})
+        display.trial_started(named, "stress")
+    for step in (50, 60):
+        for number in (2, 1):
+            point = CurvePoint(step=step, loss=step / 10 + number, elapsed_s=1.0)
+            display.trial_point(f"t{number:06d}", point)
+    verdict = StressVerdict(outcome="diverges", step=7, explanation="it rose")
+    for number, run in enumerate(runs, start=1):
+        row = attribution_row(run, number)
+        if judged:
+            row = stress_row(run, number, verdict)
+        display.run_ended(run, row)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.split()[:2] for line in lines] == [
+        *(["run", number] for number in "12"),
+        *(["run", number] for _ in (50, 60) for number in "21"),
+        *(["run", number] for number in "12"),
+    ]
+    assert "loss  7.0000" in lines[2]
+    assert all(("diverges at step 7" in line) == judged for line in lines[-2:])
+
+
+def common(run: PlannedRun[None], number: int) -> dict[str, Any]:
+    config = gpt(run.spec.config)
+    return {
+        "at": "now",
+        "steps": 60,
+        "config": config,
+        "config_hash": config.config_hash,
+        "trial": trial_record(number, config, run.spec.seed, trial_ok(run.spec)),
+    }
+
+
+def attribution_row(run: PlannedRun[None], number: int) -> RowOfOneRun:
+    return AttributionRow(winner_hash="", without=None, **common(run, number))
+
+
+def stress_row(run: PlannedRun[None], number: int, verdict: StressVerdict) -> RowOfOneRun:
+    return StressRow(purpose="candidate", rank=1, verdict=verdict, **common(run, number))
