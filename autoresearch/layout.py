@@ -14,6 +14,7 @@ compiled/           what its trials compiled
 texts/              tokens of the texts that a confirmation scores
 trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, tmp/
 trials/.specs/      the orders and results, where no trial can write
+trials/warm-up/     a trial on a GPU before the first, which no row names
 report/             report.html and figures/
 export/             for other tools
 """
@@ -42,6 +43,7 @@ TEXTS_DIR = "texts"
 
 TRIALS_DIR = "trials"
 ORDERS_DIR = ".specs"
+WARM_UP_DIR = "warm-up"
 SPEC_FILE = "spec.json"
 LOG_FILE = "trainer.log"
 CURVE_FILE = "curve.jsonl"

@@ -192,6 +192,7 @@ class Campaign(Closing):
             device=settings.device,
             threads=settings.threads,
             compile=settings.compile,
+            cudnn_attention=settings.cudnn_attention,
             compile_cache=self._compile_cache,
             train_tokens=self._train_tokens,
             limits=limits,

@@ -51,6 +51,7 @@ _BUILT_IN_ALONE = {
     "heldout_bytes": "--heldout-bytes",
     "backend": "--backend",
     "compile": "--compile",
+    "cudnn_attention": "--cudnn-attention",
     "hold_back": "--hold-back",
     "cooldown_steps": "--cooldown",
     "average": "--average",

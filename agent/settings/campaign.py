@@ -119,6 +119,10 @@ class EvaluationProtocol(Frozen):
     """Of a campaign never ``auto``, which :mod:`agent.workbench.device_choice` replaces."""
     compile: bool = Field(False, strict=True, description="Compile the model with torch.compile.")
     """Other sums in the last digits, so one campaign does it always or never."""
+    cudnn_attention: bool = Field(
+        False, strict=True, description="Let torch use cuDNN's attention on a GPU. Default: no."
+    )
+    """Other sums too."""
     hold_back: bool = Field(
         False,
         strict=True,

@@ -34,6 +34,7 @@ from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.sitting import Sitting, interruptible
+from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
 from trainer.spec import gpt
@@ -94,6 +95,8 @@ def run_campaign(
             *(f"prior     {one}" for one in known),
             target_tokens=target_tokens,
         )
+        if line := warm_up(sitting.campaign, sitting.executor, sitting.stop):
+            sitting.say(line)
         reached = _work(sitting, rails, choice, goal, known, targets)
         confirmation = _Confirmation.of(sitting) if confirming else _Confirmation()
         usage = sitting.sampler.summary(environment.usd_per_kwh)

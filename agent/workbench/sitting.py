@@ -292,4 +292,8 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
         reserve_gib=read_environment().memory_reserve_gib,
         places=places,
     )
-    return choice.with_average(vocab_size) if settings.average is not None else choice
+    if settings.average is not None:
+        choice = choice.with_average(vocab_size)
+    if settings.executor != "local":
+        return choice  # the GPUs are elsewhere
+    return choice.for_defaults(gpt(campaign.menu.baseline), campaign.menu.name, settings.device)

@@ -152,8 +152,9 @@ def test_only_a_result_that_scored_more_says_so() -> None:
     for row in (*runs, end):
         assert parse_row(dump_row(row)) == row
     assert all(len(json.loads(dump_row(row))["trial"]["result"]["texts"]) == 1 for row in runs)
-    assert "hold_back" not in dump_row(campaign_row())
-    assert campaign_row().model_copy(update={"hold_back": True}).model_dump()["hold_back"] is True
+    for name in ("hold_back", "cudnn_attention"):
+        assert name not in dump_row(campaign_row())
+        assert campaign_row().model_copy(update={name: True}).model_dump()[name] is True
 
 
 def test_a_first_row_says_the_rules_as_far_as_its_version_knew_them() -> None:

@@ -6,6 +6,8 @@ Shapes: B sequences, T tokens, H heads, G heads of keys and values, K head_dim.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -21,8 +23,9 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
     """Causal softmax attention, ``y_BHTK`` in the dtype of its inputs; H is a multiple of G.
 
     On CUDA scaled_dot_product_attention chooses: FlashAttention in bf16, which takes grouped keys
-    and values as they are. Its fp32 kernels do not, and on a CPU none does, so there each is
-    repeated for its queries.
+    and values as they are, since trials turn cuDNN's off unless they are asked for it
+    (:attr:`trainer.spec.TrialSpec.cudnn_attention`). Its fp32 kernels do not, and on a CPU none
+    does, so there each is repeated for its queries.
 
     On CPU the fused kernel's bf16 backward pass takes three to four times as long as its fp32 one
     (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32), so there bf16 goes two other ways: short
@@ -45,6 +48,21 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(
         q_BHTK, k_BGTK, v_BGTK, is_causal=True, enable_gqa=grouped
     )
+
+
+@contextmanager
+def attending_by_formula() -> Iterator[None]:
+    """Have :func:`attend` use no fused kernel while the block runs, but products and a softmax."""
+    kernels = ("flash", "mem_efficient", "cudnn")
+    of = torch.backends.cuda
+    before = {name: getattr(of, f"{name}_sdp_enabled")() for name in kernels}
+    try:
+        for name in kernels:
+            getattr(of, f"enable_{name}_sdp")(False)
+        yield
+    finally:
+        for name, was_on in before.items():
+            getattr(of, f"enable_{name}_sdp")(was_on)
 
 
 def _attend_short_bf16(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:

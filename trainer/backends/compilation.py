@@ -66,17 +66,17 @@ def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     load_update(model)
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
+        torch.cuda.empty_cache()  # else the optimizer's state would split what a step needs
 
 
 def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """The same where the blocks run on kernels: those are compiled for no shape, so that a few
-    tokens will do. What Triton does look at is whether a size is a multiple of 16."""
+    """The same where the blocks run on kernels. Scoring needs a few tokens, since kernels are
+    compiled for no shape; training a whole step, since libraries plan products by their shape."""
     tokens_BT, targets_BT = batch
-    few = tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS]
     model.eval()
     with torch.no_grad():  # the ruler's loss is a kernel of its own
-        model(*few)
-    compile_ahead(model, few)
+        model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
+    compile_ahead(model, batch)
 
 
 def load_update(model: nn.Module) -> None:

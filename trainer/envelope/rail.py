@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoresearch.errors import MachineryError
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
 from trainer.envelope.fit import MemoryFit
 from trainer.memory.estimate import GIB, AnalyticMemory, device_limit, parameter_count
@@ -98,6 +99,24 @@ class MemoryChoice:
     model: AnalyticMemory | FittedMemory | AveragingMemory | None
     """None where nothing can be said."""
     description: str
+
+    def for_defaults(self, config: Config, menu: str, device: str) -> MemoryChoice:
+        """The same, with what the menu's defaults need of a GPU in its description.
+
+        :raises MachineryError: if they do not fit into what is free there.
+        """
+        if self.model is None or device == "cpu":
+            return self
+        need_gib, free_gib = self.model.predict_gib(config), self.model.limit_gib
+        if need_gib > free_gib:
+            raise MachineryError(
+                f"the defaults of menu {menu} need about {need_gib:.1f} GiB and {device} has"
+                f" {free_gib:.1f} GiB free for a trial; see with nvidia-smi and `free -g` who holds"
+                " the rest (a NIM's share is NIM_GPU_MEM_FRACTION), or choose a smaller menu"
+            )
+        return replace(
+            self, description=f"{self.description}; the defaults need {need_gib:.1f} GiB"
+        )
 
     def with_average(self, vocab_size: int, means: int = 1) -> MemoryChoice:
         """The same of trials that keep so many means of their weights besides."""

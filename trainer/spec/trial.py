@@ -145,6 +145,12 @@ class TrialSpec(Frozen):
     on a kernel of ours. Other sums than without, to
     the last digits, so it is the same for all trials of a campaign. Compiling is set-up, and not
     in ``train_s``."""
+    cudnn_attention: Annotated[bool, Field(strict=True, exclude_if=lambda wanted: not wanted)] = (
+        False
+    )
+    """Let torch choose cuDNN's attention on a GPU, as it does by default on Hopper. Its backward
+    pass in bf16 has returned NaN there (github.com/pytorch/pytorch, issue 196678, with a mask;
+    github.com/kyutai-labs/pocket-tts, pull request 264)."""
     compile_cache: str | None = None
     """Absolute path of a directory that a command's trial and one which makes code
     (:func:`makes_code`) may write besides their own, and whose code they run: what earlier trials
@@ -245,7 +251,8 @@ class TrialSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _only_torch_compiles(self) -> Self:
-        if self.compile and self.backend != "torch":
-            raise ValueError(f"compile is for the torch backend, not {self.backend}")
+    def _has_what_its_backend_has(self) -> Self:
+        for name in ("compile", "cudnn_attention"):
+            if getattr(self, name) and self.backend != "torch":
+                raise ValueError(f"{name} is for the torch backend, not {self.backend}")
         return self

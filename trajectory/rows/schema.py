@@ -8,9 +8,9 @@ refuse newer ones by that row. 2 added the kinds ``stress`` and ``finalists``; 3
 ``restated``, and a decision's ``first_drop`` and ``no_effect``; 4 the kinds ``attribution``,
 ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``, ``confirmed``, ``calibration`` and
 ``calibrated``, a result's ``texts`` and ``looks_bpb``, the first row's ``z_drop``, ``hold_back``,
-``train_tokens``, ``cooldown_steps``, ``average``, ``mixed_devices`` and ``device_kinds``, and
-campaigns of a command: its ``script`` and ``measure`` in place of a corpus, its configs and
-results, an iteration's ``lanes`` and a trial's ``place``.
+``train_tokens``, ``cooldown_steps``, ``average``, ``cudnn_attention``, ``mixed_devices`` and
+``device_kinds``, and campaigns of a command: its ``script`` and ``measure`` in place of a corpus,
+its configs and results, an iteration's ``lanes`` and a trial's ``place``.
 
 Fields named ``…_bpb``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`): of
 the built-in trainer bits per byte, of a command its score, or its negative where the score is to

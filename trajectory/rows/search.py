@@ -83,6 +83,7 @@ class Decision(Frozen):
 _LEFT_OUT = (
     "cooldown_steps",
     "average",
+    "cudnn_attention",
     "hold_back",
     "train_tokens",
     "mixed_devices",
@@ -117,6 +118,8 @@ class CampaignRow(Frozen):
     backend: str
     device: str
     compile: bool = False
+    cudnn_attention: bool = False
+    """As a trial's spec has it; left out of a row where it is not wanted."""
     hold_back: bool = False
     """Trials train without the documents that a confirmation sets aside to score; left out of a
     row where they do not."""

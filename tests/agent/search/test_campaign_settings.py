@@ -115,6 +115,7 @@ def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path)
     ("name", "value", "flag"),
     [
         ("hold_back", True, "--hold-back"),
+        ("cudnn_attention", True, "--cudnn-attention"),
         ("cooldown_steps", 5, "--cooldown"),
         ("average", "lawa:20", "--average"),
         ("average", "ema:20", "--average"),

@@ -58,6 +58,7 @@ OTHERS: dict[str, Any] = {
     "backend": "megatron",
     "device": "cuda",
     "compile": True,
+    "cudnn_attention": True,
     "hold_back": True,
     "mixed_devices": True,
     "device_kinds": ("a processor", "another"),

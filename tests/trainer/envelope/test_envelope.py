@@ -213,6 +213,24 @@ def test_the_rail_refuses_what_would_be_killed_beside_a_neighbour(tmp_path: Path
     assert "shared" not in alone.description
 
 
+def test_what_the_defaults_need_of_a_gpu_is_reported_and_refused_where_it_is_not_free() -> None:
+    def rail(free_gib: float) -> MemoryChoice:
+        model = AnalyticMemory(
+            vocab_size=GB10_VOCAB, backend="torch", device="cuda", limit_gib=free_gib
+        )
+        return MemoryChoice(model, "analytic estimate")
+
+    base = gb10_base()
+    need_gib = rail(1).model.predict_gib(base)  # type: ignore[union-attr]
+    fits = rail(need_gib + 0.1).for_defaults(base, "spark-354m", "cuda")
+    assert fits.description == f"analytic estimate; the defaults need {need_gib:.1f} GiB"
+    tight = rail(need_gib - 0.1)
+    with pytest.raises(MachineryError, match=rf"need about {need_gib:.1f} GiB and cuda has") as why:
+        tight.for_defaults(base, "spark-354m", "cuda")
+    assert "\n" not in str(why.value)
+    assert tight.for_defaults(base, "spark-354m", "cpu") == tight
+
+
 def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(tmp_path: Path) -> None:
     plain = choose_memory(tmp_path / "none", vocab_size=GB10_VOCAB, backend="torch", device="cpu")
     averaging = plain.with_average(GB10_VOCAB)

@@ -1,0 +1,86 @@
+"""The trial before a campaign's first on a GPU, whose result counts for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.goal import Goal
+from agent.search.stopping import StopRequest
+from agent.workbench.warm_up import warm_up
+from autoresearch.errors import MachineryError
+from tests.support.executors import InstantExecutor
+from tests.support.nights import WORLD, work
+from tests.support.simulated.night import no_corpus
+from tests.support.trials import trial_ok
+from trainer.executors.base import Finished
+from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
+
+
+class Recording(InstantExecutor):
+    """Keeps the specs it is given."""
+
+    def __init__(self, comes: Callable[[TrialSpec], Measured | TrialFailed] = trial_ok) -> None:
+        self.ran: list[TrialSpec] = []
+        self._comes = comes
+
+    def train(
+        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
+    ) -> Finished:
+        self.ran.append(spec)
+        return Finished(self._comes(spec), 41.6)
+
+
+def campaign_on(directory: Path, **chosen: Any) -> Campaign:
+    settings = new_settings(WORLD.menu, WORLD.menu.name, chosen)
+    corpus = no_corpus(directory)
+    return Campaign(directory / "campaign", settings, WORLD.menu, corpus, sandbox="simulated")
+
+
+@pytest.fixture
+def on_gpu(tmp_path: Path) -> Iterator[Campaign]:
+    with campaign_on(tmp_path, device="cuda", average="lawa:20") as campaign:
+        yield campaign
+
+
+def test_two_steps_of_the_defaults_run_and_no_row_names_them(on_gpu: Campaign) -> None:
+    executor = Recording()
+    rows = len(list(on_gpu.journal.rows()))
+    line = warm_up(on_gpu, executor, StopRequest())
+    assert line is not None
+    assert "42 s" in line
+    (spec,) = executor.ran
+    assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert (spec.steps, spec.config, spec.device) == (2, on_gpu.menu.baseline, "cuda")
+    assert spec.compile_cache is not None
+    assert len(list(on_gpu.journal.rows())) == rows
+    assert not on_gpu.evidence.configs
+
+
+@pytest.mark.parametrize("status", ["oom", "nonfinite", "crash"])
+def test_whatever_fails_in_it_is_the_machinerys(status: Any, on_gpu: Campaign) -> None:
+    executor = Recording(lambda _: TrialFailed(status=status, message="no luck"))
+    with pytest.raises(MachineryError, match=f"ended as {status} \\(no luck\\)"):
+        warm_up(on_gpu, executor, StopRequest())
+
+
+def test_nothing_runs_on_a_cpu(tmp_path: Path) -> None:
+    executor = Recording()
+    with campaign_on(tmp_path, device="cpu") as campaign:
+        assert warm_up(campaign, executor, StopRequest()) is None
+    assert not executor.ran
+
+
+def test_nothing_runs_once_the_baseline_is_measured(tmp_path: Path) -> None:
+    work(tmp_path, Goal(iterations=1))
+    executor = Recording()
+    with campaign_on(tmp_path, seed=3, max_changes=2) as campaign:
+        on_gpu = campaign.settings.model_copy(update={"device": "cuda"})
+        campaign.settings = on_gpu
+        assert warm_up(campaign, executor, StopRequest()) is None
+    assert not executor.ran
