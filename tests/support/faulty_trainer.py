@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from trainer.backends import torch_gpt
+from trainer.backends.kernels import operations, written_out
 from trainer.backends.megatron import backend as megatron
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import Measured, TrialFailed, TrialSpec
@@ -19,6 +23,9 @@ from trainer.training import child
 
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
+BAD_KERNELS = ("norm", "activation", "cross_entropy", "adamw", "copies", "compiled blocks")
+"""Kernels that return NaN from the third step on, as the trainer's check names them; ``copies`` is
+AdamW's kernel too, whose weights are right."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
 
@@ -59,7 +66,8 @@ def _raising(text: str, after: int = 0, real: Callable[..., Any] | None = None) 
 
 def _inject(fault: str) -> None:
     if fault == "memory cap":  # as cudaMemGetInfo has failed on a GB10
-        torch.set_num_threads = _raising("CUDA error: out of memory")
+        _pretend_to_have_a_gpu()
+        torch.cuda.set_per_process_memory_fraction = _cap_that_fails
     elif fault in {"megatron", "transformer engine"}:
         megatron.importlib.import_module = _raising(f"{fault}: cannot map libtransformer.so")
         loads = megatron._load
@@ -68,9 +76,72 @@ def _inject(fault: str) -> None:
         TorchBackend.build = _raising("CUDA error: an illegal instruction")  # type: ignore[method-assign]
     elif fault == "driver":  # it started, and refuses the first context
         child.find_device = _raising("CUDA driver error: unknown error")
+    elif fault in BAD_KERNELS:
+        _break_kernel(fault)
+    elif fault == "too high a rate":
+        _run_on_kernels({})
     elif fault == "first kernel":
         torch.Tensor.backward = _raising("CUDA error: no kernel image")  # type: ignore[method-assign]
     else:
         real = torch.Tensor.backward
         broken = _raising("CUDA error: misaligned address", after=3, real=real)
         torch.Tensor.backward = broken  # type: ignore[method-assign]
+
+
+def _pretend_to_have_a_gpu() -> None:
+    """One that shares the machine's memory, as far as a trial asks before it builds its model."""
+    child.find_device = lambda _name: torch.device("cuda", 0)
+    torch.cuda.set_device = lambda _device: None  # type: ignore[misc, assignment]
+    gpu = SimpleNamespace(is_integrated=True, total_memory=1 << 37)
+    torch.cuda.get_device_properties = lambda _device: gpu  # type: ignore[assignment, return-value]
+
+
+def _cap_that_fails(*_: Any) -> None:
+    cudnn = "on" if torch.backends.cuda.cudnn_sdp_enabled() else "off"
+    raise RuntimeError(f"CUDA error: out of memory (cuDNN's attention is {cudnn})")
+
+
+def _run_on_kernels(broken: dict[str, dict[str, Any]]) -> None:
+    """Have models on this CPU run on kernels: torch's operators, but for the broken ones."""
+    child.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
+    operations._has_kernels = lambda _tensor: True
+    for kind in ("norm", "activation", "cross_entropy", "float8", "adamw"):
+        kernels = {**vars(written_out), **broken.get(kind, {})}
+        sys.modules[f"trainer.backends.kernels.triton_{kind}"] = SimpleNamespace(**kernels)  # type: ignore[assignment]
+
+
+def _nan_from(call: int, real: Callable[..., Any], spoils: Callable[[Any, Any], None]) -> Any:
+    calls = 0
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = real(*args, **kwargs)
+        if calls >= call:
+            spoils(args, result)
+        return result
+
+    return broken
+
+
+def _break_kernel(name: str) -> None:
+    """Each fault is one that the model of one block in tests/trainer/training meets in step 3."""
+    made = written_out
+    if name == "norm":
+        spoiled = _nan_from(9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan))
+        _run_on_kernels({"norm": {"norm_backward": spoiled}})
+    elif name == "activation":
+        spoiled = _nan_from(3, made.activate, lambda _, hidden: hidden.fill_(torch.nan))
+        _run_on_kernels({"activation": {"activate": spoiled}})
+    elif name == "cross_entropy":
+        spoiled = _nan_from(3, made.loss_and_gradient_, lambda args, _: args[0].fill_(torch.nan))
+        _run_on_kernels({"cross_entropy": {"loss_and_gradient_": spoiled}})
+    elif name in {"adamw", "copies"}:
+        place = 0 if name == "adamw" else 4  # of the parameter, and of its copy
+        spoiled = _nan_from(9, made.adamw_, lambda args, _: args[place][0].fill_(torch.nan))
+        _run_on_kernels({"adamw": {"adamw_": spoiled}})
+    else:
+        real = torch_gpt.compiled
+        torch_gpt.compiled = lambda function: _nan_from(
+            3, real(function), lambda _, result: torch.as_tensor(result).detach().fill_(torch.nan)
+        )

@@ -5,6 +5,7 @@
  * CUDA_STUB_ROOT   where its device nodes and /proc/driver are; the machine has none
  * CUDA_STUB_READS  one more file it must be able to read, CUDA_STUB_WRITES: to write
  * CUDA_STUB_ENDS   what cuInit comes to: a code, or segv, abort, exit, hang
+ * CUDA_STUB_AFTER  the code that every call after cuInit comes to
  * CUDA_STUB_INTEGRATED  set: the device shares the machine's memory
  * CUDA_STUB_NOTES  a file that each call of the library is noted in, with the process that made it
  */
@@ -230,15 +231,20 @@ int cuInit(unsigned flags) {
     return refused ? 304 : 0;
 }
 
+static int after(void) {
+    const char *code = getenv("CUDA_STUB_AFTER");
+    return code == NULL ? 0 : atoi(code);
+}
+
 int cuDeviceGetCount(int *count) {
     note("cuDeviceGetCount");
     *count = 1;
-    return 0;
+    return after();
 }
 
 int cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? 0 : 101;
+    return ordinal == 0 ? after() : 101;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {

@@ -26,7 +26,8 @@ R = (H + 2 G) × K, D = d_model, F = d_ff, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -132,6 +133,37 @@ class TorchGPT(nn.Module):
         if blocks:
             float8 = self.config.precision == "fp8"
             self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kinds of kernel that a step runs on, none of them torch's own; compiled blocks are
+        one."""
+        if self._fused_head is None:
+            return () if self._train_block is Block.forward else ("compiled blocks",)
+        if not self._fused_blocks:
+            return "compiled blocks", "cross_entropy"
+        quantising = ("float8",) if self.config.precision == "fp8" else ()
+        return "norm", "activation", "cross_entropy", *quantising
+
+    @contextmanager
+    def on_torch_operators(self) -> Iterator[None]:
+        """Train on torch's own operators meanwhile: on no kernel of ours, and nothing compiled."""
+        names = ("_train_block", "_loss_and_gradient", "_fused_blocks", "_fused_head")
+        before = {name: getattr(self, name) for name in names}
+        self._train_block, self._loss_and_gradient = Block.forward, loss_and_gradient
+        self._fused_blocks, self._fused_head = [], None
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    @contextmanager
+    def on_new_copies(self) -> Iterator[None]:
+        """Read copies of the weights that the update did not write."""
+        for weight in self.copies.values():
+            weight.forget()
+        yield
 
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:

@@ -88,6 +88,10 @@ class RoundedWeight:
         """The copy holds what the parameter does."""
         self._version = self.parameter._version
 
+    def forget(self) -> None:
+        """Make the copy anew when it is next read."""
+        self._version = -1
+
     def product(self, x_NI: Tensor) -> Tensor:
         """See :class:`Weight`."""
         return torch.mm(x_NI, self.copy.t())

@@ -36,6 +36,7 @@ from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.spec import CurvePoint, Look, TrialFailed, TrialOk, TrialSpec
 from trainer.training.data import Batches
+from trainer.training.kernel_check import checking_kernels
 from trainer.training.looks import Looks
 from trainer.training.schedule import Schedule
 from trainer.training.scoring import check_texts, score_heldout, score_texts, train_split
@@ -141,21 +142,22 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         _load_kernels(spec, model, batches(1))
     looks = Looks(model, corpus, spec)
     setup_s = time.monotonic() - born
-    with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
-        trained = train(
-            model,
-            batches,
-            Schedule(config, spec.budget, spec.horizon_steps, spec.cooldown_steps),
-            log_every=spec.log_every,
-            prune=spec.prune,
-            report=lambda point: _append(curve, point),
-            after_step=looks.after if looks.needed else None,
-        )
-    began = time.perf_counter()
-    with looks.weights(Look(average=spec.average)):
-        scored = score_heldout(model, corpus, spec, trained.steps)
-        texts = tuple(score_texts(model, corpus, spec, trained.steps))
-    looks_bpb = looks.at_the_end(trained.steps)
+    with checking_kernels(model, batches):
+        with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+            trained = train(
+                model,
+                batches,
+                Schedule(config, spec.budget, spec.horizon_steps, spec.cooldown_steps),
+                log_every=spec.log_every,
+                prune=spec.prune,
+                report=lambda point: _append(curve, point),
+                after_step=looks.after if looks.needed else None,
+            )
+        began = time.perf_counter()
+        with looks.weights(Look(average=spec.average)):
+            scored = score_heldout(model, corpus, spec, trained.steps)
+            texts = tuple(score_texts(model, corpus, spec, trained.steps))
+        looks_bpb = looks.at_the_end(trained.steps)
     eval_s = time.perf_counter() - began
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
@@ -194,6 +196,7 @@ def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(spec.cudnn_attention)
         # Pinned memory and whatever else names no device would make a context on the first GPU.
         torch.cuda.set_device(device.index or 0)
         cap_memory(device, spec.limits.reserve_gib)

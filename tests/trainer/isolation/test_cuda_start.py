@@ -135,6 +135,22 @@ def test_a_driver_that_does_not_start_is_never_evidence(
     assert "\n" not in str(failure.value), "one plain sentence"
 
 
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ("46", r"cuDeviceGetCount returned 46 \(CUDA_ERROR_DEVICE_UNAVAILABLE\)"),
+        ("999", r"cuDeviceGetCount returned 999 .*nvidia-modprobe"),
+    ],
+)
+def test_a_driver_that_fails_after_it_started_is_never_evidence(
+    after: str, said: str, machine: StubMachine, tmp_path: Path
+) -> None:
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
+    with executor_on(machine, after=after) as executor, pytest.raises(MachineryError, match=said):
+        executor.run(on_gpu(), trial_dir)
+    assert not (trial_dir / "result.json").exists()
+
+
 def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a driver")

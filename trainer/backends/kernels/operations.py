@@ -9,6 +9,8 @@ How much each moves is declared for accounting where it is not every argument an
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,11 +23,28 @@ from trainer.spec import GATED_ACTIVATIONS, Activation
 
 _FLOAT8_BYTES = 1
 
+_replaced: set[str] = set()
+"""Kinds of kernel in whose place torch's operators run."""
+
+
+@contextmanager
+def written_out_instead(kernels: str) -> Iterator[None]:
+    """Run torch's operators in place of the kernels of ``triton_{kernels}`` meanwhile."""
+    _replaced.add(kernels)
+    try:
+        yield
+    finally:
+        _replaced.remove(kernels)
+
+
+def _has_kernels(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
 
 def _form(kernels: str, tensor: Tensor) -> Any:
     """The module that computes it there. Triton is imported when it is first needed: it is no
     dependency of the package, and takes a third of a second."""
-    if tensor.is_cuda:
+    if _has_kernels(tensor) and kernels not in _replaced:
         return importlib.import_module(f"trainer.backends.kernels.triton_{kernels}")
     return written_out
 

@@ -1,0 +1,93 @@
+"""A step that comes out non-finite: told apart by repeating it on torch's own operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoresearch.errors import MachineryError
+from tests.support import faulty_trainer
+from tests.support.configs import config
+from tests.support.corpora import write_corpus
+from tests.support.trials import trial_spec
+from trainer.corpus import Corpus
+from trainer.executors.local import LocalExecutor
+from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
+
+TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return write_corpus(tmp_path_factory.mktemp("kernels") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor(entry=faulty_trainer.ENTRY, allow_unsandboxed=True) as opened:
+        yield opened
+
+
+def spec_of(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
+    return trial_spec(
+        corpus.directory,
+        corpus_sha256=corpus.info.sha256,
+        config=config(**{**TINY, **(recipe or {})}),
+        budget=Budget(amount=6),
+        threads=1,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ("norm", "at fault: norm;"),
+        ("activation", "at fault: activation;"),
+        ("cross_entropy", "at fault: cross_entropy;"),
+        ("adamw", "the update (adamw) is wrong"),
+        ("copies", "at fault: adamw;"),
+    ],
+)
+def test_a_kernel_that_makes_nan_stops_the_campaign_and_is_named(
+    fault: str, named: str, executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", fault)
+    with pytest.raises(MachineryError) as failure:
+        executor.run(spec_of(corpus), trial_dir)
+    assert named in str(failure.value)
+    assert faulty_trainer.attempts(trial_dir) == 2
+    assert not (trial_dir / "result.json").exists()
+
+
+def test_a_kernel_that_made_nan_once_costs_a_second_run(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "norm", times=1)
+    assert isinstance(executor.run(spec_of(corpus), trial_dir).result, TrialOk)
+    assert faulty_trainer.attempts(trial_dir) == 2
+
+
+@pytest.mark.slow
+def test_compiled_blocks_that_make_nan_are_named(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "compiled blocks")
+    with pytest.raises(MachineryError, match="at fault: compiled blocks;"):
+        executor.run(spec_of(corpus, compile=True), trial_dir)
+
+
+@pytest.mark.parametrize("steps", [30, 1], ids=["in training", "in scoring"])
+def test_a_config_that_diverges_on_kernels_is_to_blame(
+    steps: int, executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    recipe = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "too high a rate")
+    spec = spec_of(corpus, recipe).model_copy(update={"budget": Budget(amount=steps)})
+    result = executor.run(spec, trial_dir).result
+    assert isinstance(result, TrialFailed), result
+    assert result.status == "nonfinite"
+    assert faulty_trainer.attempts(trial_dir) == 1
