@@ -16,7 +16,7 @@ CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit ip
 # CI runs the slow tests too: make test SLOW=1
 PYTEST_MARKS := -m "not containers and not versions$(if $(SLOW),, and not slow)"
 
-.PHONY: loop test lint types tests quick explore model model-loop containers versions bench docs clean
+.PHONY: loop test lint types tests quick explore model model-loop containers versions bench docs reference clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -81,8 +81,12 @@ versions: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-# The reference of the commands, from their own help; a test holds docs/commands.md to it.
+# The documentation at http://127.0.0.1:8000, rebuilt when a page changes.
 docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
+
+# The reference of the commands, from their own help; a test compares docs/commands.md with it.
+reference: $(VENV)/.installed-dev
 	$(BIN)/typer agent.cli utils docs --name autoresearch --title "Commands" --output docs/commands.md
 
 clean:
