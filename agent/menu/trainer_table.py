@@ -64,6 +64,8 @@ class TrainerTable(Frozen):
     """Constants of the script besides knobs and constants of the menu, where it is edited, and what
     is written there: ``{ SEED = "{seed}" }``."""
     reads: tuple[str, ...] = ()
+    shared_memory: bool = False
+    """Let trials use the machine's /dev/shm where they cannot have one of their own."""
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
     preload: tuple[Module, ...] = ()

@@ -172,6 +172,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         edits=tuple(table.edits.items()),
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
+        shared_memory=table.shared_memory,
         programs=tuple(map(str, environment_of(program))),
         score=table.score,
         curve=table.curve,

@@ -22,7 +22,8 @@ _DENIED = re.compile(
 _SHARED = re.compile(r"SemLock|_multiprocessing|/dev/shm|shared memory object")
 _NO_SHARED_MEMORY = (
     "semaphores and shared memory need a /dev/shm of the trial's own, and this machine allows no "
-    "mount namespace for it; allow unprivileged user namespaces, or start no workers: num_workers=0"
+    "mount namespace for it; allow unprivileged user namespaces, write shared_memory = true under "
+    "[trainer] to share the machine's, or start no workers: num_workers=0"
 )
 _WRITES = (
     "trials write below {out}, or by a relative path where the script's directory has nothing of "

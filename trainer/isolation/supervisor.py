@@ -74,6 +74,8 @@ class Supervised:
         self._files = TrialFiles(spec, trial_dir)
         self._group: TrialGroup | None = None
         self._result: Measured | TrialFailed | None = None
+        declared = spec.command is not None and spec.command.shared_memory
+        self._shared = shared_memory.own_files() if declared else None
         try:
             host = HostWatch(spec.limits.reserve_gib, meminfo)
             if groups is not None:
@@ -97,6 +99,8 @@ class Supervised:
         if self._spec.command is not None:
             # Perhaps checkpoints: the disk is to have room for those of one trial a lane.
             self._files.clear_scratch()
+        if self._shared is not None:
+            shared_memory.sweep(self._shared)
 
     def result(self) -> Measured | TrialFailed:
         """What came of it, once, and when nothing of it is left. No other thread is needed, and

@@ -71,7 +71,8 @@ def live(
         reach = None
         if spec.command is not None:
             reach = furnish(spec.command, trial_dir)
-            if shared_memory.mount_own(spec.limits.memory_gib):
+            has_own = shared_memory.mount_own(spec.limits.memory_gib)
+            if has_own or spec.command.shared_memory:
                 reach = replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
         sandbox.confine(spec, trial_dir, reach)
         _start_device(spec, line)

@@ -65,6 +65,8 @@ class Command(Frozen):
     """More variables, with placeholders."""
     reads: tuple[str, ...] = ()
     """Absolute paths that the menu declares."""
+    shared_memory: bool = False
+    """Use the machine's /dev/shm where the trial cannot have one of its own."""
     programs: tuple[str, ...] = ()
     """Absolute paths of the interpreter's environment, where it is not this one's."""
     score: ScoreRule

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import command, command_spec, script
+from tests.support.places import ROOT
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.sandbox import Layers
@@ -124,3 +128,71 @@ def test_neither_sockets_nor_shared_memory_of_the_machine_are_reached(
             outside.unlink()
     assert isinstance(result, CommandOk), result
     assert result.score == 0.0
+
+
+SHARES = """
+import multiprocessing as mp
+def worker(queue):
+    queue.put(0.5)
+if __name__ == "__main__":
+    queue = mp.get_context("spawn").Queue()
+    process = mp.get_context("spawn").Process(target=worker, args=(queue,))
+    process.start()
+    found = queue.get()
+    process.join()
+    open("/dev/shm/NAME", "w").write("left")
+    print("val loss", found)
+"""
+DECLARED = """
+import sys
+from pathlib import Path
+from tests.support.commands import command, command_spec
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel import shared_memory
+place = Path(sys.argv[1])
+with LocalExecutor(entry=COMMAND_ENTRY) as executor:
+    for number, declared in enumerate((False, True), start=1):
+        told = command(directory=str(place / "own"), shared_memory=declared)
+        trial = place / "campaign" / "trials" / f"t{number:06}"
+        spec = command_spec(command=told, trial_id=trial.name)
+        print(executor.submit(spec, trial).result(120).result.status)
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+)
+def test_where_no_mount_can_be_had_a_menu_may_declare_the_machines(tmp_path: Path) -> None:
+    name = f"autoresearch-{uuid.uuid4().hex}"
+    bystander = shared_memory.SHARED_MEMORY / f"{name}-open"
+    script(tmp_path / "own", SHARES.replace("NAME", name))
+    without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    with bystander.open("w"):
+        try:
+            done = subprocess.run(
+                [*without, sys.executable, "-c", DECLARED, str(tmp_path)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert done.stdout.split() == ["crash", "scored"]
+            assert bystander.exists()
+        finally:
+            bystander.unlink()
+    assert not (shared_memory.SHARED_MEMORY / name).exists()
+
+
+def test_sweeping_keeps_what_was_there_or_is_in_use(tmp_path: Path) -> None:
+    folder = shared_memory.SHARED_MEMORY
+    old, new, used = (folder / f"autoresearch-{uuid.uuid4().hex}" for _ in range(3))
+    old.write_bytes(b"x")
+    before = shared_memory.own_files()
+    new.write_bytes(bytes(5000))
+    try:
+        with used.open("wb"):
+            assert shared_memory.sweep(before) >= 5000
+            assert (old.exists(), new.exists(), used.exists()) == (True, False, True)
+    finally:
+        for path in (old, new, used):
+            path.unlink(missing_ok=True)

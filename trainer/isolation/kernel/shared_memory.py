@@ -7,6 +7,10 @@ frees it with the trial's last process. Its size is at most the trial's limit of
 files count (twice where they are mapped too and no cgroup counts). It holds no devices and no
 programs.
 
+Where no mount namespace can be had, as in most containers, a menu may declare that its trials use
+the machine's /dev/shm (``shared_memory = true``). Pages that the trial maps count as its memory,
+and whatever it leaves there is removed after it (:func:`sweep`).
+
 An ordinary user needs a user namespace for the mount, and gives up all of its capabilities at once.
 This opens no socket: :mod:`trainer.command.startup` replaces torch's way to pass the descriptor of
 a tensor by a Unix socket, and the filter of system calls refuses sockets as before.
@@ -14,7 +18,9 @@ a tensor by a Unix socket, and the filter of system calls refuses sockets as bef
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -26,6 +32,7 @@ _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _PRIVATE = 0x4000 | 1 << 18
 _NO_SUID_DEVICES_OR_PROGRAMS = 2 | 4 | 8
 _MOST_FILES = 65_536
+_MAPPED = re.compile(rf"{SHARED_MEMORY}/([^/\n]+)\n")
 
 
 def mount_own(memory_gib: float | None) -> bool:
@@ -55,6 +62,50 @@ def held_bytes(pid: int) -> int:
     except OSError:
         return 0
     return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def own_files() -> frozenset[str]:
+    """Return the names of this user's files in the machine's /dev/shm."""
+    try:
+        entries = list(os.scandir(SHARED_MEMORY))
+    except OSError:
+        return frozenset()
+    owned = set()
+    for entry in entries:
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            if entry.is_file(follow_symlinks=False) and entry.stat().st_uid == os.geteuid():
+                owned.add(entry.name)
+    return frozenset(owned)
+
+
+def sweep(before: frozenset[str]) -> int:
+    """Remove this user's files that are new and that no process has open or mapped.
+
+    :param before: the files that were there when the trial began.
+    :return: the bytes that are free again.
+    """
+    freed = 0
+    used = _used_files()
+    for name in own_files() - before - used:
+        path = SHARED_MEMORY / name
+        with contextlib.suppress(OSError):
+            size = path.lstat().st_blocks * 512
+            path.unlink()
+            freed += size
+    return freed
+
+
+def _used_files() -> set[str]:
+    """Return the names of the files in /dev/shm that a process of this user has open or mapped."""
+    used: set[str] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            used.update(_MAPPED.findall((folder / "maps").read_text("utf-8", "replace")))
+        with contextlib.suppress(OSError):
+            for descriptor in (folder / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    used.update(_MAPPED.findall(f"{descriptor.readlink()}\n"))
+    return used
 
 
 def _mount(memory_gib: float | None) -> None:
