@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from agent.search.orphaned_trials import read_orphaned_trials
 from agent.search.scribe import timestamp
@@ -25,6 +34,11 @@ from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, Job, Tr
 from trainer.isolation.trial_files import read_curve, wall_s
 from trainer.spec import AnyConfig, CurvePoint, Place, PruneRule, TrialSpec
 from trajectory.rows import Role, TrialRecord
+
+EndHook: TypeAlias = Callable[[Finished], Finished]
+"""Takes how a trial ended, and returns what is to be recorded of it."""
+StartHook: TypeAlias = Callable[[Path], EndHook]
+"""Is called right before a trial starts, with its directory."""
 
 
 class TrialWatcher(Protocol):
@@ -43,10 +57,14 @@ class TrialWatcher(Protocol):
 class Trial:
     """One that was begun: a job, or what was taken up from before the last stop."""
 
-    def __init__(self, spec: TrialSpec, role: Role, work: Job | Finished) -> None:
+    def __init__(
+        self, spec: TrialSpec, role: Role, work: Job | Finished, hooks: Iterable[EndHook] = ()
+    ) -> None:
         self.spec = spec
         self.role = role
         self._work = work
+        self._hooks = hooks
+        self._finished = work if isinstance(work, Finished) else None
         self._told: Place | None = None
         self.ended_at: str | None = None
         """ISO 8601; None of one that was taken up."""
@@ -67,7 +85,13 @@ class Trial:
 
     def result(self) -> Finished:
         """See :meth:`Job.result`."""
-        return self._work if isinstance(self._work, Finished) else self._work.result()
+        if self._finished is None:
+            assert not isinstance(self._work, Finished)
+            finished = self._work.result()
+            for hook in self._hooks:
+                finished = hook(finished)
+            self._finished = finished
+        return self._finished
 
     def is_void(self) -> bool:
         """Whether, having ended, it has no result."""
@@ -112,6 +136,7 @@ class TrialRunner:
         accounted: Set[str],
         stop: StopRequest,
         watcher: TrialWatcher,
+        hooks: Sequence[StartHook] = (),
     ) -> None:
         """
         :param directory: the campaign's ``trials`` folder; made if missing.
@@ -126,6 +151,7 @@ class TrialRunner:
         self._executor = executor
         self.stop = stop
         self._watcher = watcher
+        self._hooks = hooks
         self._curves: dict[str, list[CurvePoint]] = {}
         """The curves of references, which every race asks for again."""
         self.wake = threading.Event()
@@ -232,8 +258,9 @@ class TrialRunner:
         spec = spec.model_copy(update={"trial_id": trial_id})
         self._watcher.trial_started(spec, role)
         with self.stop.deferred():
+            hooks = [hook(self._directory / trial_id) for hook in self._hooks]
             job = self._executor.submit(spec, self._directory / trial_id)
-        trial = Trial(spec, role, job)
+        trial = Trial(spec, role, job, hooks)
         job.when_done(self.wake.set)  # after its own: who is woken finds when it ended
         return trial
 

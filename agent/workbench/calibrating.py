@@ -12,7 +12,7 @@ from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan
 from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import RetryFailed
 from agent.workbench.experiments import experiment
-from agent.workbench.sitting import Sitting
+from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trajectory.calibrated import Calibrated, Correlation, Way
@@ -35,14 +35,14 @@ class FidelityAsked(Frozen):
     retry_failed: RetryFailed = False
 
 
-def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
+def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
     """Run what the journal lacks of the calibration, and say how it goes.
 
     :raises Interrupted: when a person stopped it; everything finished is on disk.
     :raises AutoresearchError: where nothing can be calibrated.
     """
-    campaign = sitting.campaign
-    with sitting.console.status("preparing the text that is set aside"):
+    campaign = session.campaign
+    with session.console.status("preparing the text that is set aside"):
         texts = FreshTexts.of(campaign, ())
     means = CalibrationPlan.means(campaign.settings)
     plan = CalibrationPlan(
@@ -51,11 +51,11 @@ def calibrate_fidelity(sitting: Sitting, asked: FidelityAsked) -> Calibrated:
         configs=asked.configs,
         long_steps=asked.steps,
         long_seeds=asked.long_seeds,
-        memory=sitting.memory.with_average(campaign.corpus.info.vocab_size, means).model,
+        memory=session.memory.with_average(campaign.corpus.info.vocab_size, means).model,
     )
-    work = experiment(sitting, Calibration, retry_failed=asked.retry_failed, plan=plan)
+    work = experiment(session, Calibration, retry_failed=asked.retry_failed, plan=plan)
     for line in work.announcement():
-        sitting.say(line)
+        session.say(line)
     return work.run()
 
 

@@ -33,7 +33,7 @@ from agent.workbench.confirming import ConfirmAsked, confirm, told
 from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
-from agent.workbench.sitting import Sitting, interruptible
+from agent.workbench.session import Session, interruptible
 from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
@@ -85,40 +85,40 @@ def run_campaign(
     )
     with (
         interruptible(console),
-        Sitting.opened(
+        Session.opened(
             directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
+        ) as session,
     ):
-        rails.memory = sitting.memory.model
-        sitting.greet(
+        rails.memory = session.memory.model
+        session.greet(
             f"proposer  {choice.description}",
             *(f"prior     {one}" for one in known),
             target_tokens=target_tokens,
         )
-        if line := warm_up(sitting.campaign, sitting.executor, sitting.stop):
-            sitting.say(line)
-        reached = _work(sitting, rails, choice, goal, known, targets)
-        confirmation = _Confirmation.of(sitting) if confirming else _Confirmation()
-        usage = sitting.sampler.summary(environment.usd_per_kwh)
+        if line := warm_up(session.campaign, session.executor, session.stop):
+            session.say(line)
+        reached = _work(session, rails, choice, goal, known, targets)
+        confirmation = _Confirmation.of(session) if confirming else _Confirmation()
+        usage = session.sampler.summary(environment.usd_per_kwh)
         if as_json:
-            summary = _summary(sitting.campaign, usage) | {"ended": reached}
+            summary = _summary(session.campaign, usage) | {"ended": reached}
             typer.echo(json.dumps(summary | confirmation.as_json()))
         else:
-            _conclude(sitting, usage, reached, confirmation.found)
-        confirmation.say_trouble(sitting)
+            _conclude(session, usage, reached, confirmation.found)
+        confirmation.say_trouble(session)
 
 
 def _work(
-    sitting: Sitting,
+    session: Session,
     rails: Rails,
     choice: Choice,
     goal: Goal,
     priors: Sequence[Prior],
     targets: Sequence[LogTarget],
 ) -> str:
-    campaign = sitting.campaign
-    display = display_for(sitting.console, Progress(campaign, goal))
-    scribe = Scribe(campaign, sitting.stop, display.note)
+    campaign = session.campaign
+    display = display_for(session.console, Progress(campaign, goal))
+    scribe = Scribe(campaign, session.stop, display.note)
     watcher = LoggingWatcher(
         display,
         [target.started(CampaignFacts.of(campaign.directory, campaign.row)) for target in targets],
@@ -129,17 +129,17 @@ def _work(
         proposer=choice.proposer,
         rails=rails,
         rules=campaign.settings.rules(),
-        runner=sitting.runner(campaign.trial_spec, watcher),
+        runner=session.runner(watcher),
         watcher=watcher,
-        stop=sitting.stop,
-        meter=sitting.sampler,
+        stop=session.stop,
+        meter=session.sampler,
     )
     try:
         with display.showing():
             _note_priors(campaign, scribe, priors)
             return loop.run(goal)
     finally:
-        watcher.close(HURRIED_CLOSE_S if sitting.stop.at_once() else CLOSE_S)
+        watcher.close(HURRIED_CLOSE_S if session.stop.at_once() else CLOSE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ class _Confirmation:
     stopped: Interrupted | None = None
 
     @classmethod
-    def of(cls, sitting: Sitting) -> Self:
+    def of(cls, session: Session) -> Self:
         try:
-            return cls(_confirmed(sitting))
+            return cls(_confirmed(session))
         except Interrupted as interrupted:
             return cls(trouble="it was stopped", stopped=interrupted)
         except AutoresearchError as error:
@@ -164,32 +164,32 @@ class _Confirmation:
         found = self.found.model_dump(mode="json") if self.found else None
         return {"confirmed": found, "not_confirmed": self.trouble}
 
-    def say_trouble(self, sitting: Sitting) -> None:
+    def say_trouble(self, session: Session) -> None:
         """
         :raises Interrupted: where a person stopped it.
         """
         if self.trouble:
-            sitting.say(
+            session.say(
                 f"not confirmed: {self.trouble}; the search is none the worse, go on with: "
-                f"autoresearch confirm --campaign {sitting.campaign.directory}",
+                f"autoresearch confirm --campaign {session.campaign.directory}",
                 "yellow",
             )
         if self.stopped is not None:
             raise self.stopped
 
 
-def _confirmed(sitting: Sitting) -> Confirmed | None:
+def _confirmed(session: Session) -> Confirmed | None:
     """What fresh runs say of what was kept; None where the baseline still stands, or all runs of
     a command's config are the same, so that there is nothing to tell."""
-    evidence = sitting.campaign.evidence
+    evidence = session.campaign.evidence
     if evidence.incumbent_hash == evidence.baseline_hash:
         return None
-    if sitting.own is not None and evidence.tally.runs_are_the_same:
+    if session.own is not None and evidence.tally.runs_are_the_same:
         return None  # which the baseline's note has said
     usual = ConfirmAsked()
-    latest = next(iter(sitting.campaign.history.newest(ConfirmedRow, 1)), None)
+    latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
     seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
-    return confirm(sitting, usual.model_copy(update={"seeds": seeds}))
+    return confirm(session, usual.model_copy(update={"seeds": seeds}))
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
@@ -260,27 +260,27 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
 
 
 def _conclude(
-    sitting: Sitting, usage: TelemetrySummary, reached: str, found: Confirmed | None
+    session: Session, usage: TelemetrySummary, reached: str, found: Confirmed | None
 ) -> None:
-    campaign = sitting.campaign
+    campaign = session.campaign
     evidence, measure = campaign.evidence, campaign.menu.measure
     noise = Noise.of(evidence.tally)
     if noise is not None:
-        sitting.say(
+        session.say(
             f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, from {evidence.dof} "
             "degrees of freedom"
         )
     records = evidence.tally.track_records
     if len(records) > 1:
         turns = " · ".join(f"{kind} {record}" for kind, record in records.items())
-        sitting.say(f"turns     {turns}")
+        session.say(f"turns     {turns}")
     if usage.samples:
         for line in usage.lines():
-            sitting.say(f"gpu       {line}")
+            session.say(f"gpu       {line}")
     for text in told(found) if found else ():
-        sitting.console.print(text, soft_wrap=True, highlight=False)
+        session.console.print(text, soft_wrap=True, highlight=False)
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
-    sitting.say(
+    session.say(
         f"done      {counted(evidence.iterations, 'iteration')}, "
         f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
     )

@@ -11,7 +11,7 @@ from agent.search.confirm.experiment import Confirmation, ConfirmPlan
 from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import RetryFailed
 from agent.workbench.experiments import experiment
-from agent.workbench.sitting import Sitting
+from agent.workbench.session import Session
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text
 from trainer.spec import BPB
@@ -26,21 +26,21 @@ class ConfirmAsked(Frozen):
     retry_failed: RetryFailed = False
 
 
-def confirm(sitting: Sitting, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:
+def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:
     """Run what the journal lacks of the confirmation, and say how it goes.
 
     :param heldout: further sources of text to score.
     :raises Interrupted: when a person stopped it; everything finished is on disk.
     :raises AutoresearchError: where nothing can be confirmed, or a text cannot be used.
     """
-    plan = ConfirmPlan.of(sitting.campaign, top=asked.top, seeds=asked.seeds)
-    with sitting.console.status("preparing the texts to confirm on"):
-        texts = FreshTexts.of(sitting.campaign, heldout)
+    plan = ConfirmPlan.of(session.campaign, top=asked.top, seeds=asked.seeds)
+    with session.console.status("preparing the texts to confirm on"):
+        texts = FreshTexts.of(session.campaign, heldout)
     work = experiment(
-        sitting, Confirmation, retry_failed=asked.retry_failed, plan=plan, texts=texts
+        session, Confirmation, retry_failed=asked.retry_failed, plan=plan, texts=texts
     )
     for line in work.announcement():
-        sitting.say(line)
+        session.say(line)
     return work.run()
 
 

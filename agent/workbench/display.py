@@ -80,7 +80,7 @@ class Progress:
         return self._best
 
     def _confirmed(self) -> str:
-        """What fresh runs of an earlier sitting said of it."""
+        """What fresh runs of an earlier session said of it."""
         found = [row.found for row in self.campaign.history.newest(ConfirmedRow)]
         said = latest_of(found).get(self.campaign.evidence.incumbent_hash or "")
         return f"; confirmed {said.headline}" if said is not None and said.stands else ""

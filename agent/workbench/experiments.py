@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.search.experiment import Key, PlannedRun
-from agent.workbench.sitting import Sitting
+from agent.workbench.session import Session
 from autoresearch.words import duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressRow, TrialRecord
@@ -45,19 +45,19 @@ class _Shown:
     """Since its last line."""
 
 
-def experiment(sitting: Sitting, kind: Callable[..., Work], *, lines: int = 0, **more: Any) -> Work:
+def experiment(session: Session, kind: Callable[..., Work], *, lines: int = 0, **more: Any) -> Work:
     """Return an experiment on the session's campaign, with what runs and shows its trials.
 
     :param lines: how many a run has at most while it trains.
     :param more: what this kind of experiment takes besides.
     """
-    campaign = sitting.campaign
-    display = ExperimentDisplay(sitting.console, campaign.menu.measure, lines=lines)
+    campaign = session.campaign
+    display = ExperimentDisplay(session.console, campaign.menu.measure, lines=lines)
     return kind(
         campaign=campaign,
-        runner=sitting.runner(campaign.trial_spec, display),
+        runner=session.runner(display),
         watcher=display,
-        meter=sitting.sampler,
+        meter=session.sampler,
         **more,
     )
 

@@ -13,7 +13,7 @@ from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from agent.workbench.sitting import resumed
+from agent.workbench.session import resumed
 from autoresearch.errors import CampaignError
 from autoresearch.values import Frozen, PositiveInt
 from funnel.attribution.experiment import Attribution
@@ -69,18 +69,18 @@ def attribute(
     lacks.
     """
     directory = existing_campaign(campaign, menu)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
-        plan = _plan(sitting.campaign, asked, config)
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+        plan = _plan(session.campaign, asked, config)
         work = experiment(
-            sitting, Attribution, retry_failed=asked.retry_failed, lines=LINES, plan=plan
+            session, Attribution, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        sitting.greet(*work.announcement())
+        session.greet(*work.announcement())
         result = work.run()
         if as_json:
             typer.echo(result.model_dump_json())
             return
-        for line in lines(result, sitting.campaign.menu.measure):
-            sitting.console.print(line, soft_wrap=True, highlight=False)
+        for line in lines(result, session.campaign.menu.measure):
+            session.console.print(line, soft_wrap=True, highlight=False)
 
 
 def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPlan:

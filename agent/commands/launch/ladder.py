@@ -12,7 +12,7 @@ from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.search.scribe import timestamp
 from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from agent.workbench.sitting import Sitting, resumed
+from agent.workbench.session import Session, resumed
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from funnel.ladder.candidates import candidates_of
 from funnel.ladder.experiment import Ladder
@@ -70,21 +70,21 @@ def ladder(
     lacks.
     """
     directory = existing_campaign(campaign, menu)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
-        work = _prepare(sitting, asked)
-        sitting.greet(*work.announcement())
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+        work = _prepare(session, asked)
+        session.greet(*work.announcement())
         result = work.run()
         files = save_ladder_plot(result, directory / "ladder")
         if as_json:
             typer.echo(json.dumps(result_json(result) | {"plots": [str(file) for file in files]}))
             return
         for line in lines(result):
-            sitting.console.print(line, soft_wrap=True, highlight=False)
-        sitting.say(f"plot      {', '.join(map(str, files))}")
+            session.console.print(line, soft_wrap=True, highlight=False)
+        session.say(f"plot      {', '.join(map(str, files))}")
 
 
-def _prepare(sitting: Sitting, asked: Asked) -> Ladder:
-    campaign = sitting.campaign
+def _prepare(session: Session, asked: Asked) -> Ladder:
+    campaign = session.campaign
     rows = list(campaign.journal.rows())
     log = LadderLog.of(rows)
     planner = Planner(
@@ -93,10 +93,10 @@ def _prepare(sitting: Sitting, asked: Asked) -> Ladder:
         seeds=fresh_seeds(campaign, "ladder", asked.seeds),
         pace=measured_pace(rows, campaign.corpus.info.vocab_size),
         corpus_tokens=campaign.corpus.info.train_tokens,
-        fits=lambda config: _fits(sitting, config),
+        fits=lambda config: _fits(session, config),
     )
     return experiment(
-        sitting,
+        session,
         Ladder,
         retry_failed=asked.retry_failed,
         lines=4,
@@ -115,7 +115,7 @@ def _plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
     return planner.plan(timestamp())
 
 
-def _fits(sitting: Sitting, config: Config) -> bool:
-    model = sitting.memory.model
+def _fits(session: Session, config: Config) -> bool:
+    model = session.memory.model
     needed_gib = None if model is None else model.predict_gib(config)
     return model is None or needed_gib is None or needed_gib <= model.limit_gib

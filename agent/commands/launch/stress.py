@@ -12,7 +12,7 @@ from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from agent.workbench.sitting import resumed
+from agent.workbench.session import resumed
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from funnel.stress.experiment import StressTest
 from funnel.stress.plan import StressPlan
@@ -65,21 +65,21 @@ def stress(
     lacks.
     """
     directory = existing_campaign(campaign, menu)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
-        plan = _plan(sitting.campaign, asked)
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+        plan = _plan(session.campaign, asked)
         work = experiment(
-            sitting, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
+            session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        sitting.greet(*work.announcement())
+        session.greet(*work.announcement())
         report = StressReport.of(work, work.run())
-        unit = "nats per token" if sitting.own is None else "as the command printed it"
+        unit = "nats per token" if session.own is None else "as the command printed it"
         files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)
         if as_json:
             typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
             return
         for line in report.lines():
-            sitting.console.print(line, soft_wrap=True, highlight=False)
-        sitting.say(f"plot      {', '.join(map(str, files))}")
+            session.console.print(line, soft_wrap=True, highlight=False)
+        session.say(f"plot      {', '.join(map(str, files))}")
 
 
 def _plan(campaign: Campaign, asked: Asked) -> StressPlan:

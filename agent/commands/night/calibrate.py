@@ -14,7 +14,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, told
 from agent.workbench.campaign_run import chosen_settings, run_campaign
 from agent.workbench.places import CampaignOption, MenuOption, default_campaign, refuse_imported
-from agent.workbench.sitting import Sitting, interruptible
+from agent.workbench.session import Session, interruptible
 
 
 @takes(FidelityAsked)
@@ -61,12 +61,12 @@ def calibrate(
     check_calibratable(settings, own_menu, asked.steps)  # before there is a campaign
     with (
         interruptible(console),
-        Sitting.opened(
+        Session.opened(
             directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
+        ) as session,
     ):
-        sitting.greet()
-        found = calibrate_fidelity(sitting, asked)
+        session.greet()
+        found = calibrate_fidelity(session, asked)
     if as_json:
         typer.echo(found.model_dump_json())
         return

@@ -10,7 +10,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.workbench.confirming import ConfirmAsked, told
 from agent.workbench.confirming import confirm as confirmed
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
-from agent.workbench.sitting import resumed
+from agent.workbench.session import resumed
 
 HeldoutOption = Annotated[
     list[str] | None,
@@ -38,11 +38,11 @@ def confirm(
     lacks.
     """
     directory = existing_campaign(campaign, menu)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as sitting:
-        sitting.greet()
-        found = confirmed(sitting, asked, heldout or ())
+    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+        session.greet()
+        found = confirmed(session, asked, heldout or ())
     if as_json:
         typer.echo(found.model_dump_json())
         return
     for line in told(found):
-        sitting.console.print(line, soft_wrap=True, highlight=False)
+        session.console.print(line, soft_wrap=True, highlight=False)

@@ -1,1 +1,1 @@
-"""The lanes of a sitting: how many they are, opened, and shown while they work."""
+"""The lanes of a session: how many they are, opened, and shown while they work."""

@@ -24,7 +24,7 @@ class Shown:
 
 
 class LaneBoard:
-    """Follows the trials of one sitting."""
+    """Follows the trials of one session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """
@@ -89,7 +89,7 @@ class LaneBoard:
 
     @property
     def utilisation(self) -> float | None:
-        """The share of the lanes' seconds in this sitting in which a trial ran on them; None before
+        """The share of the lanes' seconds in this session in which a trial ran on them; None before
         the first."""
         if self._began_s is None:
             return None

@@ -1,4 +1,4 @@
-"""What runs a sitting's trials, opened: the lanes that its settings ask for, and the corpus."""
+"""What runs a session's trials, opened: the lanes that its settings ask for, and the corpus."""
 
 from __future__ import annotations
 

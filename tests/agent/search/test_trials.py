@@ -9,7 +9,7 @@ import pytest
 
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
-from agent.workbench.one_script import OneScript
+from agent.workbench.one_script import one_script
 from autoresearch.errors import CampaignError, MachineryError
 from tests.support import nights
 from tests.support.configs import config
@@ -113,8 +113,8 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
         if saved_again:
             raise CampaignError("the code is another")
 
-    executor = OneScript(SimulatedExecutor(nights.WORLD, 4), check)
-    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    executor, hooks = SimulatedExecutor(nights.WORLD, 4), [one_script(check)]
+    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent(), hooks)
     base = nights.WORLD.menu.baseline
     records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
     first = next(records)

@@ -9,7 +9,7 @@ import pytest
 
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
-from agent.workbench.one_script import OneScript
+from agent.workbench.one_script import one_script
 from autoresearch.errors import CampaignError
 from tests.agent.search.test_trials import Instant, Silent, short
 from tests.support.configs import config
@@ -52,8 +52,8 @@ def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
     trials = tmp_path / "trials"
 
     def runner(*accounted: str) -> TrialRunner:
-        checked = OneScript(executor, check)
-        return TrialRunner(trials, short, checked, set(accounted), StopRequest(), Silent())
+        hooks = [one_script(check)]
+        return TrialRunner(trials, short, executor, set(accounted), StopRequest(), Silent(), hooks)
 
     first = runner()
     assert first.run(config(), 0, "baseline").trial_id == "t000001"

@@ -1,10 +1,10 @@
-"""One sitting with a campaign: what every kind of work on it needs, opened and closed together."""
+"""One session with a campaign: what every kind of work on it needs, opened and closed together."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trials import TrialRunner, TrialWatcher
+from agent.search.trials import StartHook, TrialRunner, TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
@@ -26,7 +26,7 @@ from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
 from agent.workbench.lanes.crowding import crowding
 from agent.workbench.lanes.opening import LaneOpening
 from agent.workbench.lanes.telling import LaneTeller, tell_no_more
-from agent.workbench.one_script import OneScript
+from agent.workbench.one_script import one_script
 from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
@@ -39,17 +39,19 @@ from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import device_limit, parameter_count
-from trainer.spec import AnyConfig, TrialSpec, gpt
-from trainer.telemetry import MeteredExecutor, Sampler, Telemetry
+from trainer.spec import gpt
+from trainer.telemetry import Sampler, Telemetry, begin_metering
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class Session:
     """A campaign open for work, on this machine. Make it with :meth:`opened`."""
 
     console: Console
     campaign: Campaign
     executor: Executor
+    hooks: tuple[StartHook, ...]
+    """What is done at the start and the end of each trial."""
     sampler: Sampler
     memory: MemoryChoice
     stop: StopRequest
@@ -70,7 +72,7 @@ class Sitting:
         console: Console,
         *,
         allow_unsandboxed: bool,
-    ) -> Iterator[Sitting]:
+    ) -> Iterator[Session]:
         """Create or resume the campaign in ``directory``, with all that runs its trials.
 
         :raises AutoresearchError: where any of it cannot be had, in one sentence.
@@ -109,11 +111,12 @@ class Sitting:
             resources.callback(tell_no_more, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
-            metered = MeteredExecutor(executor, sampler) if lanes.here else executor
+            metered = lanes.here and executor.places == 1
             yield cls(
                 console=console,
                 campaign=campaign,
-                executor=_of_one_script(metered, campaign, own),
+                executor=executor,
+                hooks=tuple(_hooks(campaign, own, sampler if metered else None)),
                 sampler=sampler,
                 memory=_memory(campaign, executor.places if lanes.here else 1),
                 stop=stop,
@@ -122,23 +125,19 @@ class Sitting:
                 telemetry=telemetry.description,
             )
 
-    def runner(
-        self, template: Callable[[AnyConfig, int], TrialSpec], watcher: TrialWatcher
-    ) -> TrialRunner:
-        """What runs the campaign's trials.
-
-        :param template: the spec of a config and seed, its trial_id empty.
-        """
+    def runner(self, watcher: TrialWatcher) -> TrialRunner:
+        """Return what runs the campaign's trials."""
         directory, lanes = self.campaign.directory, self.executor.places
         if lanes > 1:
             watcher = LaneTeller(watcher, directory, lanes)
         return TrialRunner(
             directory / TRIALS_DIR,
-            template,
+            self.campaign.trial_spec,
             self.executor,
             self.campaign.history.trial_ids(),
             self.stop,
             watcher,
+            self.hooks,
         )
 
     def say(self, text: str, style: str = "") -> None:
@@ -233,8 +232,8 @@ def interruptible(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Iterator[Sitting]:
-    """A sitting for more work on a campaign that is there, by its own settings.
+def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Iterator[Session]:
+    """A session for more work on a campaign that is there, by its own settings.
 
     :param as_json: what is said goes to standard error; the answer has the other.
     :raises CampaignError: where it was imported, or holds no row.
@@ -247,11 +246,11 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
     console = Console(stderr=as_json)
     with (
         interruptible(console),
-        Sitting.opened(
+        Session.opened(
             directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-        ) as sitting,
+        ) as session,
     ):
-        yield sitting
+        yield session
 
 
 def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:
@@ -262,10 +261,16 @@ def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler
     )
 
 
-def _of_one_script(executor: Executor, campaign: Campaign, own: OwnTrainer | None) -> Executor:
-    if own is None:
-        return executor
-    return OneScript(executor, lambda: campaign.refuse_another_script(own.now(campaign.directory)))
+def _hooks(
+    campaign: Campaign, own: OwnTrainer | None, meter: Sampler | None
+) -> Iterator[StartHook]:
+    """
+    :param meter: of the one trial that runs at a time here.
+    """
+    if own is not None:
+        yield one_script(lambda: campaign.refuse_another_script(own.now(campaign.directory)))
+    if meter is not None:
+        yield lambda _: begin_metering(meter)
 
 
 def _memory(campaign: Campaign, places: int) -> MemoryChoice:
