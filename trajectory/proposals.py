@@ -4,9 +4,10 @@ verdict allows it."""
 from __future__ import annotations
 
 import math
+from operator import not_
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field
 
 from autoresearch.redaction import redact
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Scalar
@@ -46,17 +47,9 @@ class Proposal(Frozen):
     changes: Changes
     """Each sets a knob to another value than the reference's, where the rails passed it."""
     reason: Text
-    restated: Changes = Field(default_factory=dict)
+    restated: Changes = Field(default_factory=dict, exclude_if=not_)
     """Knobs that it set to the value they have already, and that therefore were no change. In rows
-    that a schema before 3 wrote they stand among the changes. Left out of a row where there are
-    none."""
-
-    @model_serializer(mode="wrap")
-    def _nothing_is_left_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        if not self.restated:
-            written.pop("restated", None)
-        return written
+    that a schema before 3 wrote they stand among the changes."""
 
     @property
     def raw(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, ValidationError
+from pydantic import BeforeValidator, Field
 
 from autoresearch.options import AsOption
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
@@ -54,28 +54,20 @@ _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
 """Rows name these even where they do not say them."""
 
 
-def _how_many(said: Any) -> str:
-    """A row is read whatever bounds the rules have by now: what they would refuse stays a dict."""
-    if not isinstance(said, dict):
-        return "all"
-    try:
-        Rules.model_validate(said)
-    except ValidationError:
-        return "some"
-    return "all"
+def _values(said: Any) -> Any:
+    return said.model_dump() if isinstance(said, Rules) else said
 
 
-SomeRules: TypeAlias = dict[str, NonNegativeInt | Finite | None]
-"""By name, as far as an older row says them: before format 3 none says them all."""
-SaidRules: TypeAlias = Annotated[
-    Annotated[Rules, Tag("all")] | Annotated[SomeRules, Tag("some")], Discriminator(_how_many)
+RuleValues: TypeAlias = Annotated[
+    dict[str, NonNegativeInt | Finite | None], BeforeValidator(_values)
 ]
-"""The rules as a row says them."""
+"""The rules as a row says them, by name, whatever bounds they have by now. Before format 3 no row
+says them all."""
 
 
 def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
     """A decision's fields, where a row has a field for each rule."""
-    if isinstance(said.get("rules"), Rules):
+    if "rules" in said:
         return dict(said)
     others = {name: value for name, value in said.items() if name not in _NAMES}
     return {"rules": {name: said.get(name) for name in _NAMES}} | others

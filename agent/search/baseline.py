@@ -14,7 +14,7 @@ from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from trainer.spec import TrialFailed, TrialSpec
 from trajectory.evidence import SAME_RUNS
-from trajectory.rows import LANES_SCHEMA, BaselineRow, EventRow, Role
+from trajectory.rows import BaselineRow, EventRow, Role
 
 
 def measure_baseline(
@@ -38,8 +38,6 @@ def measure_baseline(
 
     for trial in runner.run_all(missing()):
         seed = trial.seed
-        if trial.place is not None:
-            scribe.announce_format(LANES_SCHEMA)
         if isinstance(trial.result, TrialFailed):
             scribe.record(
                 EventRow(

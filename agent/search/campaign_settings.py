@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -159,23 +158,11 @@ def keep_lanes(directory: Path, lanes: int) -> None:
         replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
 
 
-_Z_DROP_BEFORE = 1.0
-"""Of campaigns whose first row does not say it, unless campaign.toml does."""
-
-
 def _with_its_own_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
-    """A campaign goes on by the rules that it was begun with. What campaign.toml does not say of
-    them its first row does; in one of before that the other rules said what a first pair may lose.
-    """
-    said = {
-        name: getattr(kept if name in kept.model_fields_set else row, name)
-        for name in Rules.model_fields
-    }
-    if said["z_drop"] is None:
-        said["z_drop"] = _Z_DROP_BEFORE
-    if said["first_drop"] is None:
-        said["first_drop"] = said["z_drop"] - said["z_keep"] / math.sqrt(said["max_runs"])
-    return kept.model_copy(update=said)
+    """Return the settings with the rules that the campaign began with: as campaign.toml says them,
+    else the first row."""
+    unsaid = Rules.model_fields.keys() - kept.model_fields_set
+    return kept.model_copy(update={name: getattr(row, name) for name in unsaid})
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:
@@ -185,9 +172,6 @@ def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSetting
     :param chosen: may say where the corpus lies by now; it must be the same text.
     """
     said = {name: getattr(row, name) for name in CampaignSettings.in_first_row()}
-    for rule in ("first_drop", "z_drop"):
-        if said[rule] is None:  # it is older than that
-            del said[rule]
     menu = menu_of(row)
     if row.max_changes >= len(menu.knobs):  # as it says where nobody chose
         del said["max_changes"]

@@ -34,8 +34,6 @@ from autoresearch.words import duration_text
 from trainer.spec import TrialFailed, TrialSpec
 from trainer.telemetry import Meter
 from trajectory.rows import (
-    LANES_SCHEMA,
-    OUTSIDE_SCHEMA,
     CalibratedRow,
     ConfirmedRow,
     FinalistsRow,
@@ -92,8 +90,6 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
 
     role: ClassVar[Role]
     row_type: ClassVar[type[Any]]
-    schema: ClassVar[int] = OUTSIDE_SCHEMA
-    """What a reader of its rows must know."""
 
     campaign: Campaign
     runner: TrialRunner
@@ -234,7 +230,6 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
 
     def record(self, row: Row) -> None:
         """Write a row of the experiment."""
-        self.scribe.announce_format(self.schema)
         self.scribe.record(row)
 
     def _specs(self) -> Iterator[tuple[TrialSpec, Role] | None]:
@@ -262,8 +257,6 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         run, began_s = self.under_way.popleft(), self._began_s.popleft()
         unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
         row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
-        if trial.place is not None:
-            self.scribe.announce_format(LANES_SCHEMA)
         self.record(row)
         self.rows.pop(run.key, None)
         self.rows = {run.key: row, **self.rows}

@@ -12,7 +12,7 @@ from agent.search.orphaned_trials import OrphanedTrials
 from agent.search.stopping import StopRequest, pause_requested
 from autoresearch import screen
 from autoresearch.layout import PAUSE_FILE
-from trajectory.rows import EventRow, Row
+from trajectory.rows import SCHEMA, EventRow, Row
 
 PAUSE_POLL_S = 1.0
 
@@ -27,6 +27,8 @@ class Scribe:
     """Tells a person."""
     _lags: bool = field(init=False, default=False)
     """Whether the index has been said to."""
+    _is_announced: bool = field(init=False, default=False)
+    """Whether an older journal's reader was told that rows of this version follow."""
 
     def record(self, row: Row) -> None:
         """Write one row, whole whatever signal comes, and index it.
@@ -38,6 +40,9 @@ class Scribe:
 
     def write(self, row: Row) -> None:
         """The first half of :meth:`record`, without which nothing may go on."""
+        if not (self._is_announced or isinstance(row, EventRow)):
+            self._is_announced = True
+            self._announce_format()
         with self.stop.deferred():
             self.campaign.write(row)
 
@@ -57,17 +62,15 @@ class Scribe:
         self.record(EventRow(at=timestamp(), event="note", why=why))
         self.note(why)
 
-    def announce_format(self, schema: int) -> None:
-        """Say, before the first row that needs this row format, that the journal was begun with an
-        older one. A version that knows no more finds the reason in the line before."""
+    def _announce_format(self) -> None:
+        """Say, before the first row of this version, that the journal was begun with an older
+        format. A version that knows no more finds the reason in the line before."""
         began_with = self.campaign.row.schema_
-        if began_with >= schema:
-            return
         why = (
-            f"rows of format {schema} follow in this journal of format {began_with}: versions "
+            f"rows of format {SCHEMA} follow in this journal of format {began_with}: versions "
             f"of autoresearch that read up to {began_with} stop here, and nothing is damaged"
         )
-        if all(event.why != why for event in self.campaign.history.events()):
+        if began_with < SCHEMA and all(e.why != why for e in self.campaign.history.events()):
             self.record(EventRow(at=timestamp(), event="note", why=why))
 
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:

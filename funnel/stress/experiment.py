@@ -14,7 +14,7 @@ from funnel.stress.long_runs import LongRunSpec, verdict_on
 from funnel.stress.plan import StressConfig, StressPlan
 from trainer.spec import difference
 from trajectory.longruns import LongRuns, finalists, gather
-from trajectory.rows import STRESS_SCHEMA, FinalistsRow, StressPurpose, StressRow, TrialRecord
+from trajectory.rows import FinalistsRow, StressPurpose, StressRow, TrialRecord
 
 
 @dataclass(kw_only=True)
@@ -23,7 +23,6 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
 
     role = "stress"
     row_type = StressRow
-    schema = STRESS_SCHEMA
 
     plan: StressPlan
 

@@ -73,7 +73,7 @@ def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
     assert first["proposal"]["restated"] == second["proposal"]["restated"] == defaults
     assert first["config"]["lr"] == 0.002
     notes = [row["why"] for row in toy.rows() if row["kind"] == "event"]
-    assert [why.startswith("rows of format 3 follow in this journal of format 2") for why in notes]
+    assert [why.startswith("rows of format 4 follow in this journal of format 2") for why in notes]
 
 
 @pytest.mark.slow

@@ -26,13 +26,7 @@ from trajectory.rows.outside import (
     StressRow,
     StressVerdict,
 )
-from trajectory.rows.schema import (
-    ITERATION_SCHEMA,
-    LANES_SCHEMA,
-    OUTSIDE_SCHEMA,
-    SCHEMA,
-    STRESS_SCHEMA,
-)
+from trajectory.rows.schema import SCHEMA
 from trajectory.rows.search import (
     BaselineRow,
     CampaignRow,
@@ -46,11 +40,7 @@ from trajectory.rows.trial import (
 )
 
 __all__ = [
-    "ITERATION_SCHEMA",
-    "LANES_SCHEMA",
-    "OUTSIDE_SCHEMA",
     "SCHEMA",
-    "STRESS_SCHEMA",
     "AttributionRow",
     "BaselineRow",
     "CalibratedRow",

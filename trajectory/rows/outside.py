@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from pydantic import Field
-
 from autoresearch.values import (
     Finite,
     Frozen,
@@ -123,9 +121,8 @@ class ConfirmRow(Frozen):
     """It trained on so much of the train split; None: on all of it."""
     texts: tuple[str, ...] = ()
     """SHA-256 of each text that it was to score besides the search's."""
-    seeds: PositiveInt | None = Field(None, exclude_if=lambda seeds: seeds is None)
-    """How many its confirmation was to run each config on; None, and left out: rows written before
-    that was known do not say."""
+    seeds: PositiveInt
+    """How many its confirmation was to run each config on."""
     config: AnyConfig
     config_hash: str
     trial: TrialRecord

@@ -6,6 +6,7 @@ decided: whoever reads a journal needs these and nothing else.
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -33,9 +34,9 @@ from trainer.spec import (
     ScriptInfo,
 )
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
-from trajectory.rows.schema import SCHEMA
+from trajectory.rows.schema import SCHEMA, upgraded
 from trajectory.rows.trial import TrialRecord
-from trajectory.rules import SaidRules, with_rules_as_one, with_rules_by_name
+from trajectory.rules import RuleValues, with_rules_as_one, with_rules_by_name
 
 
 class Decision(Frozen):
@@ -60,9 +61,9 @@ class Decision(Frozen):
     races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
     """``-delta / stderr``, to be compared with ``z_keep``."""
-    rules: SaidRules = Field(default_factory=dict)
-    """What it was judged by. In a row each rule stands under its own name."""
-    no_effect: bool = False
+    rules: RuleValues = Field(default_factory=dict)
+    """The rules it was judged by. In a row each stands under its own name."""
+    no_effect: bool = Field(False, exclude_if=not_)
     """The candidate trained exactly as its reference did: what it changes does nothing there."""
     explanation: Text = ""
 
@@ -72,24 +73,8 @@ class Decision(Frozen):
         return with_rules_as_one(said) if isinstance(said, dict) else said
 
     @model_serializer(mode="wrap")
-    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What older formats had no word for is left out of rows that do not need it."""
-        written = with_rules_by_name(write(self))
-        if not self.no_effect:
-            written.pop("no_effect", None)
-        return written
-
-
-_LEFT_OUT = (
-    "cooldown_steps",
-    "average",
-    "cudnn_attention",
-    "hold_back",
-    "train_tokens",
-    "mixed_devices",
-    "device_kinds",
-)
-"""Of the first row, where they say nothing."""
+    def _rules_by_name(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return with_rules_by_name(write(self))
 
 
 class CampaignRow(Frozen):
@@ -104,33 +89,31 @@ class CampaignRow(Frozen):
     menu_sha256: str
     menu_toml: str
     """The whole menu, so that the campaign is legible without the file it came from."""
-    corpus: CorpusInfo | None = None
-    """None where a command brings its own text."""
-    script: ScriptInfo | None = None
-    """The command that trains; None where the built-in trainer does. Left out of such a row."""
-    measure: Measure | None = None
-    """The unit of the command's score; left out with it."""
+    corpus: CorpusInfo | None = Field(None, exclude_if=not_)
+    """None where a command brings its own text. Like every field with a default that means nothing
+    was chosen, it is left out of the row then."""
+    script: ScriptInfo | None = Field(None, exclude_if=not_)
+    """The command that trains; None where the built-in trainer does."""
+    measure: Measure | None = Field(None, exclude_if=not_)
+    """The unit of the command's score."""
     budget: Budget
     horizon_steps: PositiveInt | None
-    cooldown_steps: NonNegativeInt = 0
-    """This and ``average`` as a trial's spec has them; left out of a row where it has not."""
-    average: Averaging | None = None
+    cooldown_steps: NonNegativeInt = Field(0, exclude_if=not_)
+    """This and ``average`` as a trial's spec has them."""
+    average: Averaging | None = Field(None, exclude_if=not_)
     backend: str
     device: str
     compile: bool = False
-    cudnn_attention: bool = False
-    """As a trial's spec has it; left out of a row where it is not wanted."""
-    hold_back: bool = False
-    """Trials train without the documents that a confirmation sets aside to score; left out of a
-    row where they do not."""
-    train_tokens: PositiveInt | None = None
-    """How much of the train split its trials train on, from the first on, where they hold back;
-    left out of a row where they do not."""
-    mixed_devices: bool = False
-    """Trials run on devices of several kinds, those of one seed on one; left out of a row where
-    they do not."""
-    device_kinds: tuple[str, ...] = ()
-    """Which: seed s is run on the one at s modulo their number. Left out with it."""
+    cudnn_attention: bool = Field(False, exclude_if=not_)
+    """As a trial's spec has it."""
+    hold_back: bool = Field(False, exclude_if=not_)
+    """Trials train without the documents that a confirmation sets aside to score."""
+    train_tokens: PositiveInt | None = Field(None, exclude_if=not_)
+    """How much of the train split its trials train on, from the first on, where they hold back."""
+    mixed_devices: bool = Field(False, exclude_if=not_)
+    """Trials run on devices of several kinds, those of one seed on one."""
+    device_kinds: tuple[str, ...] = Field((), exclude_if=not_)
+    """Which: seed s is run on the one at s modulo their number."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt
@@ -138,30 +121,20 @@ class CampaignRow(Frozen):
     z_keep: NonNegative
     max_runs: PositiveInt
     """Most seeds a candidate races over."""
-    first_drop: Finite | None = None
-    """The loss on the first pair that ends a race; None where the other rules said it, before 3."""
-    z_drop: NonNegative | None = None
-    """Standard errors of hope that a race goes on with; left out of a row that does not say it,
-    which is older."""
+    first_drop: Finite
+    """The loss on the first pair that ends a race."""
+    z_drop: Finite
+    """Standard errors of optimism before a race is abandoned."""
     max_changes: PositiveInt
     sandbox: str
     """How trials are confined, as the sandbox describes itself."""
     versions: dict[str, str]
     hardware: dict[str, str]
 
-    @model_serializer(mode="wrap")
-    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        for name in ("first_drop", "z_drop"):
-            if written.get(name) is None:
-                written.pop(name, None)
-        for name in _LEFT_OUT:
-            if not getattr(self, name):
-                written.pop(name, None)
-        for name in ("corpus", "script", "measure"):
-            if written[name] is None:
-                del written[name]
-        return written
+    @model_validator(mode="before")
+    @classmethod
+    def _upgraded(cls, said: Any) -> Any:
+        return upgraded(said) if isinstance(said, dict) else said
 
     @property
     def text(self) -> CorpusInfo:
@@ -207,16 +180,9 @@ class IterationRow(Frozen):
     decision: Decision
     wall_s: NonNegative
     energy_wh: NonNegative | None = None
-    lanes: PositiveInt | None = None
-    """Trials that ran at once, where these were several; else left out. ``wall_s`` of such rows
-    overlap, and they stand in the order in which the iterations ended."""
-
-    @model_serializer(mode="wrap")
-    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        if self.lanes is None:
-            del written["lanes"]
-        return written
+    lanes: PositiveInt | None = Field(None, exclude_if=not_)
+    """Trials that ran at once, where these were several. ``wall_s`` of such rows overlap, and they
+    stand in the order in which the iterations ended."""
 
 
 class EventRow(Frozen):

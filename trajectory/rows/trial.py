@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from operator import not_
+from typing import Literal, TypeAlias
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from autoresearch.values import (
     Frozen,
@@ -39,19 +40,11 @@ class TrialRecord(Frozen):
     result: TrialResult
     wall_s: NonNegative
     """From the request to the result in hand."""
-    place: Place | None = None
+    place: Place | None = Field(None, exclude_if=not_)
     """Where it ran, where there were several places; else left out."""
-    at: str | None = None
+    at: str | None = Field(None, exclude_if=not_)
     """When it ended, ISO 8601, where it was one of several at once and this was seen; else left
     out."""
-
-    @model_serializer(mode="wrap")
-    def _as_older_rows_are(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        for name in ("place", "at"):
-            if written[name] is None:
-                del written[name]
-        return written
 
     @property
     def objective(self) -> float | None:

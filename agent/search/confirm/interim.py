@@ -81,12 +81,12 @@ def _begun(
     """Return the seeds that were seen of each choice on its texts where so many were planned."""
     begun: dict[tuple[str, frozenset[str], int], set[int]] = defaultdict(set)
     best: dict[tuple[frozenset[str], int], int] = {}
-    rows = [row for row in runs if row.seeds is not None and row.config_hash != baseline]
+    rows = [row for row in runs if row.config_hash != baseline]
     for row in rows:
-        planned = frozenset(row.texts), row.seeds or 0
+        planned = frozenset(row.texts), row.seeds
         best[planned] = min(best.get(planned, row.rank), row.rank)
     for row in rows:
-        texts, count = frozenset(row.texts), row.seeds or 0
+        texts, count = frozenset(row.texts), row.seeds
         if row.rank == best[texts, count]:  # the others are told with the wider interval
             begun[row.config_hash, texts, count].add(row.trial.seed)
     return begun

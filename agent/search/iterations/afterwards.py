@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.search.iterations.pending import PendingFiles
 from agent.search.scribe import Scribe
-from trajectory.rows import ITERATION_SCHEMA, LANES_SCHEMA, IterationRow
+from trajectory.rows import IterationRow
 
 
 @dataclass(slots=True)
@@ -30,7 +30,6 @@ class Afterwards:
 
         :raises MachineryError: where the journal cannot be written.
         """
-        self.scribe.announce_format(ITERATION_SCHEMA if row.lanes is None else LANES_SCHEMA)
         self.scribe.write(row)
         self._rows.append(row)
 

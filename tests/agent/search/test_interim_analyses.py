@@ -178,9 +178,3 @@ def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None
     campaign.watched(4, 6, "own", choice=OTHER, rank=3)
     campaign.watched(4, 6, "own")
     assert campaign.looks(6, "own") == 0
-
-
-def test_rows_that_do_not_say_how_many_were_to_come_count_as_none() -> None:
-    campaign = Campaign()
-    campaign.watched(4, None, "own")
-    assert campaign.looks(4, "own") == 0
