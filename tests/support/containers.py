@@ -36,7 +36,7 @@ PROGRAMS = {
     "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit"),
     "iptables": ("/usr/sbin/iptables",),
 }
-ROOM_GB = 14
+ROOM_GB = 32
 """What the images and what they are made of take at most, with some air."""
 CAN = """
 iptables --wait --new-chain trial
@@ -186,21 +186,26 @@ def _forget(rules: set[tuple[str, str]]) -> None:
         subprocess.run(["iptables", "--wait", "--table", table, *shlex.split(command)], check=True)
 
 
-def debian(root: Path) -> None:
-    """Install Debian with its Python, marked as managed by Debian alone, into ``root``.
-
-    Skips the test where Debian's packages cannot be reached, or their Python is of another version
-    than this one, whose torch it is to be given.
-    """
-    packages = "python3,python3-venv,python3-pip,ca-certificates,curl,libgomp1"
+def debootstrap(root: Path, packages: str) -> None:
+    """Install Debian bookworm with ``packages`` into ``root``, or skip the test."""
+    include = f"--include={','.join(packages.split())}"
     done = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(root)],
+        ["debootstrap", "--variant=minbase", include, "bookworm", str(root)],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
         pytest.skip(f"debootstrap cannot make a base: {(done.stdout or done.stderr)[-300:]}")
+
+
+def debian(root: Path) -> None:
+    """Install Debian with its Python, marked as managed by Debian alone, into ``root``.
+
+    Skips the test where Debian's packages cannot be reached, or their Python is of another version
+    than this one, whose torch it is to be given.
+    """
+    debootstrap(root, "python3 python3-venv python3-pip ca-certificates curl libgomp1")
     here = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if not (root / "usr" / "bin" / here).exists():
         pytest.skip(f"Debian bookworm has no {here}, for which this torch is built")

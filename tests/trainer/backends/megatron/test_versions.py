@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.places import ROOT, python_3_12
 
 MEGATRON = "megatron-core==0.17.0rc0"
 """As in nvcr.io/nvidia/nemo:26.04.00."""
@@ -83,7 +82,7 @@ def test_parity_holds_under_megatron_core_0_17(tmp_path: Path) -> None:
 
 def test_parity_holds_under_python_3_12(tmp_path: Path) -> None:
     """In an environment of its own, as the container's: its Python and Megatron-Core."""
-    python = _python_3_12()
+    python = python_3_12()
     subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
     inside = str(tmp_path / "venv" / "bin" / "python")
     torch = _without_cuda(inside)
@@ -91,19 +90,6 @@ def test_parity_holds_under_python_3_12(tmp_path: Path) -> None:
         done = pip("install", "--quiet", *packages, python=inside)
         assert done.returncode == 0, done.stderr
     assert passed_with_megatron(parity(inside, PYTHONPATH=str(ROOT)))
-
-
-def _python_3_12() -> str:
-    """A Python 3.12 that starts."""
-    found = shutil.which("python3.12")
-    candidates = [] if found is None else [found]
-    for pattern in (".pyenv/versions/3.12.*", ".local/share/uv/python/cpython-3.12.*"):
-        candidates += map(str, sorted(Path.home().glob(f"{pattern}/bin/python3.12")))
-    for candidate in candidates:
-        tried = subprocess.run([candidate, "-c", "import venv"], check=False, capture_output=True)
-        if tried.returncode == 0:
-            return candidate
-    pytest.skip("there is no Python 3.12 (Ubuntu 24.04: python3.12-venv; uv python install 3.12)")
 
 
 def _without_cuda(python: str) -> str:
