@@ -126,8 +126,21 @@ def exact_nll_of_logits(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
 
 
 def _exact_nll_of(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
-    """``nll_C`` of one chunk."""
+    """Return ``nll_C`` of one chunk."""
+    if logits_CV.is_cuda:
+        return nll_with_fp64_sums(logits_CV, targets_C)
     return functional.cross_entropy(logits_CV.double(), targets_C, reduction="none")
+
+
+def nll_with_fp64_sums(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
+    """Return ``nll_C`` in fp64 nats from exponentials in fp32 that are summed in fp64, as the
+    kernel of :mod:`trainer.backends.kernels.triton_cross_entropy` does: a GB10 has one fp64 unit
+    for 64 of fp32."""
+    logits_CV = logits_CV.float()
+    largest_C1 = logits_CV.amax(1, keepdim=True)
+    chosen_C1 = logits_CV.gather(1, targets_C[:, None]).double() - largest_C1
+    sum_C = (logits_CV - largest_C1).exp_().sum(1, dtype=torch.float64)
+    return sum_C.log() - chosen_C1[:, 0]
 
 
 def _exact_chunks(tokens: int, vocab_size: int) -> Iterator[slice]:

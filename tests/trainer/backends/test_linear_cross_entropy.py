@@ -18,6 +18,7 @@ from trainer.backends.linear_cross_entropy import (
     exact_nll_of_logits,
     loss_and_gradient,
     mean_loss,
+    nll_with_fp64_sums,
 )
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.memory import chunks
@@ -172,3 +173,16 @@ def test_evaluation_is_exact_from_the_logits_on(dtype: torch.dtype) -> None:
     near = 1e-5 if dtype is torch.float32 else 0.1  # a product of fewer rows may round otherwise
     torch.testing.assert_close(nll_N, expected_N, rtol=0, atol=near)
     assert nll_N.mean().item() > math.log(VOCAB) / 2
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_gpus_scores_are_fp64s_to_seven_digits(dtype: torch.dtype, scale: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits_NV = (scale * torch.randn(64, 50_257, generator=generator)).to(dtype)
+    targets_N = torch.randint(50_257, (64,), generator=generator)
+    expected_N = functional.cross_entropy(logits_NV.double(), targets_N, reduction="none")
+    got_N = nll_with_fp64_sums(logits_NV, targets_N)
+    assert got_N.dtype is torch.float64
+    torch.testing.assert_close(got_N, expected_N, rtol=3e-7, atol=3e-7)
+    assert (got_N - expected_N).mean().abs() < 3e-8 * max(1.0, expected_N.mean().item())
