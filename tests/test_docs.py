@@ -72,8 +72,7 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
-REWRITTEN_LATER = {"gpu.md", "spark.md"}
-PLAIN = [page for page in WRITTEN if page.parent != ROOT and page.name not in REWRITTEN_LATER]
+PLAIN = [page for page in WRITTEN if page.parent != ROOT]
 """Pages without a retired term; the changelog and the results say what was, as it was called."""
 
 
