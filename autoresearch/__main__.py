@@ -1,4 +1,4 @@
-"""The console command's first step, which Ctrl-C may cut short too.
+"""Start the console command, and answer Ctrl-C while it loads.
 
 Loading the program takes a second or more; an interruption meanwhile is answered like any other.
 """
@@ -10,13 +10,14 @@ import os
 import sys
 
 from autoresearch import screen
-from autoresearch.garbage_collection import collector_at_rest
+from autoresearch.garbage_collection import gc_paused
 
 
 def main() -> None:
     """Load the program and run it."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a closed one is None
-        sys.stdout.reconfigure(errors="replace")  # no night ends of a terminal without an ellipsis
+        # a terminal without an ellipsis must not end the run
+        sys.stdout.reconfigure(errors="replace")
     screen.protect()
     try:
         os.getcwd()  # noqa: PTH109 (before anything slow is loaded)
@@ -24,7 +25,7 @@ def main() -> None:
         sys.stderr.write(f"error: the working directory is gone ({error.strerror}); go elsewhere\n")
         sys.exit(1)
     try:
-        with collector_at_rest():
+        with gc_paused():
             from agent.cli import main as run  # noqa: PLC0415
 
         run()

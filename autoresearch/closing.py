@@ -1,4 +1,4 @@
-"""What is closed by whoever opened it: by name, or at the end of a ``with``."""
+"""Base of what its opener closes, by name or at the end of a ``with``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol, Self
 
 
 class Closing(Protocol):
-    """A context manager that its end closes."""
+    """A context manager that closes itself at the end of its block."""
 
     def close(self) -> None:
-        """Let go of what is held; a second call does nothing."""
+        """Release what is held; a second call does nothing."""
         ...
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""This product's own code: where it lies, and how another process runs a module of it."""
+"""Locate this product's code and run its modules in other processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``module`` of this very code, in :func:`package_root`.
+    """Return the command that runs ``module`` from :func:`package_root`.
 
     A checkout must come first on sys.path; installed packages must not come before the standard
     library.
@@ -19,7 +19,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def code_identity() -> str:
-    """The version and a hash of all that measures: machines that say the same run the same code."""
+    """Return the version and a hash of all code that measures. Equal identities run equal code."""
     root, digest = package_root(), hashlib.sha256()
     for room in ("autoresearch", "trainer"):
         for path in sorted((root / room).rglob("*.py")):
@@ -29,7 +29,7 @@ def code_identity() -> str:
 
 
 def installed_version(package: str) -> str:
-    """Of an installed package, which is not imported; ``none`` where it is not installed."""
+    """Return the version of an installed package without importing it, or ``none``."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -37,5 +37,5 @@ def installed_version(package: str) -> str:
 
 
 def package_root() -> Path:
-    """The directory that every room is imported from."""
+    """Return the directory that all packages are imported from."""
     return Path(__file__).parent.parent

@@ -1,13 +1,13 @@
-"""The exception tree of the whole product: every error that a person can cause or mend.
+"""Exceptions of the whole product: every error that a person can cause or fix.
 
-Every message is one plain sentence with three parts: what failed, the value seen, what to do
-next. The command line prints it and exits 1; anything that is not an AutoresearchError is a bug
-and propagates with its traceback.
+Every message is one plain sentence with three parts: what failed, the value seen, what to do next.
+The command line prints it and exits 1. Any other exception is a bug and propagates with its
+traceback.
 """
 
 
 class AutoresearchError(Exception):
-    """Base of every error a user can cause or mend."""
+    """Base of every error a user can cause or fix."""
 
 
 # --- measuring --------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ class SpecError(AutoresearchError):
 
 
 class CorpusError(AutoresearchError):
-    """Text that cannot become a corpus, or a corpus that is not what it says it is."""
+    """Text that cannot become a corpus, or a corpus that does not match its own description."""
 
 
 class SandboxError(AutoresearchError):
@@ -41,11 +41,12 @@ class SettingsError(AutoresearchError):
 
 
 class MenuError(AutoresearchError):
-    """A ProxyMenu file that cannot be used; the message names the knob and the mend."""
+    """A ProxyMenu file that cannot be used; the message names the knob and the fix."""
 
 
 class TargetError(AutoresearchError):
-    """A TargetArchitecture that cannot be used, or that nothing asked for can stand in for."""
+    """A TargetArchitecture that cannot be used, or that no proxy of the requested kind can
+    represent."""
 
 
 class HandoffError(AutoresearchError):
@@ -72,4 +73,4 @@ class CampaignLockedError(AutoresearchError):
 
 
 class FormatError(AutoresearchError):
-    """A file that is no trajectory we can read, or a trajectory that a format cannot hold."""
+    """A file that is no readable trajectory, or a trajectory that a format cannot hold."""

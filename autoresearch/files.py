@@ -1,11 +1,9 @@
-"""Files that appear whole or not at all, names that survive a power cut, and what a disk that
-refuses is called.
+"""Write files atomically and durably, and turn disk errors into one sentence.
 
-A new file is made beside its place, under a name that nobody else has, and then takes the place in
-one step. So two who replace one file at once do not meet, nothing that lies beside the place is
-written through or over, and whoever reads the place sees the old content or the new. A kill in the
-middle leaves a ``.NAME.…`` beside it, which nothing reads; :func:`sweep` takes it away where nobody
-else can be writing.
+A new file is written beside its target under a random name and then renamed over it. So concurrent
+writers do not collide, links beside the target are not followed, and readers see the old content or
+the new. A kill midway leaves a ``.NAME.…`` file that nothing reads; :func:`sweep` removes it when
+nobody else can be writing.
 """
 
 from __future__ import annotations
@@ -25,11 +23,13 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
-    """A new file, open for writing, that becomes ``path`` where the block ends well and is gone
-    where it does not. Its ``name`` is a path, for a library that opens it by itself.
+    """Open a new file for writing that becomes ``path`` if the block succeeds and is removed if
+    not.
 
-    :param durable: after the block the content and the name would survive a power cut.
-    :raises OSError: where the disk refuses; ``path`` is as it was.
+    Its ``name`` is a path, for a library that opens the file by itself.
+
+    :param durable: after the block the content and the name survive a power cut.
+    :raises OSError: if the disk refuses; ``path`` is unchanged.
     """
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     with new.open("xb") as file:
@@ -40,7 +40,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             new.replace(path)
         except BaseException:
-            with suppress(OSError):  # the first refusal is the one to tell
+            with suppress(OSError):  # the first error is the one to report
                 new.unlink()
             raise
     if durable:
@@ -48,32 +48,33 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes | str, *, durable: bool = False) -> None:
-    """Give a file new content in one step, as :func:`replacing` does; text as UTF-8."""
+    """Replace a file's content in one step, as :func:`replacing` does; text as UTF-8."""
     with replacing(path, durable=durable) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
 def sweep(path: Path) -> None:
-    """Take away what kills in the middle of replacing ``path`` have left beside it.
+    """Remove what kills during a replacement of ``path`` have left beside it.
 
-    Only for whoever alone may write there: another's new file would go, too.
+    Call it only while holding the sole right to write there: it would remove another writer's new
+    file.
 
-    :raises OSError: where the disk refuses.
+    :raises OSError: if the disk refuses.
     """
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         left.unlink()
 
 
 def sweep_all(directory: Path) -> None:
-    """:func:`sweep` for every file of a directory; one that is not there has none."""
+    """Call :func:`sweep` for every file of a directory, which may be missing."""
     for left in directory.glob(f".*.{'[0-9a-f]' * 16}"):
         left.unlink()
 
 
 def sync_directory(directory: Path) -> None:
-    """See the names in a directory onto the disk: a file's own fsync does not.
+    """Sync the names in a directory to disk: a file's own fsync does not.
 
-    :raises OSError: where the disk refuses.
+    :raises OSError: if the disk refuses.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -83,23 +84,23 @@ def sync_directory(directory: Path) -> None:
 
 
 def writing_to(directory: Path) -> AbstractContextManager[None]:
-    """What :func:`writing` says of a campaign's directory."""
+    """Return :func:`writing` for a campaign's directory."""
     return writing(f"the campaign in {directory}", instead="name another directory with --campaign")
 
 
 @contextmanager
 def writing(what: object, *, instead: str) -> Iterator[None]:
-    """Turn a refusal of the disk into one sentence.
+    """Turn an OSError into one sentence.
 
-    :param instead: what else to do than to make room there.
+    :param instead: an alternative to freeing space or permissions there.
     :raises MachineryError: for an OSError within.
     """
     try:
         yield
     except OSError as error:
-        mend = "free some space" if error.errno in _NO_ROOM else "make it writable"
+        fix = "free some space" if error.errno in _NO_ROOM else "make it writable"
         raise MachineryError(
-            f"cannot write {what}: {error.strerror or error}; {mend}, or {instead}"
+            f"cannot write {what}: {error.strerror or error}; {fix}, or {instead}"
         ) from error
 
 
@@ -108,7 +109,7 @@ _FULL_BYTES = 1 << 20
 
 @contextmanager
 def naming_a_full_disk(directory: Path) -> Iterator[None]:
-    """Add which disk is full to a MachineryError, where the one under ``directory`` is.
+    """Add the full disk's mount point to a MachineryError if the disk under ``directory`` is full.
 
     :raises MachineryError: for a MachineryError within.
     """

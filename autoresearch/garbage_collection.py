@@ -1,4 +1,4 @@
-"""Python's search for cycles of garbage, and when it is wasted."""
+"""Pause Python's cyclic garbage collector where it only costs time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Many values that hold no cycles are about to be made: searching them for cycles again and
-    again would take most of the time. Values are freed all the same, as soon as nobody has them."""
+def gc_paused() -> Iterator[None]:
+    """Pause cyclic garbage collection while many values without cycles are created. Scanning them
+    repeatedly would take most of the time. Reference counting still frees values."""
     collecting = gc.isenabled()
     gc.disable()
     try:

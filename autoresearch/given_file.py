@@ -1,4 +1,4 @@
-"""A file that somebody else put there: opened without waiting, read whole where it has an end."""
+"""Read an untrusted file without blocking, up to a size limit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MOST_BYTES = 16 << 20
 
 
 def read_given(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """What a regular file holds. A pipe is not waited for and a device not read.
+    """Return the content of a regular file, without waiting for a pipe or reading a device.
 
-    :raises OSError: where it cannot be read, is no regular file, or is larger than ``most_bytes``;
+    :raises OSError: if it cannot be read, is no regular file, or is larger than ``most_bytes``;
         ``strerror`` says which.
     """
     with os.fdopen(open_regular(path), "rb") as file:
@@ -24,12 +24,12 @@ def read_given(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def open_regular(path: Path, *, through_links: bool = True) -> int:
-    """A descriptor to read a regular file by.
+    """Return a descriptor that reads a regular file.
 
-    :param through_links: False where whoever could have put a link there is not trusted.
-    :raises OSError: where it cannot be read or is no regular file; ``strerror`` says which.
+    :param through_links: False if whoever could have put a link there is not trusted.
+    :raises OSError: if it cannot be read or is no regular file; ``strerror`` says which.
     """
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+    # Without O_NONBLOCK, opening a pipe without a writer would block forever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags if through_links else flags | os.O_NOFOLLOW)
     mode = os.fstat(descriptor).st_mode
@@ -38,4 +38,4 @@ def open_regular(path: Path, *, through_links: bool = True) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "it is no regular file but a device or a pipe", str(path))
+    raise OSError(errno.EINVAL, "it is a device or a pipe, not a regular file", str(path))

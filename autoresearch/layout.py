@@ -1,22 +1,22 @@
-"""The names in a campaign's directory, and what a trial is called.
+"""Names of the files in a campaign's directory and of its trials.
 
 campaign.toml       the settings it was created with
 trajectory.jsonl    the journal: the truth
-history.sqlite      its index
-campaign.lock       who writes it
-in_flight/          a file for each iteration that is not in the journal yet
+history.sqlite      the journal's index
+campaign.lock       which process writes
+in_flight/          one file per iteration that is not in the journal yet
 pause               while it is there, the loop waits
-telemetry.csv       what the device drew
-endpoint.json       what the language model's endpoint was found to accept
-imported.jsonl      what another tool measured, and where it is from
-prompts/            what was said to a language model
-compiled/           what its trials compiled
+telemetry.csv       power and memory of the device
+endpoint.json       request options that the language model's endpoint accepts
+imported.jsonl      another tool's measurements and their source
+prompts/            prompts sent to a language model
+compiled/           code that the trials compiled
 texts/              tokens of the texts that a confirmation scores
 trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, tmp/
-trials/.specs/      the orders and results, where no trial can write
+trials/.specs/      specs and results, where no trial can write
 trials/warm-up/     a trial on a GPU before the first, which no row names
 report/             report.html and figures/
-export/             for other tools
+export/             exports for other tools
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HISTORY_FILE = "history.sqlite"
 LOCK_FILE = "campaign.lock"
 IN_FLIGHT_DIR = "in_flight"
 FORMER_IN_FLIGHT_FILE = "in_flight.json"
-"""Where the one iteration in flight was before there could be several."""
+"""File of the iteration in flight in versions that had only one."""
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
 LANES_FILE = "lanes.json"
@@ -51,7 +51,7 @@ RESULT_FILE = "result.json"
 SCRATCH_DIR = "tmp"
 
 CAMPAIGN_MARKS = frozenset((JOURNAL_FILE, LOCK_FILE, IMPORTED_FILE))
-"""Of these a campaign's directory has at least one."""
+"""A campaign's directory has at least one of these."""
 
 REPORT_DIR = "report"
 REPORT_PAGE = "report.html"
@@ -59,7 +59,7 @@ FIGURES_DIR = "figures"
 
 
 def is_imported(directory: Path) -> bool:
-    """Whether this directory is read-only because it was imported."""
+    """Return whether this directory is read-only because it was imported."""
     return (directory / IMPORTED_FILE).is_file()
 
 
@@ -67,25 +67,25 @@ _TRIAL_ID = re.compile(r"t[0-9]{6,}")
 
 
 def nth_trial_id(number: int) -> str:
-    """What the ``number``-th trial of a campaign is called: ``t000012``."""
+    """Return the id of the ``number``-th trial of a campaign: ``t000012``."""
     return f"t{number:06d}"
 
 
 def is_trial_id(name: str) -> bool:
-    """Whether a trial of ours can be called so; a name with a path in it never can."""
+    """Return whether a name is a valid trial id; a name with a path in it never is."""
     return _TRIAL_ID.fullmatch(name) is not None
 
 
 def trial_number(name: str) -> int:
-    """Its place in the campaign: trials are numbered as they start."""
+    """Return a trial's number in the campaign: trials are numbered as they start."""
     return int(name[1:])
 
 
 def in_flight_name(iteration: int) -> str:
-    """The file of an iteration in flight: ``000012.json``."""
+    """Return the file name of an iteration in flight: ``000012.json``."""
     return f"{iteration:06d}.json"
 
 
 def in_flight_files(directory: Path) -> list[Path]:
-    """Those of a campaign, the lowest iteration first."""
+    """Return a campaign's files of iterations in flight, the lowest iteration first."""
     return sorted((directory / IN_FLIGHT_DIR).glob("[0-9]*.json"), key=lambda file: file.name)

@@ -1,4 +1,4 @@
-"""How a command asks for a value, said where the value is declared."""
+"""Describe command-line options where their fields are declared."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AsOption:
-    """What a field's type, bounds, default and description do not say of its option.
+    """Facts about an option beyond its field's type, bounds, default and description.
 
-    It stands in the field's annotation. Only a field with a description has an option.
+    It is part of the field's annotation. Only a field with a description has an option.
     """
 
     flag: str | None = None
     """None: the field's name."""
     bounds: tuple[float | None, float | None] | None = None
-    """The least and the most that a command takes; None: what the field takes."""
+    """The least and the most that a command accepts; None: the field's bounds."""
     read: Callable[[str], Any] | None = None
-    """Makes a value of a person's text, and raises ValueError on another; None: a value of a plain
-    type is read as that, any other by its own validator."""
+    """Converts a person's text and raises ValueError if it cannot. None: plain types are parsed as
+    such, others by their own validator."""

@@ -1,13 +1,12 @@
-"""Text from outside as it may be shown. Imports nothing, so that the command can say an error
-before anything else is loaded."""
+"""Make untrusted text safe to show. It imports nothing, so that errors can be printed before
+anything else is loaded."""
 
 from __future__ import annotations
 
 
 def plain(text: str) -> str:
-    """The text without what a terminal or a page would obey or could not show.
+    """Return the text with every unprintable character replaced by a space.
 
-    Each character that is not printable (of escape sequences, reversals of direction, line ends)
-    becomes a space.
+    Terminals and pages would obey or garble escape sequences, direction overrides and line ends.
     """
     return "".join(c if c.isprintable() else " " for c in text)

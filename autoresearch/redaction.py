@@ -1,8 +1,8 @@
-"""Secrets of the environment, and text without them.
+"""Find secrets in the environment and remove them from text.
 
-A secret is the value of a variable that is named like one, or the password of a URL in any variable
-or command option. :func:`redact` is applied where text leaves the program: to the standard streams
-and to all text from outside that a row or a kept conversation holds.
+A secret is the value of a variable with a telling name, or the password of a URL in any variable or
+command option. :func:`redact` is applied to standard streams and to all outside text that a row or
+a stored conversation holds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from urllib.parse import quote, quote_plus, unquote
 
 REDACTED = "[secret]"
 SHORTEST = 8
-"""Characters. A shorter value is no secret worth hiding, and occurs in ordinary text."""
+"""Characters. A shorter value is not worth hiding and occurs in ordinary text."""
 _PREFIX = 16
-"""Characters of a secret, cut off amid a text, that are redacted too."""
+"""Characters of a truncated secret that are redacted too."""
 _NAMES = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|BEARER|PRIVATE|COOKIE", re.IGNORECASE)
 _ORDINARY = frozenset(
     "anything autoresearch disabled localhost no-key-needed not-needed password postgres "
@@ -30,7 +30,7 @@ _PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s]+)@")
 _USER = re.compile(r"://([^/\s:@]{16,})@")
 
 _forms: dict[str, list[str]] | None = None
-"""By their first characters; None: the environment was not read yet."""
+"""Forms of the secrets by their first characters; None: the environment was not read yet."""
 
 
 def redact(text: str) -> str:
@@ -45,8 +45,7 @@ def redact(text: str) -> str:
 
 
 def learn() -> dict[str, list[str]]:
-    """Read the secrets of this process's environment and command line, in every form, for
-    :func:`redact`."""
+    """Read the secrets of this process's environment and command line, in every form."""
     global _forms  # noqa: PLW0603 (one process has one environment)
     secrets = {secret.strip() for secret in _found()}
     spelled = {form for secret in secrets if _is_telling(secret) for form in _spelled(secret)}
@@ -58,7 +57,7 @@ def learn() -> dict[str, list[str]]:
 
 
 def strip_variable(name: str) -> None:
-    """Remove the white space around a value that a library reads by itself.
+    """Remove the white space around a variable that a library reads by itself.
 
     :raises ValueError: see :func:`sendable`.
     """
@@ -67,9 +66,9 @@ def strip_variable(name: str) -> None:
 
 
 def sendable(secret: str) -> str:
-    """Return a secret that fits a header.
+    """Return a secret that fits an HTTP header.
 
-    :raises ValueError: where it does not, with a clause that names the kind of character alone.
+    :raises ValueError: if it does not, with a clause that names only the kind of character.
     """
     if not secret.isascii():
         kind = "a character outside ASCII, such as a typographic quote"
@@ -98,7 +97,7 @@ def _is_telling(secret: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """The forms in which a library or a server may print a secret."""
+    """Yield the forms in which a library or a server may print a secret."""
     raw = secret.encode("utf-8", "surrogateescape")
     safe = raw.decode("utf-8", "replace")
     escaped = json.dumps(secret)[1:-1]
@@ -109,14 +108,14 @@ def _spelled(secret: str) -> Iterator[str]:
     for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
         yield encoded
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
-    for before in range(3):  # bytes of whatever stands before it, such as a user's name
+    for before in range(3):  # bytes before it in the encoded text, such as a user name
         text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
         yield from (whole, whole.replace("+", "-").replace("/", "_"))
 
 
 def _without_cut(text: str, form: str) -> str:
-    """The text without beginnings of a form that a message's limit cut off."""
+    """Return the text without prefixes of a form that a message's limit cut off."""
     start = 0
     while (start := text.find(form[:SHORTEST], start)) >= 0:
         size = SHORTEST

@@ -1,5 +1,4 @@
-"""Standard streams that a campaign survives: a full disk or a closed pipe behind them ends no work
-whose results are in files."""
+"""Keep a campaign alive when a standard stream fails: a full disk or a closed pipe ends no work."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ OUTPUT = "standard output"
 class Screen:
     """One standard stream. After its first failed write, everything written to it is dropped.
 
-    Where standard output cannot be written, writing to it raises MachineryError, unless
+    If standard output cannot be written, writing to it raises MachineryError, unless
     :func:`outlive` was called. A closed pipe is no failure: its reader has seen enough.
     """
 
@@ -27,16 +26,16 @@ class Screen:
     """Whether the work continues without the stream."""
 
     def __init__(self, stream: TextIO | None, name: str) -> None:
-        """Wrap ``stream``; None, as Python calls a closed one, drops everything."""
+        """Wrap ``stream``; None, Python's value for a closed one, drops everything."""
         self.name = name
         self.lost: str | None = None if stream else "it is closed"
-        """Why nothing more is shown."""
+        """Reason why nothing more is shown."""
         self.noted = False
         self._failure: MachineryError | None = None
         self._stream = stream or open(os.devnull, "w")  # noqa: PTH123, SIM115 (until the end)
 
     def write(self, text: str) -> int:
-        """Write it without secrets, or drop it once the stream is lost."""
+        """Write text without secrets, or drop it once the stream is lost."""
         if self._failure and not Screen.outlived:
             raise self._failure
         with self._guarded():
@@ -58,7 +57,7 @@ class Screen:
         except OSError as error:
             self.lost = error.strerror or str(error)
             discard = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(discard, self._stream.fileno())  # what is buffered goes there, too
+            os.dup2(discard, self._stream.fileno())  # buffered text goes there too
             os.close(discard)
             if error.errno != errno.EPIPE and self.name == OUTPUT and not Screen.outlived:
                 self._failure = MachineryError(

@@ -1,4 +1,4 @@
-"""What every value is made of: numbers with bounds, and records that do not change."""
+"""Base types of values: bounded numbers and immutable records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from autoresearch.plain_text import plain
 
 Scalar: TypeAlias = bool | int | float | str
-"""The value of a knob."""
+"""Value of a knob."""
 
 PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
@@ -19,17 +19,17 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 PlainText = Annotated[str, AfterValidator(plain)]
-"""Text from outside that will be shown: on one line, and nothing in it but characters."""
+"""Untrusted text to show: one line of printable characters."""
 
 
 class Frozen(BaseModel):
-    """A value: immutable, comparable, without unknown fields."""
+    """Immutable, comparable value without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 def explain(error: ValidationError) -> str:
-    """A pydantic error as one clause: the field, what is wrong, the value seen."""
+    """Return a pydantic error as one clause: the field, what is wrong, the value seen."""
     clauses = []
     for item in error.errors(include_url=False):
         where = ".".join(str(part) for part in item["loc"])

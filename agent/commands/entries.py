@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from autoresearch.garbage_collection import collector_at_rest
+from autoresearch.garbage_collection import gc_paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Entry:
     def load(self) -> Any:
         """The command, whole."""
         module, attribute = self.place.split(":")
-        with collector_at_rest():
+        with gc_paused():
             found = getattr(import_module(f"agent.commands.{module}"), attribute)
         around = typer.Typer(add_completion=False)
         if isinstance(found, typer.Typer):

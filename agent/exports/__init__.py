@@ -1,1 +1,1 @@
-"""A campaign in other tools' forms: studies, tables, runs and training data."""
+"""Export a campaign to other tools: studies, tables, runs and training data."""

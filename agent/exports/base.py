@@ -1,4 +1,4 @@
-"""What is exported, and what came of it."""
+"""Define what is exported and the result of an export."""
 
 from __future__ import annotations
 
@@ -21,77 +21,81 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The campaign to export."""
+    """Campaign to export."""
 
     directory: Path
     foreign: ImportedCampaign | None
-    """What another tool measured; None for one of our campaigns."""
+    """Another tool's measurements; None for a campaign of this tool."""
 
     def rows(self) -> Iterator[Row]:
-        """The rows of one of our campaigns, in the journal's order."""
+        """Yield the rows of a campaign of this tool, in the journal's order."""
         return read_rows(self.directory / JOURNAL_FILE)
 
     def campaign(self) -> CampaignRow:
-        """
-        :raises FormatError: where the journal is empty.
+        """Return the campaign's first row.
+
+        :raises FormatError: if the journal is empty.
         """
         first = next(self.rows(), None)
         if not isinstance(first, CampaignRow):
-            raise FormatError(f"{self.directory / JOURNAL_FILE} is empty; there is nothing in it")
+            raise FormatError(
+                f"{self.directory / JOURNAL_FILE} is empty; there is nothing to export"
+            )
         return first
 
     def menu(self) -> ProxyMenu:
-        """The menu of one of our campaigns."""
+        """Return the menu of a campaign of this tool."""
         return menu_of(self.campaign())
 
     @property
     def name(self) -> str:
-        """The directory's own."""
+        """Name of the campaign's directory."""
         return self.directory.resolve().name
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """Count and place of what was written."""
 
     count: int
     of: str
-    """What is counted: ``trials``."""
+    """Noun for what is counted: ``trials``."""
     where: str
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Names of what was left out, and the reasons."""
 
 
 @contextmanager
 def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A file beside ``path`` that becomes it when all went well.
+    """Yield a temporary file beside ``path`` that replaces it if the block succeeds.
 
-    :raises FormatError: where ``path`` is there and may not be overwritten, or cannot be written.
+    :raises FormatError: if ``path`` exists and may not be overwritten, or cannot be written.
     """
     if _SCHEME.match(str(path)) and not path.exists():
         raise FormatError(
-            f"{path} is neither a path nor a whole URL; for a file with that name put ./ before "
+            f"{path} is neither a path nor a complete URL; for a file with that name put ./ before "
             "it, for a database write sqlite:///PATH"
         )
     if path.exists() and not path.is_file():
-        raise FormatError(f"{path} is a directory or a device; name a file with --out")
+        raise FormatError(f"{path} is a directory or a device; set --out to a file")
     if path.exists() and not overwrite:
-        raise FormatError(f"{path} is there already; name another --out, or add --overwrite")
+        raise FormatError(f"{path} exists already; choose another --out, or add --overwrite")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             yield Path(file.name)
     except OSError as error:
         raise FormatError(
-            f"{path} cannot be written: {error.strerror or error}; free some space, or name "
+            f"{path} cannot be written: {error.strerror or error}; free some space, or choose "
             "another place with --out"
         ) from error
 
 
 @contextmanager
 def whole_database(where: str) -> Iterator[str]:
-    """A new SQLite file that becomes ``where`` when all went well; what is there already, and
-    whatever a URL names, is added to where it is.
+    """Yield a new SQLite file that becomes ``where`` if the block succeeds.
+
+    An existing file, or whatever a URL names, is extended in place.
 
     :raises FormatError: as :func:`whole_file`.
     """

@@ -1,13 +1,13 @@
-"""A language model's exchanges as training data: chat messages, and what became of each reply.
+"""Export a language model's exchanges as training data: chat messages and each reply's outcome.
 
-Accepted only, a line is ``{"messages": [...]}`` and nothing else: the prompt and the reply that
-passed the rails, with nothing between them of what was refused before. Any supervised fine-tuning
-takes that as it is, whether it looks at weights or learns from every turn of an assistant.
+By default a line is ``{"messages": [...]}`` and nothing else: the prompt and the reply that passed
+the rails, without the refused replies between them. Any supervised fine-tuning can use it, whether
+it reads weights or learns from every assistant message.
 
-With all replies, a line is one reply with all that was said before it. What was refused carries
-``weight`` 0 and what passed 1, as OpenAI's format has it. Its ``metadata`` says whether the rails
-passed it, whether it was the proposal that was trained, and what came of that, so that whoever
-trains on it chooses what to learn from.
+With all replies, a line is one reply with all messages before it. Refused replies carry ``weight``
+0 and accepted ones 1, as in OpenAI's format. ``metadata`` says whether the rails passed the reply,
+whether it was the proposal that was trained, and the decision, so that users can choose what to
+learn from.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ REFUSED = "replies were refused by the rails"
 def export_chat(
     subject: Subject, out: Path, *, overwrite: bool, accepted_only: bool = True
 ) -> Exported:
-    """The replies of a model in one of our campaigns.
+    """Export a model's replies in a campaign of this tool.
 
-    :param accepted_only: those that the rails passed, and of the others only how many they are.
+    :param accepted_only: export replies that the rails passed, and count the others.
     :raises FormatError: for another tool's campaign, which has no exchanges.
     """
     if subject.foreign is not None:
@@ -66,13 +66,13 @@ def export_chat(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """One whole reply."""
+    """One complete reply."""
 
     row: IterationRow
     number: int
-    """The reply's place in its turn, from 0."""
+    """Index of the reply within its iteration, from 0."""
     before: Sequence[Message]
-    """All that had been said to the model when it came."""
+    """All messages sent before the reply."""
 
     @property
     def attempt(self) -> Attempt:
@@ -91,7 +91,7 @@ class _Exchange:
     def line(self, campaign_id: str) -> dict[str, Any]:
         record = self.row.proposer
         used = record.kind == "llm" and self.number == len(record.attempts) - 1
-        # Whatever an assistant said before this reply was refused.
+        # Every earlier assistant message was refused.
         said = [_weighed(message, 0) for message in self.before]
         own = _weighed(Message("assistant", self.attempt.raw), int(self.accepted))
         return {
@@ -109,7 +109,7 @@ class _Exchange:
 
 
 def _weighed(message: Message, weight: int) -> dict[str, Any]:
-    """Only an assistant's turns have a weight."""
+    """Return a message with its weight, which only assistant messages have."""
     weighed = {"weight": weight} if message.role == "assistant" else {}
     return {**asdict(message), **weighed}
 
@@ -133,7 +133,7 @@ def _exchanges(
 
 
 def _before(sent: Sequence[Message], number: int) -> Sequence[Message] | None:
-    """What had been said when the ``number``-th reply came: each refusal added two messages."""
+    """Return the messages before the ``number``-th reply: each refusal added two."""
     first = next((i for i, message in enumerate(sent) if message.role == "user"), len(sent)) + 1
     end = first + 2 * number
     return sent[:end] if end <= len(sent) else None
@@ -149,7 +149,7 @@ def _verdict(attempt: Attempt) -> dict[str, Any]:
 
 
 def _outcome(row: IterationRow) -> dict[str, Any]:
-    """What its proposal was worth, in bits per byte."""
+    """Return the result of its proposal, in bits per byte."""
     decision = row.decision
     return {
         "changes": row.proposal.changes if row.proposal is not None else {},

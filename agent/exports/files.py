@@ -1,4 +1,4 @@
-"""Exports that are one file: tables, and the journal itself."""
+"""Export single files: tables and the journal itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trajectory.journal import read_records
 
 
 def export_csv(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
-    """A line per trial, or per run of another tool."""
+    """Write one line per trial, or per run of another tool, as CSV."""
     with (
         whole_file(out, overwrite=overwrite) as new,
         new.open("w", encoding="utf-8", newline="") as f,
@@ -23,14 +23,14 @@ def export_csv(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
 
 
 def export_parquet(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
-    """The same table, typed."""
+    """Write the same table, typed, as Parquet."""
     with whole_file(out, overwrite=overwrite) as new:
         count = write_parquet(_table(subject), new)
     return Exported(count, "lines", str(out))
 
 
 def export_jsonl(subject: Subject, out: Path, *, overwrite: bool) -> Exported:
-    """The rows as they are stored: import makes the same campaign of them."""
+    """Write the rows as stored; import rebuilds the same campaign from them."""
     count = 0
     with whole_file(out, overwrite=overwrite) as new, new.open("wb") as file:
         if subject.foreign is not None:

@@ -1,4 +1,4 @@
-"""A campaign as MLflow runs (:mod:`trajectory.formats.mlflow_runs`)."""
+"""Export a campaign as MLflow runs (:mod:`trajectory.formats.mlflow_runs`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trajectory.history.tables import hidden
 
 
 def export_mlflow(subject: Subject, where: str) -> Exported:
-    """A run per trial with its curve, in an experiment named after the campaign."""
-    if where.startswith("file:") and "://" not in where:  # as MLflow's own documentation writes it
+    """Write one run per trial with its curve, in an experiment named after the campaign."""
+    if where.startswith("file:") and "://" not in where:  # the form in MLflow's documentation
         where = Path(where.removeprefix("file:")).absolute().as_uri()
     foreign = subject.foreign
     if foreign is not None:
@@ -39,9 +39,9 @@ def export_mlflow(subject: Subject, where: str) -> Exported:
         try:
             count = write_trials(place, experiment, tracked_trials(subject.rows()), curve)
         except FormatError as error:
-            if place != where:  # a new file, of which nothing stays
+            if place != where:  # a new file, which is removed
                 raise
-            stays = f"what was written before it stays in the experiment {experiment!r}"
+            stays = f"the runs written before it remain in the experiment {experiment!r}"
             raise FormatError(f"{error} ({stays})") from error
-    notes = (f"{len(without)} trials are without a curve: none lies there",) if without else ()
+    notes = (f"{len(without)} trials have no curve on disk",) if without else ()
     return Exported(count, "runs", hidden(where), notes)

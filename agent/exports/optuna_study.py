@@ -1,9 +1,9 @@
-"""A campaign as an Optuna study, for optuna-dashboard and for whoever goes on with Optuna.
+"""Export a campaign as an Optuna study, for optuna-dashboard and for continuing with Optuna.
 
-A trial of the study is a config: its value is the mean of its runs, and its attributes say how many
-there were, by seed. A config of which no run was measured is a failed trial. The knobs keep their
-own values, so that the dashboard shows them as the menu does. Of another tool's campaign the
-domains are unknown, and each parameter is the category of its values that were seen.
+A trial of the study is a config: its value is the mean of its runs, and its attributes hold the
+number of runs by seed. A config without any measured run is a failed trial. The knobs keep their
+own values, so the dashboard shows them as the menu does. For another tool's campaign the domains
+are unknown, and each parameter is categorical over the values seen.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _DIRECTIONS: Mapping[Direction, optuna.study.StudyDirection] = {
 }
 _UNUSABLE = (
     *(optuna.exceptions.OptunaError, SQLAlchemyError, OSError, ImportError),
-    RuntimeError,  # Optuna's for another program's database
+    RuntimeError,  # Optuna's error for another program's database
 )
 
 
 def export_optuna(subject: Subject, where: str) -> Exported:
-    """A study named after the campaign in the storage at a path or SQLAlchemy URL.
+    """Write a study named after the campaign into the storage at a path or SQLAlchemy URL.
 
-    :raises FormatError: where that storage has such a study, or cannot be used.
+    :raises FormatError: if that storage has such a study, or cannot be used.
     """
     if subject.foreign is not None:
         trials, attributes = _foreign_trials(subject.foreign)
-        name, ruler = subject.name, BPB
+        name, scale = subject.name, BPB
         measure: str = subject.foreign.provenance.measure
     else:
         trials, attributes = _own_trials(subject)
-        ruler = subject.campaign().measured_in
-        name, measure = f"{subject.name} {attributes['campaign_id']}", ruler.name
+        scale = subject.campaign().measured_in
+        name, measure = f"{subject.name} {attributes['campaign_id']}", scale.name
     with whole_database(where) as place, _usable(place):
-        study = _new_study(place, name, measure, ruler.direction)
+        study = _new_study(place, name, measure, scale.direction)
         try:
             for key, value in attributes.items():
                 study.set_user_attr(key, value)
@@ -84,12 +84,12 @@ def _usable(where: str) -> Iterator[None]:
         yield
     except optuna.exceptions.DuplicatedStudyError as error:
         raise FormatError(
-            f"{hidden(where)} has a study of this campaign already; name another place with --out"
+            f"{hidden(where)} has a study of this campaign already; choose another --out"
         ) from error
     except _UNUSABLE as error:
         why = str(error.__cause__ or error).splitlines()[0]
         raise FormatError(
-            f"no study can be kept at {hidden(where)} ({why}); see that there is space, or give "
+            f"cannot store a study at {hidden(where)} ({why}); free some space, or give "
             "another file's path or the URL of a database whose driver is installed"
         ) from error
     finally:
@@ -131,7 +131,7 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
 
 
 def _note_when(row: Row, seen: dict[str, tuple[str, str]]) -> None:
-    """The first and the last row about a config."""
+    """Record when the first and the last row about a config were written."""
     if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
         first, _ = seen.get(row.config_hash, (row.at, row.at))
         seen[row.config_hash] = (first, row.at)
@@ -178,8 +178,9 @@ def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict
 
 
 def _parameters(config: ForeignConfig) -> dict[str, Any]:
-    """The values given, if any: a name alone is an attribute, as a category of which each trial has
-    its own tells nothing. As text, as 1, 1.0 and true are one category to Python."""
+    """Return the given values, if any. A name alone is an attribute: a category with one value per
+    trial carries no information. Values are text because 1, 1.0 and true are one category to
+    Python."""
     return {name: repr(value) for name, value in (config.values or {}).items()}
 
 
@@ -218,5 +219,5 @@ def _trial(
 
 
 def _local(at: str) -> datetime:
-    """Optuna's times are the machine's, without a zone."""
+    """Return a time as Optuna stores it: local, without a time zone."""
     return datetime.fromtimestamp(seconds_of(at))

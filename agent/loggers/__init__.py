@@ -1,1 +1,1 @@
-"""What happens in a loop, sent to an experiment tracker while it happens."""
+"""Send the loop's events to experiment trackers while it runs."""

@@ -1,7 +1,7 @@
-"""A logger in a thread of its own, behind a queue that never makes the loop wait.
+"""Run a logger in its own thread, behind a queue that never blocks the loop.
 
-The queue is bounded: a logger that cannot keep up, or hangs, is given up once it is full. So is one
-that raises. Either way the loop goes on, and :attr:`BackgroundLogger.trouble` says what happened.
+The queue is bounded. A logger that raises, hangs or cannot keep up until the queue is full is
+abandoned. The loop continues, and :attr:`BackgroundLogger.trouble` says what happened.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from autoresearch.errors import AutoresearchError
 QUEUE_EVENTS = 20_000
 """Some minutes of events on the fastest machine, and a few megabytes."""
 CLOSE_S = 60.0
-"""What the end of a loop waits for the last events of all loggers to arrive: MLflow may still be
-making its database's tables when a short loop is over."""
+"""Seconds that the end of a loop waits for all loggers' last events. MLflow may still be creating
+its database's tables when a short loop is over."""
 HURRIED_CLOSE_S = 2.0
-"""The same, for somebody who has asked twice to stop."""
+"""The same after a second request to stop."""
 MESSAGE_CHARACTERS = 300
 
 
 class BackgroundLogger:
-    """Opens a logger and tells it events, elsewhere."""
+    """Opens a logger and sends it events, in another thread."""
 
     def __init__(
         self,
@@ -35,20 +35,21 @@ class BackgroundLogger:
         *,
         queue_events: int = QUEUE_EVENTS,
     ) -> None:
-        """
-        :param opener: makes the logger; it runs in the thread, as it may hang too.
+        """Start the thread.
+
+        :param opener: makes the logger; it runs in the thread, since it may hang too.
         """
         self.name = name
         self.trouble: str | None = None
-        """Why it was given up; None while all is well."""
+        """Why it was abandoned; None while it works."""
         self._opener = opener
         self._queue: Queue[RunEvent | None] = Queue(queue_events)
-        # A thread that hangs must not keep the process from ending.
+        # A hanging thread must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name=f"log {name}", daemon=True)
         self._thread.start()
 
     def log(self, event: RunEvent) -> None:
-        """Hand over one event, at once."""
+        """Queue one event without waiting."""
         if self.trouble is not None:
             return
         try:
@@ -57,12 +58,12 @@ class BackgroundLogger:
             self._give_up(f"it is {self._queue.maxsize} events behind")
 
     def end(self) -> None:
-        """Tell it that no more events come; does not wait."""
-        with suppress(Full):  # then :meth:`close` says so again
+        """Signal that no more events come, without waiting."""
+        with suppress(Full):  # if it is full, close() signals again
             self._queue.put_nowait(None)
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Let it finish, for as long as that."""
+        """Let the logger finish, for at most ``wait_s`` seconds."""
         if self.trouble is not None:
             return
         until = time.monotonic() + wait_s
@@ -76,8 +77,10 @@ class BackgroundLogger:
             self._give_up(f"it was not done {wait_s:.3g} s after the end")
 
     def _give_up(self, why: str) -> None:
-        self.trouble = f"--log {self.name} is given up ({why}); the campaign is none the worse"
-        while True:  # let go of what nobody will read
+        self.trouble = (
+            f"--log {self.name} is abandoned ({why}); the campaign's results are unaffected"
+        )
+        while True:  # drop events that nobody will read
             try:
                 self._queue.get_nowait()
             except Empty:
@@ -91,7 +94,7 @@ class BackgroundLogger:
                     logger.log(event)
             finally:
                 logger.close()
-        # Another program's library may raise anything, or end this thread and say nothing.
+        # Another program's library may raise anything, or end this thread silently.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             plain = isinstance(error, AutoresearchError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"

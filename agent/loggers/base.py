@@ -1,7 +1,7 @@
-"""What a run logger is: something that is told events, one after the other, until it is closed.
+"""Interface of run loggers, which receive events one after another until closed.
 
-It may fail and it may hang, for it talks to other programs. So it never runs in the loop's thread
-(:mod:`agent.loggers.background`), and everything it is told is a frozen value.
+A logger talks to other programs, so it may fail or hang. It therefore never runs in the loop's
+thread (:mod:`agent.loggers.background`), and all its inputs are frozen values.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Role, TrialR
 
 @dataclass(frozen=True, slots=True)
 class CampaignFacts:
-    """What a logger knows of the campaign from the start."""
+    """Facts about the campaign that a logger knows from the start."""
 
     directory: Path
     id: str
     config: dict[str, Scalar]
-    """What it is measured with, for the tracker's page of settings."""
+    """Settings that define the measurement, for the tracker's page of settings."""
 
     @property
     def name(self) -> str:
-        """The directory's name and the campaign's id, as two directories may have one name."""
+        """Directory name and campaign id, since two directories may have the same name."""
         return f"{self.directory.resolve().name} {self.id}"
 
     @classmethod
@@ -38,7 +38,7 @@ class CampaignFacts:
                 "campaign_id": row.id,
                 "menu": row.menu_name,
                 "menu_sha256": row.menu_sha256,
-                **_ruler(row),
+                **_data(row),
                 "budget": str(row.budget),
                 "horizon_steps": row.horizon_steps or "budget",
                 "backend": row.backend,
@@ -49,8 +49,8 @@ class CampaignFacts:
         )
 
 
-def _ruler(row: CampaignRow) -> dict[str, str]:
-    """The text that is trained on, or the script whose score it is."""
+def _data(row: CampaignRow) -> dict[str, str]:
+    """Return the name and hash of the training text, or of the script that computes the score."""
     if row.corpus is not None:
         return {"corpus": row.corpus.name, "corpus_sha256": row.corpus.sha256}
     if row.script is None:
@@ -81,7 +81,7 @@ class TrialPoint:
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """A trial ended. One that was taken up from before a stop has not begun here."""
+    """A trial ended. A trial resumed from before a stop has no start event."""
 
     trial: TrialRecord
 
@@ -90,19 +90,19 @@ RunEvent: TypeAlias = TrialBegan | TrialPoint | TrialEnded | BaselineRow | Itera
 
 
 class RunLogger(Protocol):
-    """The seam where an experiment tracker plugs in."""
+    """Interface that connects an experiment tracker."""
 
     def log(self, event: RunEvent) -> None:
-        """Take in one event. Whatever it raises ends this logger and nothing else."""
+        """Process one event. Whatever it raises ends this logger and nothing else."""
         ...
 
     def close(self) -> None:
-        """See everything through to where it belongs."""
+        """Flush and close everything."""
         ...
 
 
 def iteration_metrics(row: IterationRow) -> dict[str, float]:
-    """The numbers of an iteration, each with its unit in its name; only those that there are."""
+    """Return the available numbers of an iteration, each with its unit in its name."""
     decision = row.decision
     numbers = {
         "estimate_bpb": decision.estimate_bpb,

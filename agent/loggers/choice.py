@@ -1,4 +1,4 @@
-"""The one place that chooses the loggers: what ``--log`` may say."""
+"""Choose the loggers: parse ``--log``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACKERS = ("mlflow", "wandb", "tensorboard")
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """One ``--log`` option, whose library is installed."""
+    """One ``--log`` option whose library is installed."""
 
     tracker: str
     where: str
@@ -27,16 +27,16 @@ class LogTarget:
 
     @classmethod
     def parse(cls, text: str) -> LogTarget:
-        """``mlflow[:URI]``, ``wandb[:PROJECT]`` or ``tensorboard[:DIR]``.
+        """Parse ``mlflow[:URI]``, ``wandb[:PROJECT]`` or ``tensorboard[:DIR]``.
 
-        :raises SettingsError: on anything else, where the library is not installed, or where its
-            key cannot be sent.
+        :raises SettingsError: on anything else, if the library is not installed, or if its key
+            cannot be sent.
         """
         tracker, _, where = text.partition(":")
         if tracker not in TRACKERS:
             raise SettingsError(
-                f"--log {json_text(text)} names no tracker{did_you_mean(tracker, TRACKERS)}; write "
-                "mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]"
+                f"--log {json_text(text)} names no known tracker{did_you_mean(tracker, TRACKERS)}; "
+                "write mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]"
             )
         if find_spec(tracker) is None:
             raise SettingsError(
@@ -47,12 +47,12 @@ class LogTarget:
         return cls(tracker, where)
 
     def started(self, facts: CampaignFacts) -> BackgroundLogger:
-        """Its logger, at work in a thread of its own."""
+        """Start its logger in a thread of its own."""
         return BackgroundLogger(self.tracker, self._opener(facts))
 
     def _opener(self, facts: CampaignFacts) -> Callable[[], RunLogger]:
         def opened() -> RunLogger:
-            # Each brings a library that is slow to load: in its thread, and only where asked for.
+            # Each library is slow to load: import it in the thread, and only if asked for.
             if self.tracker == "mlflow":
                 from agent.loggers.mlflow_logger import MlflowLogger  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ class LogTarget:
 
 
 def log_targets(texts: Sequence[str]) -> tuple[LogTarget, ...]:
-    """Each ``--log`` option, once.
+    """Return each distinct ``--log`` option.
 
     :raises SettingsError: see :meth:`LogTarget.parse`.
     """

@@ -1,4 +1,4 @@
-"""MLflow: a run for the campaign, with a step per iteration, and a run for each trial."""
+"""Log to MLflow: one run for the campaign, with a step per iteration, and one run per trial."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, IterationRow, Role
 
 POINTS = 50
-"""Points of a curve that are sent together."""
+"""Curve points sent per request."""
 CAMPAIGN_TAG = "autoresearch.campaign_id"
 
 
 class MlflowLogger:
-    """One experiment, named after the campaign; a resumed loop goes on in it."""
+    """One experiment, named after the campaign; a resumed loop continues it."""
 
     def __init__(self, where: str, facts: CampaignFacts) -> None:
-        """
+        """Open the experiment.
+
         :param where: a file's path or a tracking URI.
-        :raises FormatError: where MLflow is not installed or cannot use it.
+        :raises FormatError: if MLflow is not installed or cannot use it.
         """
         self._where = where
         self._client = mlflow_client(where)
         self._experiment = self._experiment_id(where, facts)
         self._campaign_run = self._campaign_run_id(facts)
         self._runs: dict[str, str] = {}
-        """Trial to run, of trials that go on."""
+        """MLflow run of each running trial."""
         self._pending: dict[str, list[Any]] = {}
         """Metrics by run, not sent yet."""
 
     def log(self, event: RunEvent) -> None:
         """See :class:`~agent.loggers.base.RunLogger`.
 
-        :raises FormatError: where MLflow cannot take it.
+        :raises FormatError: if MLflow refuses the event.
         """
         with translated(self._where):
             self._log(event)
@@ -83,7 +84,8 @@ class MlflowLogger:
         known = self._client.get_experiment_by_name(facts.name)
         if known is not None:
             return str(known.experiment_id)
-        # Nothing is stored as an artifact; left to itself MLflow would make a folder for them here.
+        # Nothing is stored as an artifact, but by default MLflow would create a folder for
+        # artifacts here.
         location = None if "://" in where else (facts.directory / "artifacts").resolve().as_uri()
         return str(self._client.create_experiment(facts.name, artifact_location=location))
 

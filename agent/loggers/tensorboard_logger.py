@@ -1,4 +1,4 @@
-"""TensorBoard: iterations in one run, each trial's curve in one of its own."""
+"""Log to TensorBoard: iterations in one run, each trial's curve in its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajectory.rows import BaselineRow, IterationRow
 
 
 class TensorboardLogger:
-    """Event files under a directory; a resumed loop adds to it."""
+    """Event files in a directory; a resumed loop adds to them."""
 
     def __init__(self, directory: Path) -> None:
         from tensorboard.summary import Writer  # noqa: PLC0415 (an extra)
@@ -45,7 +45,7 @@ class TensorboardLogger:
                 writer.close()
 
     def _writer(self, trial_id: str) -> Any:
-        """The running trial's writer; trials run one at a time."""
+        """Return the running trial's writer; trials run one at a time."""
         if trial_id != self._trial_id:
             if self._trial is not None:
                 self._trial.close()

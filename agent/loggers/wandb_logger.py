@@ -1,4 +1,4 @@
-"""Weights & Biases: one run for the campaign, which a resumed loop goes on with.
+"""Log to Weights & Biases: one run per campaign, which a resumed loop continues.
 
 Iterations are charted against ``iter``, the steps of trials against ``trial/step``, with the
 trial's number beside them.
@@ -22,11 +22,12 @@ from trajectory.rows import BaselineRow, IterationRow
 
 
 class WandbLogger:
-    """One run, with the campaign's id."""
+    """One W&B run with the campaign's id."""
 
     def __init__(self, project: str, facts: CampaignFacts) -> None:
-        """
-        :raises SettingsError: where nobody is logged in, and W&B is not told to work offline.
+        """Open the run.
+
+        :raises SettingsError: if nobody is logged in and W&B is not set to work offline.
         """
         import wandb  # noqa: PLC0415 (an extra, slow to load)
 
@@ -77,12 +78,12 @@ class WandbLogger:
             self._end()
 
     def _end(self) -> None:
-        """End its process, which it would do at our own end, by a traceback where that is gone; its
-        library would end ours where that one ended badly."""
+        """Stop W&B's service process. At exit it would stop with a traceback if the service is
+        gone, and its library would end this process if the service ended badly."""
         with suppress(Exception, SystemExit):
             self._wandb.teardown()
 
 
 def _number(trial_id: str) -> int:
-    """The number in a trial's id: 12 in ``t000012``."""
+    """Return the number in a trial's id: 12 for ``t000012``."""
     return int(trial_id[1:])

@@ -1,4 +1,4 @@
-"""The loop's watcher that also tells the loggers."""
+"""Forward the loop's events to a watcher and to the loggers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 
 class LoggingWatcher:
-    """Passes everything on to another watcher, and what can be logged to the loggers.
+    """Passes every event to another watcher, and those that can be logged to the loggers.
 
-    A logger's trouble is told between iterations, where the loop's own thread has the journal.
+    A logger's failure is reported between iterations, when the loop's own thread has the journal.
     """
 
     def __init__(
@@ -25,8 +25,9 @@ class LoggingWatcher:
         loggers: Sequence[BackgroundLogger],
         on_trouble: Callable[[str], None],
     ) -> None:
-        """
-        :param on_trouble: told once of each logger that was given up.
+        """Wrap a watcher.
+
+        :param on_trouble: called once for each abandoned logger.
         """
         self._watcher = watcher
         self._loggers = list(loggers)
@@ -38,7 +39,7 @@ class LoggingWatcher:
     def baseline_measured(self, row: BaselineRow) -> None:
         self._watcher.baseline_measured(row)
         self._log(row)
-        self._look_for_trouble()
+        self._report_trouble()
 
     def proposing(self, iteration: int) -> None:
         self._watcher.proposing(iteration)
@@ -67,22 +68,22 @@ class LoggingWatcher:
     def iteration_ended(self, row: IterationRow) -> None:
         self._watcher.iteration_ended(row)
         self._log(row)
-        self._look_for_trouble()
+        self._report_trouble()
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Let the loggers finish, all within that time; what troubles them now is told too."""
+        """Let the loggers finish within ``wait_s`` seconds in all, and report their failures."""
         until = time.monotonic() + wait_s
         for logger in self._loggers:
             logger.end()
         for logger in self._loggers:
             logger.close(max(0.0, until - time.monotonic()))
-        self._look_for_trouble()
+        self._report_trouble()
 
     def _log(self, event: RunEvent) -> None:
         for logger in self._loggers:
             logger.log(event)
 
-    def _look_for_trouble(self) -> None:
+    def _report_trouble(self) -> None:
         for logger in [one for one in self._loggers if one.trouble is not None]:
             self._loggers.remove(logger)
             self._on_trouble(logger.trouble or "")

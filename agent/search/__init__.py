@@ -1,1 +1,1 @@
-"""The loop and what it is made of: campaigns, trials, races, decisions."""
+"""The loop and its parts: campaigns, trials, races, decisions."""

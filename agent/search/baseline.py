@@ -1,7 +1,8 @@
-"""The baseline: the menu's defaults, trained on several seeds before anything is proposed.
+"""Train the baseline, the menu's defaults, on several seeds before anything is proposed.
 
-A command may do nothing with its seed, whatever the menu tells it. Where two runs print the same
-score and the same curve, it does not, and more of them would only say so again."""
+A command may ignore its seed even if the menu passes it. If two runs print the same score and the
+same curve, it does, and further runs would only repeat them.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from trajectory.rows import BaselineRow, EventRow, Role
 def measure_baseline(
     campaign: Campaign, runner: TrialRunner, scribe: Scribe
 ) -> Iterator[BaselineRow]:
-    """Train it on every baseline seed that has no row yet; each row, once it is written.
+    """Train the baseline on every seed without a row, and yield each row once written.
 
-    :raises CampaignError: where it cannot be trained.
+    :raises CampaignError: if it cannot be trained.
     """
     baseline = campaign.menu.baseline
     known = campaign.evidence.configs.get(baseline.config_hash)
@@ -49,7 +50,7 @@ def measure_baseline(
             )
             raise CampaignError(
                 f"the baseline cannot be trained: seed {seed} ended as {trial.result.status} "
-                f"({trial.result.message}); mend the menu's defaults or the machine first"
+                f"({trial.result.message}); fix the menu's defaults or the machine first"
             )
         row = BaselineRow(
             at=timestamp(), config=baseline, config_hash=baseline.config_hash, trial=trial
@@ -63,8 +64,8 @@ def measure_baseline(
 
 
 def _are_one_run(campaign: Campaign, runner: TrialRunner) -> bool:
-    """Whether a command's runs so far are the same in all that they print. A score alone may be
-    rounded to the same few digits; a curve is not."""
+    """Return whether all output of a command's runs so far is identical. A score alone may be
+    rounded to the same digits; a curve is not."""
     known = campaign.evidence.configs.get(campaign.menu.baseline.config_hash)
     if campaign.command is None or known is None or known.n < 2:
         return False

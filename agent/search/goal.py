@@ -1,4 +1,4 @@
-"""How far a campaign is to go: iterations, trials, hours, whichever is reached first."""
+"""Define how far a campaign goes: iterations, trials or hours, whichever is reached first."""
 
 from __future__ import annotations
 
@@ -17,43 +17,42 @@ DEFAULT_ITERATIONS = 100
 
 @dataclass(slots=True)
 class Work:
-    """What a campaign took so far, over all its sittings."""
+    """Work of a campaign so far, over all its sessions."""
 
     iterations: int = 0
     trials: int = 0
-    """Short runs that ended, the baseline's among them."""
+    """Finished short runs, the baseline's included."""
     hours: float = 0.0
-    """At work on iterations and the baseline, by the clock: pauses, and what a stop cut off, left
-    out."""
-    _worked: Worked = field(default_factory=Worked)
+    """Wall time of iterations and the baseline, without pauses and work that a stop cut off."""
+    _busy: Worked = field(default_factory=Worked)
     _seen: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """From a journal."""
+        """Sum up a journal."""
         work = cls()
         for row in rows:
             work.add(row)
         return work
 
     def add(self, row: Row) -> None:
-        """One more row."""
+        """Add one row."""
         if isinstance(row, BaselineRow):
             self.trials += 1
-            self.hours += self._worked.added_s(row) / 3600
+            self.hours += self._busy.added_s(row) / 3600
         elif isinstance(row, IterationRow) and row.iter not in self._seen:
-            self._seen.add(row.iter)  # a line that an editor doubled is no work
+            self._seen.add(row.iter)  # a line duplicated by an editor is no work
             self.iterations += 1
             self.trials += len(row.trials)
-            self.hours += self._worked.added_s(row) / 3600
+            self.hours += self._busy.added_s(row) / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """To be reached in all, earlier sittings counted; what is None does not end it.
+    """Total to reach, earlier sessions included; a part that is None does not end the campaign.
 
-    It is looked at before an iteration begins, so trials and hours may overshoot by the races that
-    are at work then. Iterations never do.
+    The goal is checked before an iteration starts, so trials and hours may overshoot by the races
+    then in flight. Iterations never do.
     """
 
     iterations: int | None = None
@@ -62,18 +61,18 @@ class Goal:
 
     @classmethod
     def asked(cls, iterations: int | None, trials: int | None, hours: float | None) -> Self:
-        """What a person asked for; DEFAULT_ITERATIONS where nothing was.
+        """Return what a person asked for; DEFAULT_ITERATIONS if nothing.
 
-        :raises SettingsError: where the hours would never end.
+        :raises SettingsError: if the hours are not finite.
         """
         if hours is not None and not math.isfinite(hours):
-            raise SettingsError(f"--hours {hours} is no length of time; give hours like 8 or 0.5")
+            raise SettingsError(f"--hours {hours} is not finite; set hours like 8 or 0.5")
         if iterations is None and trials is None and hours is None:
             return cls(DEFAULT_ITERATIONS)
         return cls(iterations, trials, hours)
 
     def __str__(self) -> str:
-        """``100 iterations or 8 hours``"""
+        """Return ``100 iterations or 8 hours``."""
         parts = (
             None if self.iterations is None else counted(self.iterations, "iteration"),
             None if self.trials is None else counted(self.trials, "trial"),
@@ -83,17 +82,18 @@ class Goal:
 
     @property
     def is_iterations_alone(self) -> bool:
-        """Whether nothing else ends it."""
+        """Whether only the number of iterations ends it."""
         return self.iterations is not None and self.trials is None and self.hours is None
 
     def leaves_room(self, work: Work, in_flight: int) -> bool:
-        """Whether one more iteration may begin beside so many: never more than were asked for."""
+        """Return whether one more iteration may start, so that never more run than were asked
+        for."""
         if self.iterations is not None and work.iterations + in_flight >= self.iterations:
             return False
         return self.reached(work) is None
 
     def reached(self, work: Work) -> str | None:
-        """What of it is reached, in words; None while nothing is."""
+        """Return which part of the goal is reached, in words; None if none is."""
         if self.iterations is not None and work.iterations >= self.iterations:
             if not self.iterations:
                 return "the baseline is measured"

@@ -1,9 +1,9 @@
-"""The loop: propose, check, race, decide, write down.
+"""The loop: propose, check, race, decide, record.
 
-:class:`Loop` reads as the sentence in the design. Everything it needs is handed to it, already
-chosen; it decides nothing about how a proposer thinks, a trial runs or a row is stored. How many
-turns are in flight follows from how many trials the executor runs at once
-(:mod:`agent.search.iterations`); where that is one, a turn ends before the next is proposed.
+:class:`Loop` reads as that sentence. All its parts are passed in; it decides nothing about how a
+    proposer thinks, a trial runs or a row is stored. The number of iterations in flight follows
+    from the executor's lanes (:mod:`agent.search.iterations`). With one lane, an iteration ends
+    before the next is proposed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
 from agent.search.iterations.afterwards import Afterwards
-from agent.search.iterations.asking import Answer, AskedAside, AskedNow, Asking, Question
+from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Asking, Question
 from agent.search.iterations.iteration import Iteration, judged
 from agent.search.iterations.kinds import Kinds
 from agent.search.iterations.numbers import Numbers
@@ -36,7 +36,7 @@ from trajectory.rules import Rules
 
 @dataclass(slots=True)
 class Loop:
-    """One campaign at work."""
+    """Runs one campaign."""
 
     campaign: Campaign
     proposer: Proposer
@@ -47,21 +47,21 @@ class Loop:
     stop: StopRequest
     meter: Meter
     asking: Asking | None = None
-    """Who asks for proposals; None: the loop itself, or with several lanes a thread."""
+    """Asks for proposals; None: the loop itself, or a thread if there are several lanes."""
     scribe: Scribe = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _files: PendingFiles = field(init=False)
     _resuming: Resuming = field(init=False)
     _left: list[PendingIteration] = field(init=False, default_factory=list)
-    """In flight when the campaign last stopped, and not gone on with yet."""
+    """Iterations in flight when the campaign last stopped, not yet resumed."""
     _resumed: set[int] | None = field(init=False, default_factory=set)
-    """Those gone on with, until their races are over; None once what they left is accounted for."""
+    """Resumed iterations whose races are not over; None once their orphaned trials are recorded."""
     _afterwards: Afterwards = field(init=False)
     _numbers: Numbers = field(init=False)
     _kinds: Kinds = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
-    """Over all sittings."""
+    """Work over all sessions."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
@@ -73,12 +73,12 @@ class Loop:
         self._kinds = Kinds(self.runner.places_by_kind)
         if self.asking is None:
             several = self.runner.places > 1
-            self.asking = AskedAside(self.runner.wake.set) if several else AskedNow()
+            self.asking = AskedInThread(self.runner.wake.set) if several else AskedNow()
 
     def run(self, goal: Goal) -> str:
-        """Go on until the campaign has reached its goal; what of it ended the work, in words.
+        """Run until the campaign has reached its goal, and return the reason the loop stopped.
 
-        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        :raises Interrupted: if a person stopped it; everything finished is on disk.
         """
         self._goal = goal
         self._work = Work(self.campaign.evidence.iterations)
@@ -107,18 +107,18 @@ class Loop:
                         self._ended(iteration)
 
     def _take_stock(self) -> None:
-        """Find what was in flight when the campaign last stopped. A number given twice could not be
-        taken back, so the numbers are those of the journal itself rather than of an index."""
+        """Find the iterations in flight when the campaign last stopped. Numbers are read from the
+        journal rather than an index, since a number given twice could not be taken back."""
         rows = self.campaign.journal.rows()
         done = {row.iter for row in rows if isinstance(row, IterationRow)}
         self._left = self._resuming.left(done)
         self._numbers = Numbers(done | {pending.iter for pending in self._left})
 
-    # --- a turn begins ---------------------------------------------------------------------------
+    # --- an iteration starts ---------------------------------------------------------------------
 
     def _start_iterations(self) -> None:
-        """As many as there is room for. With several lanes that is one more than lanes of a kind,
-        whose trial waits for the first that is free."""
+        """Start iterations until every lane is busy. With several lanes, one more than lanes of a
+        kind is in flight, and its trial waits for the first free lane."""
         while self._may_begin():
             iteration = self._next_iteration()
             if iteration is None:
@@ -143,16 +143,16 @@ class Loop:
         return self._goal.leaves_room(self._work, len(in_flight))
 
     def _speculate(self) -> None:
-        """Once all has begun that there is to begin: let races use what lanes are free. Where lanes
-        are of several kinds nothing is speculative: which of them are free for what is not told."""
+        """Let races use idle lanes once everything else has started. With several kinds of lane
+        there are no speculative trials, because the kinds of the free lanes are unknown."""
         if self.runner.places == 1 or self._kinds.places:
             return
         if not pause_requested(self.campaign.directory):
             self._scheduler.speculate(more_comes=self._asking.busy)
 
     def _next_iteration(self) -> Iteration | None:
-        """What was in flight before, else what is proposed; None while that is being asked for, and
-        where it cannot be had."""
+        """Return an iteration to resume, else the next proposal's; None while that is pending or
+        has failed."""
         with self._scheduler.outlasting():
             if self._left:
                 pending = self._left.pop(0)
@@ -172,7 +172,7 @@ class Loop:
         return self.asking
 
     def _proposed(self, answer: Answer) -> PendingIteration:
-        """A new proposal and the rails' verdict on it; on disk if it is to be raced."""
+        """Record a new proposal and the rails' verdict, on disk if it will be raced."""
         memory, record, checked = answer.memory, answer.offer.record, answer.checked
         if record.fallback is not None:
             self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
@@ -197,13 +197,13 @@ class Loop:
         return pending
 
     def _raced(self, pending: PendingIteration) -> Iteration:
-        """Its trials to come, and what is decided from them; no trial where the rails refused."""
+        """Return the iteration of a proposal: its race, or no trial if the rails refused it."""
         began = time.monotonic()
         if pending.config is None:
             outcome = not_raced(pending.reference_hash, self.rules)
             return Iteration(pending, _empty_schedule(), began, outcome)
         evidence = self.campaign.evidence
-        known_noise(evidence)  # refused before anything is run
+        known_noise(evidence)  # fail before anything runs
         first, every = self._kinds.seeds(self.campaign.baseline_seeds[0], pending.device_kind)
         race = Race(
             runner=self.runner,
@@ -220,12 +220,12 @@ class Loop:
         )
         return Iteration(pending, judged(race, lambda: self.campaign.reference), began)
 
-    # --- a turn ends -----------------------------------------------------------------------------
+    # --- an iteration ends -----------------------------------------------------------------------
 
     def _ended(self, iteration: Iteration) -> None:
-        """Its row, written down. Its file stays until then."""
+        """Write an iteration's row. Its in-flight file stays until then."""
         pending, outcome = iteration.pending, iteration.outcome
-        assert outcome is not None, "a turn that ended has one"
+        assert outcome is not None, "a finished iteration has one"
         race_s = time.monotonic() - iteration.began
         if pending.config is not None:
             self._account_for_lost(pending.iter)
@@ -242,26 +242,26 @@ class Loop:
             config_hash=pending.config.config_hash if pending.config else None,
             trials=trials,
             decision=outcome.decision,
-            # In this sitting; trials taken up from an earlier one come on top.
+            # in this session; trials resumed from an earlier one are added
             wall_s=pending.wall_s + race_s + sum(resumed),
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )
-        # First what is in no row: killed between the two, it is nobody's all the same.
+        # First what is in no row: after a kill between the two it still counts for nothing.
         self.scribe.not_needed(self._scheduler.speculation.unneeded())
         self._afterwards.write(row)
         self._work.add(row)
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:
-        """What the device drew for it; where several are at once nobody can say which drew what."""
+        """Return the device's energy for an iteration; None with several in flight, which share
+        it."""
         if pending.began is None or self.runner.places > 1:
             return None
         return self.meter.energy_wh(pending.began)
 
     def _account_for_lost(self, iteration: int) -> None:
-        """Finished trials that nothing has asked for again, once all that could have has ended,
-        belong to no row and never will. Long runs are another matter: the next stress test asks
-        for them."""
+        """Record finished trials that no iteration asked for, once every resumed one is over. Long
+        runs are kept, since the next stress test asks for them."""
         if self._resumed is None:
             return
         self._resumed.discard(iteration)
@@ -292,6 +292,6 @@ class Loop:
 
 
 def _empty_schedule() -> TrialSchedule:
-    """Of a turn that wants no trial."""
+    """Empty schedule for a rejected proposal."""
     yield from ()
-    raise AssertionError("nobody goes through it")
+    raise AssertionError("an empty schedule is never advanced")

@@ -44,5 +44,5 @@ def read_orphaned_trials(directory: Path, unnamed: Collection[str]) -> OrphanedT
         spec, result = finished
         without_id = spec.model_copy(update={"trial_id": ""})
         if orphaned.finished.setdefault(without_id, (name, result))[0] != name:
-            orphaned.unfinished.append(name)  # the same spec twice: one of them is enough
+            orphaned.unfinished.append(name)  # the same spec twice: one is enough
     return orphaned

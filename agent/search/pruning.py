@@ -1,10 +1,10 @@
-"""Stopping the hopeless a third of the way: a rule, from the reference's own learning curves.
+"""Stop futile trials after a third of the budget, by the reference's own learning curves.
 
-At a third of the budget the reference's training loss, averaged over a short window, is known on
-several seeds. A candidate whose loss there exceeds the reference's mean by ``MARGIN_SDS`` standard
-deviations, and by ``MARGIN_NATS`` at least, is stopped. The margin is deliberately wide: at one
-third of 60 steps, learning rates and warm-ups that end level may still be tenths of a nat apart,
-and a wrongly pruned idea is lost while a spared one costs two thirds of a trial.
+At a third of the budget, the reference's training loss, averaged over a short window, is known on
+several seeds. A candidate is stopped if its loss there exceeds the reference's mean by
+``MARGIN_SDS`` standard deviations and by at least ``MARGIN_NATS``. The margin is wide on purpose.
+After a third of 60 steps, learning rates and warm-ups that end level may still be tenths of a nat
+apart. A wrongly pruned idea is lost, while a spared one costs two thirds of a trial.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def prune_rule(
     margin_sds: float = MARGIN_SDS,
     margin_nats: float = MARGIN_NATS,
 ) -> PruneRule | None:
-    """The rule for a candidate; None where nothing fair can be said.
+    """Return the rule for a candidate, or None if no fair rule exists.
 
-    Nothing fair can be said with fewer than two of the reference's curves, with a budget by the
-    clock, or with one too short to have a third.
+    A fair rule needs two of the reference's curves, and a budget in steps or tokens that is long
+    enough to have a third.
 
-    :param reference_curves: one per seed, in steps ascending.
+    :param reference_curves: one per seed, in ascending steps.
     """
     reference_steps = budget.steps(reference.tokens_per_step)
     candidate_steps = budget.steps(candidate.tokens_per_step)
@@ -55,6 +55,6 @@ def prune_rule(
 
 
 def _place(steps: int) -> tuple[int, int]:
-    """The step to look at, and how many steps up to it to average."""
+    """Return the step to check, and the number of steps before it to average."""
     at_step = round(steps * FRACTION)
     return at_step, max(1, min(at_step, steps // 12))

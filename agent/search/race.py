@@ -1,4 +1,4 @@
-"""A candidate against its reference, seed by seed, until the judge has seen enough."""
+"""Race a candidate against its reference, seed by seed, until the judge decides."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from trajectory.rows import Decision, Role, TrialRecord
 from trajectory.rules import Rules
 
 FEWEST_PRINTED = 5
-"""Points of a command's curve, printed to a few digits, that must be another's to call it the same.
-"""
+"""Fewest points of a command's printed curve that must equal another's to call the runs the
+same."""
 
 
 class Runner(Protocol):
-    """Whoever runs a race's trials (:class:`agent.search.trials.TrialRunner`)."""
+    """Runs a race's trials (:class:`agent.search.trials.TrialRunner`)."""
 
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
@@ -48,33 +48,33 @@ class Wanted:
     role: Role
     prune: PruneRule | None = None
     then: tuple[Wanted, ...] = ()
-    """Those it would want after it, in this order, if nothing is decided by then."""
+    """Trials that it would want afterwards, in this order, if it stays undecided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Every trial that was run, and what was decided from them."""
+    """Every trial that was run, and the decision from them."""
 
     trials: tuple[TrialRecord, ...]
     decision: Decision
 
 
 TrialSchedule: TypeAlias = Generator[Wanted, TrialRecord, Outcome]
-"""What a race goes through: it yields the trials it wants, one after another, is sent the record of
-each, and returns what was decided. Whoever drives it may do other things meanwhile."""
+"""Generator of a race: it yields each wanted trial, receives its record, and returns the outcome.
+Its driver may do other work in between."""
 
 
 def not_raced(reference_hash: str, rules: Rules) -> Outcome:
-    """The outcome of a proposal that the rails refused."""
+    """Return the outcome of a proposal that the rails refused."""
     why = "nothing was trained: the rails refused the proposal"
     decision = Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
     return Outcome((), decision)
 
 
 def known_noise(evidence: Evidence) -> Noise:
-    """What one run's number is worth.
+    """Return the noise of one run's score.
 
-    :raises CampaignError: where no config was trained on two seeds.
+    :raises CampaignError: if no config was trained on two seeds.
     """
     noise = Noise.of(evidence.tally)
     if noise is None:
@@ -87,30 +87,30 @@ def known_noise(evidence: Evidence) -> Noise:
 
 @dataclass(slots=True)
 class Race:
-    """One race. Make one per candidate and go through :meth:`schedule`, or :meth:`run`, once."""
+    """One race. Create one per candidate and drive :meth:`schedule`, or call :meth:`run`, once."""
 
     runner: Runner
     evidence: Evidence
-    """What is known of the reference. It may grow meanwhile, by the rows of other races."""
+    """Evidence about the reference. Rows of other races may extend it meanwhile."""
     noise: Callable[[], Noise]
-    """What is known of it when it is asked: each look at the pairs goes by the latest."""
+    """Returns the current noise: each interim analysis uses the latest."""
     rules: Rules
     reference: AnyConfig
     candidate: AnyConfig
     first_seed: int
-    """Seeds are first_seed, first_seed + every, …: the same ones for every race of the campaign,
-    or of those on its kind of device."""
+    """Seeds are first_seed, first_seed + every, …, the same for every race of the campaign, or of
+    its kind of device."""
     prune: PruneRule | None
-    """Where a hopeless candidate is to be stopped within a trial."""
+    """Rule that stops a futile candidate within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     measure: Measure = BPB
     every: int = 1
     _trials: list[TrialRecord] = field(default_factory=list)
     _scores: dict[int, float] = field(default_factory=dict)
-    """The candidate's, by seed."""
+    """The candidate's scores by seed."""
 
     def run(self) -> Outcome:
-        """The whole course, each trial run when it is wanted."""
+        """Run the whole schedule, one trial at a time."""
         schedule = self.schedule()
         wanted = next(schedule)
         while True:
@@ -124,15 +124,15 @@ class Race:
     def schedule(self) -> TrialSchedule:
         """Race to a decision.
 
-        A seed on which the reference itself fails is skipped: it says nothing about the candidate.
-        A candidate that fails on any seed is discarded, whatever its other seeds said: a recipe
-        that cannot be relied on to train is no recipe.
+        A seed on which the reference fails is skipped: it says nothing about the candidate. A
+        candidate that fails on any seed is discarded, whatever its other scores: a recipe must
+        train reliably.
         """
         decision = yield from self._decided()
         return Outcome(tuple(self._trials), decision)
 
     def against(self, reference: AnyConfig) -> Race:
-        """The same candidate against another reference, with all that was measured of it."""
+        """Return a race of the same candidate against another reference, keeping its trials."""
         return replace(self, reference=reference)
 
     def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
@@ -163,7 +163,7 @@ class Race:
                 )
             scores[seed] = self._scores[seed] = score
             if len(scores) < self.rules.max_runs and self._is_measured(seed + self.every):
-                continue  # a look before that pair would leave out what is known
+                continue  # an interim analysis before that pair would ignore a known result
             assessment = assess(
                 scores,
                 common,
@@ -180,12 +180,12 @@ class Race:
         return standing.left_open("the reference failed on every seed that was left")
 
     def _known(self, seed: int) -> float | None:
-        """The reference's score on it, where there is one."""
+        """Return the reference's score on a seed, if known."""
         known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
         return self._own(self.reference, seed) if known is None else known
 
     def _own(self, config: AnyConfig, seed: int) -> float | None:
-        """What a trial of this race measured."""
+        """Return a score that a trial of this race measured."""
         of_it = (t for t in self._trials if (t.config_hash, t.seed) == (config.config_hash, seed))
         return next((trial.objective for trial in of_it), None)
 
@@ -193,12 +193,12 @@ class Race:
         return seed in self.evidence.configs[self.reference.config_hash].failed_seeds
 
     def _is_measured(self, seed: int) -> bool:
-        """Whether both sides have a score on it already, as after :meth:`against`."""
+        """Return whether both sides already have a score on a seed, as after :meth:`against`."""
         return seed in self._scores and self._known(seed) is not None
 
     @property
     def _is_certain(self) -> bool:
-        """Whether a second pair would be the first once more, as of a command without chance."""
+        """Whether a second pair would repeat the first, as for a deterministic command."""
         return self.noise().sigma == 0 and not isinstance(self.candidate, Config)
 
     @property
@@ -209,7 +209,8 @@ class Race:
     def _measure(
         self, config: AnyConfig, seed: int, left: int
     ) -> Generator[Wanted, TrialRecord, float | None]:
-        """
+        """Run one trial and return its objective.
+
         :param left: pairs still to come, this seed's included.
         """
         wanted, *then = self._missing(config, seed, left)
@@ -218,7 +219,7 @@ class Race:
         return record.objective
 
     def _missing(self, config: AnyConfig, seed: int, left: int) -> Iterator[Wanted]:
-        """This trial, and those of so many pairs that would follow it."""
+        """Yield the missing trials of this pair and of up to ``left - 1`` pairs after it."""
         if config == self.reference:
             yield Wanted(config, seed, "reference")
         if seed not in self._scores:
@@ -231,10 +232,9 @@ class Race:
                 yield Wanted(self.candidate, one, "candidate", self.prune)
 
     def _trained_alike(self, seed: int) -> bool:
-        """Whether the candidate left the very curve there that the reference did, every loss to the
-        last bit.
+        """Return whether candidate and reference left identical curves, every loss to the last bit.
 
-        What cannot be read proves nothing, so the race goes on.
+        An unreadable curve proves nothing, so the race continues.
         """
         theirs, ours = self._curve(self.reference, seed), self._curve(self.candidate, seed)
         fewest = 1 if isinstance(self.candidate, Config) else FEWEST_PRINTED
@@ -267,7 +267,7 @@ def race_prune_rule(
     candidate: AnyConfig,
     budget: Budget,
 ) -> PruneRule | None:
-    """When to stop a trial of the candidate, from the curves that the reference has by now."""
+    """Return the rule that stops a trial of the candidate, from the reference's present curves."""
     trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
     curves = [runner.curve(trial) for trial in trials]
     return prune_rule(curves, reference, candidate, budget)

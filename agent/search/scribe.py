@@ -1,4 +1,4 @@
-"""Writes for whoever works on a campaign: rows, what was cut short, and when it paused."""
+"""Write a campaign's rows, interruptions and pauses."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ PAUSE_POLL_S = 1.0
 
 @dataclass(slots=True)
 class Scribe:
-    """One campaign's writer."""
+    """Writer of one campaign."""
 
     campaign: Campaign
     stop: StopRequest
     note: Callable[[str], None]
     """Tells a person."""
     _lags: bool = field(init=False, default=False)
-    """Whether the index has been said to."""
+    """Whether a lag of the index was reported."""
     _is_announced: bool = field(init=False, default=False)
-    """Whether an older journal's reader was told that rows of this version follow."""
+    """Whether readers of older versions were warned of the rows of this version."""
 
     def record(self, row: Row) -> None:
-        """Write one row, whole whatever signal comes, and index it.
+        """Write one row and index it; signals do not cut it short.
 
-        :raises MachineryError: when the journal cannot be written.
+        :raises MachineryError: if the journal cannot be written.
         """
         self.write(row)
         self.index()
 
     def write(self, row: Row) -> None:
-        """The first half of :meth:`record`, without which nothing may go on."""
+        """Write a row to the journal, which must succeed before anything continues."""
         if not (self._is_announced or isinstance(row, EventRow)):
             self._is_announced = True
             self._announce_format()
@@ -47,8 +47,8 @@ class Scribe:
             self.campaign.write(row)
 
     def index(self) -> None:
-        """The second half, for all that was written since. That the index lags is said once, until
-        it has caught up; that a standard stream was lost, in a row of its own."""
+        """Index all rows written since. A lagging index is reported once until it has caught up; a
+        lost standard stream gets a row of its own."""
         for why in screen.losses():
             self.write(EventRow(at=timestamp(), event="note", why=why))
         with self.stop.deferred():
@@ -58,13 +58,13 @@ class Scribe:
         self._lags = trouble is not None
 
     def take_note(self, why: str) -> None:
-        """Write down and say something that is worth knowing later."""
+        """Record and show a note that is worth knowing later."""
         self.record(EventRow(at=timestamp(), event="note", why=why))
         self.note(why)
 
     def _announce_format(self) -> None:
-        """Say, before the first row of this version, that the journal was begun with an older
-        format. A version that knows no more finds the reason in the line before."""
+        """Record, before the first row of this version, that the journal began with an older
+        format. Older versions then find the reason on the line before."""
         began_with = self.campaign.row.schema_
         why = (
             f"rows of format {SCHEMA} follow in this journal of format {began_with}: versions "
@@ -74,7 +74,7 @@ class Scribe:
             self.record(EventRow(at=timestamp(), event="note", why=why))
 
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
-        """Say that these trials are in no other row and count for nothing."""
+        """Record that these trials are in no other row and count for nothing."""
         if trial_ids:
             self.record(
                 EventRow(at=timestamp(), event="interrupted", why=why, trial_ids=tuple(trial_ids))
@@ -82,27 +82,27 @@ class Scribe:
             self.note(f"{', '.join(trial_ids)}: {why}")
 
     def not_needed(self, trial_ids: Sequence[str]) -> None:
-        """The same of trials that ran ahead of their races, which no person need be told."""
+        """Record speculative trials that were not needed, without telling a person."""
         if trial_ids:
-            why = "ran ahead where a lane was free, and was not needed"
+            why = "speculative trial on an idle lane, not needed"
             self.record(
                 EventRow(at=timestamp(), event="not_needed", why=why, trial_ids=tuple(trial_ids))
             )
 
     def report_unfinished(self, orphaned: OrphanedTrials) -> None:
-        """Say which trials were running when the campaign last stopped."""
+        """Record which trials were running when the campaign last stopped."""
         self.interrupted(orphaned.unfinished, "in flight when the campaign last stopped")
         orphaned.unfinished.clear()
 
     def wait_while_paused(self) -> None:
-        """Return once no ``pause`` file is in the campaign's directory.
+        """Return once there is no ``pause`` file in the campaign's directory.
 
-        :raises Interrupted: when a person asks for a stop meanwhile.
+        :raises Interrupted: if a person asks for a stop meanwhile.
         """
         directory = self.campaign.directory
         if not pause_requested(directory):
             return
-        why = f"the file {directory / PAUSE_FILE} is there; remove it to go on"
+        why = f"the file {directory / PAUSE_FILE} exists; remove it to continue"
         self.record(EventRow(at=timestamp(), event="paused", why=why))
         self.note(f"paused: {why}")
         while pause_requested(directory):
@@ -113,5 +113,5 @@ class Scribe:
 
 
 def timestamp() -> str:
-    """ISO 8601, UTC, to the millisecond."""
+    """Return the time as ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

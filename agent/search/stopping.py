@@ -1,4 +1,4 @@
-"""How a person stops a campaign, once politely and twice at once, or has it pause."""
+"""Stop a campaign on request, gracefully once and at once the second time, or pause it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from autoresearch.layout import PAUSE_FILE
 class Interrupted(KeyboardInterrupt):
     """A person asked the campaign to stop; everything finished is on disk.
 
-    Like its base it is no ``Exception``, so that no library on the way takes it for a failure of
-    its own and tries again.
+    Like its base it is no ``Exception``, so no library in between treats it as a failure of its own
+    and retries.
     """
 
 
 class StopRequest:
-    """The signals that ask for the end, and what they may cut short.
+    """Counts the signals that ask for the end, and decides what they may interrupt.
 
-    Outside :meth:`deferred` a signal stops the work where it is: nothing is lost by that while a
-    corpus is read or a model is asked. A trial is worth finishing, so while one runs the first
-    signal only marks the end and a second one, seen through :meth:`at_once`, kills the trial. A row
-    is written whole whatever comes.
+    Outside :meth:`deferred` a signal stops the work at once: nothing is lost while a corpus is read
+    or a model is asked. A trial is worth finishing, so while one runs the first signal only
+    requests the end. A second one, seen through :meth:`at_once`, kills the trial. Rows are always
+    written whole.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StopRequest:
     def ask(self) -> None:
         """Ask for the end, once more.
 
-        :raises Interrupted: where nothing is deferred.
+        :raises Interrupted: if nothing is deferred.
         """
         self._count += 1
         if not self._deferred:
@@ -44,15 +44,15 @@ class StopRequest:
 
     @property
     def asked(self) -> bool:
-        """Whether a person asked for the end: nothing new is to begin."""
+        """Whether a person asked for the end; nothing new may start then."""
         return self._count > 0
 
     def at_once(self) -> bool:
-        """Whether even the running trial should end."""
+        """Return whether even the running trial should end."""
         return self._count >= 2
 
     def check(self) -> None:
-        """Between trials.
+        """Stop between trials if asked.
 
         :raises Interrupted: once a stop was asked for.
         """
@@ -61,7 +61,7 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """While a trial runs or a row is written: signals are counted, not obeyed."""
+        """Count signals without obeying them while a trial runs or a row is written."""
         self._deferred += 1
         try:
             yield
@@ -72,8 +72,8 @@ class StopRequest:
     def listening(self) -> Iterator[StopRequest]:
         """Handle the signals while the block runs; only the main thread may.
 
-        SIGHUP, SIGUSR1 and SIGUSR2, with which terminals and Slurm announce the end, count like
-        SIGTERM, unless the process was started to ignore them, as ``nohup`` does.
+        Terminals and Slurm announce the end with SIGHUP, SIGUSR1 and SIGUSR2. They count like
+        SIGTERM, unless the process was started to ignore them, as by ``nohup``.
         """
 
         def asked(_signal: int, _frame: FrameType | None) -> None:
@@ -91,5 +91,5 @@ class StopRequest:
 
 
 def pause_requested(directory: Path) -> bool:
-    """Whether a person put a ``pause`` file into the campaign's directory."""
+    """Return whether a person put a ``pause`` file into the campaign's directory."""
     return os.path.lexists(directory / PAUSE_FILE)

@@ -1,9 +1,9 @@
-"""Runs trials for a campaign: gives them ids and directories, and loses none of them.
+"""Run a campaign's trials: assign ids and directories, and lose none.
 
-A trial's spec.json is on disk before it starts and the row that holds its result comes after it
-ends, so whatever has a directory and is named by no row was in flight when the campaign last
-stopped. What had finished is taken up again where the same spec is asked for; what had not is
-reported as interrupted. Nothing is dropped in silence, and nothing counts twice.
+A trial's spec.json is on disk before it starts, and its row is written after it ends. So a trial
+with a directory and no row was in flight when the campaign last stopped. If it had finished, its
+result is reused when the same spec is asked for; otherwise it is recorded as interrupted. Nothing
+is dropped silently, and nothing counts twice.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ StartHook: TypeAlias = Callable[[Path], EndHook]
 
 
 class TrialWatcher(Protocol):
-    """Whoever shows a running trial to a person."""
+    """Shows running trials to a person."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None:
-        """It had to wait for a place, or several are at work: it runs there now."""
+        """Report where a trial runs, if it waited for a lane or several lanes are busy."""
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
     def trial_given_up(self, trial_id: str) -> None:
-        """It was cancelled, since nobody wants it, and is over."""
+        """Report that an unwanted trial was cancelled and has ended."""
 
 
 class Trial:
-    """One that was begun: a job, or what was taken up from before the last stop."""
+    """A started trial: a job, or a finished trial reused from before the last stop."""
 
     def __init__(
         self, spec: TrialSpec, role: Role, work: Job | Finished, hooks: Iterable[EndHook] = ()
@@ -65,9 +65,9 @@ class Trial:
         self._work = work
         self._hooks = hooks
         self._finished = work if isinstance(work, Finished) else None
-        self._told: Place | None = None
+        self._reported_place: Place | None = None
         self.ended_at: str | None = None
-        """ISO 8601; None of one that was taken up."""
+        """ISO 8601; None for a reused trial."""
         if not isinstance(work, Finished):
             work.when_done(self._note_end)
 
@@ -76,11 +76,11 @@ class Trial:
 
     @property
     def runs(self) -> bool:
-        """Whether it was begun by this process, and not taken up."""
+        """Whether this process started it, rather than reused it."""
         return not isinstance(self._work, Finished)
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return isinstance(self._work, Finished) or self._work.done()
 
     def result(self) -> Finished:
@@ -94,7 +94,7 @@ class Trial:
         return self._finished
 
     def is_void(self) -> bool:
-        """Whether, having ended, it has no result."""
+        """Return whether it has ended without a result."""
         try:
             self.result()
         except AutoresearchError:
@@ -106,12 +106,11 @@ class Trial:
         return () if isinstance(self._work, Finished) else self._work.points()
 
     def newly_placed(self) -> Place | None:
-        """Where it runs, once it is known and again where it had to move; None where nothing of
-        that is new."""
+        """Return the trial's lane when it becomes known or changes, else None."""
         place = None if isinstance(self._work, Finished) else self._work.place()
-        if place == self._told:
+        if place == self._reported_place:
             return None
-        self._told = place
+        self._reported_place = place
         return place
 
     def cancel(self) -> None:
@@ -120,7 +119,7 @@ class Trial:
             self._work.cancel()
 
     def await_end(self, timeout_s: float) -> None:
-        """Until it has ended, or for so long."""
+        """Wait until it has ended, for at most ``timeout_s``."""
         if not isinstance(self._work, Finished):
             self._work.wait(timeout_s)
 
@@ -138,7 +137,8 @@ class TrialRunner:
         watcher: TrialWatcher,
         hooks: Sequence[StartHook] = (),
     ) -> None:
-        """
+        """Read the orphaned trials of the directory.
+
         :param directory: the campaign's ``trials`` folder; made if missing.
         :param template: the spec of a config and seed, its trial_id empty.
         :param accounted: ids of the trials that some row names.
@@ -153,22 +153,22 @@ class TrialRunner:
         self._watcher = watcher
         self._hooks = hooks
         self._curves: dict[str, list[CurvePoint]] = {}
-        """The curves of references, which every race asks for again."""
+        """Curves of references, which every race asks for again."""
         self.wake = threading.Event()
-        """Set where a trial ends; whoever wants :meth:`wait` to return sets it too."""
+        """Set when a trial ends; set it to make :meth:`wait` return."""
         self.resumed: set[str] = set()
-        """Trials run before the last stop whose results were used since."""
+        """Trials from before the last stop whose results were used since."""
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """While several trials may run: something is always at work that a signal must not cut
-        short, so that signals are counted alone. With one place nothing is deferred."""
+        """Defer signals while several trials may run, since one is always worth finishing. With one
+        lane nothing is deferred here."""
         return self.stop.deferred() if self.places > 1 else nullcontext()
 
     @property
     def places(self) -> int:
-        """Trials that run at once."""
+        """Number of concurrent trials."""
         return self._executor.places
 
     @property
@@ -177,22 +177,22 @@ class TrialRunner:
         return self._executor.places_by_kind
 
     def spec(self, config: AnyConfig, seed: int, prune: PruneRule | None = None) -> TrialSpec:
-        """The campaign's own of a config and seed, its trial_id empty."""
+        """Return the campaign's spec of a config and seed, its trial_id empty."""
         return self._template(config, seed).model_copy(update={"prune": prune})
 
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
-        """One trial, taken up from before the last stop where it had finished.
+        """Run one trial, or reuse its result from before the last stop.
 
-        :raises Interrupted: between trials once a stop was asked for, or within one once a second
-            was; the latter loses that trial and no other.
-        :raises AutoresearchError: when the machinery fails, which is no result.
+        :raises Interrupted: between trials once a stop was asked for, or within one at the second
+            request; the latter loses only that trial.
+        :raises AutoresearchError: if the machinery fails, which is no result.
         """
         return self.run_spec(self.spec(config, seed, prune), role)
 
     def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
-        """The trial of this spec, its trial_id empty; see :meth:`run`."""
+        """Run the trial of this spec, its trial_id empty; see :meth:`run`."""
         with self.stop.deferred():
             trial = self.begin(spec, role)
             while not trial.done():
@@ -202,12 +202,13 @@ class TrialRunner:
     def run_all(
         self, specs: Iterable[tuple[TrialSpec, Role] | None]
     ) -> Generator[TrialRecord, None, None]:
-        """Their records, in this order, with as many of them at once as there are places; where
-        there is one, a spec is not asked for before the record ahead of it was taken.
+        """Yield the records of all specs in order, running as many at once as there are lanes.
 
-        :param specs: None among them: no further one is known before another record was taken, so
-            that they are asked again then.
-        :raises AutoresearchError: as :meth:`run`, once what else is running has ended.
+        With one lane, a spec is not asked for before the previous record was taken.
+
+        :param specs: None among them means that the next spec depends on a record not yet taken;
+            the iterator is asked again then.
+        :raises AutoresearchError: as :meth:`run`, once the other running trials have ended.
         """
         left = iter(specs)
         running: deque[Trial] = deque()
@@ -227,7 +228,8 @@ class TrialRunner:
             self._let_end(running)
 
     def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role] | None]) -> None:
-        """Every place; what has ended takes none, though it waits for its turn to be told."""
+        """Start trials until every lane is busy; finished trials that wait for their turn hold no
+        lane."""
         while self._has_room(running) and (one := next(left, None)) is not None:
             running.append(self.begin(*one))
 
@@ -236,14 +238,13 @@ class TrialRunner:
             return not running
         ended = [trial for trial in running if trial.done()]
         if any(trial.is_void() for trial in ended):
-            return False  # the machinery failed: it would fail again
+            return False  # the machinery failed and would fail again
         return len(running) - len(ended) < self.places
 
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
-        """Have the trial of this spec run, its trial_id empty, or take it up from before the last
-        stop; returns at once.
+        """Start the trial of this spec, its trial_id empty, or reuse its result; return at once.
 
-        :raises Interrupted: once a stop was asked for, where it is to be run.
+        :raises Interrupted: once a stop was asked for, if the trial would have to run.
         """
         resumed = self.orphaned.finished.pop(spec, None)
         if resumed is not None:
@@ -261,18 +262,19 @@ class TrialRunner:
             hooks = [hook(self._directory / trial_id) for hook in self._hooks]
             job = self._executor.submit(spec, self._directory / trial_id)
         trial = Trial(spec, role, job, hooks)
-        job.when_done(self.wake.set)  # after its own: who is woken finds when it ended
+        # after Trial's own callback, so that the woken thread finds the end time
+        job.when_done(self.wake.set)
         return trial
 
     def wait(self, trials: Collection[Trial], timeout_s: float = LOOK_S) -> None:
-        """Until one of them ends, somebody sets :attr:`wake`, or for so long; tell what their
-        curves have meanwhile. A second request to stop ends them all."""
+        """Wait until a trial ends, :attr:`wake` is set or the time is up, and report new curve
+        points. A second stop request cancels all trials."""
         try:
             with self.stop.deferred():
                 self._executor.wait(self.wake, timeout_s)
                 self.wake.clear()
                 for trial in trials:
-                    self._tell(trial)
+                    self._report(trial)
                 if self.stop.at_once():
                     for trial in trials:
                         trial.cancel()
@@ -284,12 +286,12 @@ class TrialRunner:
             raise
 
     def ended(self, trial: Trial) -> TrialRecord:
-        """The record of a trial that is done.
+        """Return the record of a trial that is done.
 
-        :raises Interrupted: where it was cancelled.
-        :raises AutoresearchError: when the machinery failed.
+        :raises Interrupted: if it was cancelled.
+        :raises AutoresearchError: if the machinery failed.
         """
-        self._tell(trial)
+        self._report(trial)
         try:
             finished = trial.result()
         except TrialAborted as aborted:
@@ -303,19 +305,19 @@ class TrialRunner:
             result=finished.result,
             wall_s=finished.wall_s,
             place=finished.place,
-            # The callback may come a moment after the job is done.
+            # the callback may come a moment after the job is done
             at=None if finished.place is None else trial.ended_at or timestamp(),
         )
         self._watcher.trial_ended(record)
         return record
 
     def given_up(self, trial: Trial) -> None:
-        """A trial that was cancelled is over; whatever came of it counts for nothing."""
-        trial.is_void()  # who asks for a result has it checked
+        """Forget a cancelled trial that has ended; its result counts for nothing."""
+        trial.is_void()  # taking the result validates it
         self._watcher.trial_given_up(trial.spec.trial_id)
 
-    def _tell(self, trial: Trial) -> None:
-        """Where it runs, once that is known, and what its curve has that is new."""
+    def _report(self, trial: Trial) -> None:
+        """Report a trial's lane once known, and its new curve points."""
         place = trial.newly_placed()
         if place is not None:
             self._watcher.trial_placed(trial.spec.trial_id, place)
@@ -323,14 +325,14 @@ class TrialRunner:
             self._watcher.trial_point(trial.spec.trial_id, point)
 
     def _let_end(self, trials: Collection[Trial]) -> None:
-        """Wait until they have ended: what they find is on disk then, to be taken up later."""
+        """Wait until trials have ended: their results are then on disk for reuse."""
         while not all(trial.done() for trial in trials):
             self.wait([trial for trial in trials if not trial.done()])
         for trial in trials:
-            trial.is_void()  # who asks for a result has it checked, and taken back where it is void
+            trial.is_void()  # taking the result validates it, and discards a void one
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
-        """The learning curve a trial left; empty where it left none that can be read."""
+        """Return a trial's learning curve; empty if it left no readable one."""
         if trial_id not in self._curves:
             self._curves[trial_id] = read_curve(self._directory / trial_id)
         return self._curves[trial_id]

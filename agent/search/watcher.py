@@ -1,4 +1,4 @@
-"""Who is told what the loop does while it does it."""
+"""Interface for following the loop while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajectory.rows import BaselineRow, IterationRow
 
 
 class Watcher(TrialWatcher, Protocol):
-    """Whoever shows the loop to a person."""
+    """Shows the loop to a person."""
 
     def note(self, text: str) -> None: ...
     def baseline_measured(self, row: BaselineRow) -> None: ...

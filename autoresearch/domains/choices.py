@@ -1,4 +1,4 @@
-"""Domains that list their values."""
+"""Define domains that list their values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 class Choices(Domain):
-    """Values without an order: words, truths, or what another tool mixed."""
+    """Values without an order: words, booleans, or another tool's mixture."""
 
     type: Literal["int", "choice"] = "choice"
-    """The word for it in the menu: a list of whole numbers may be called ``int``."""
+    """Name in the menu: a list of whole numbers may be called ``int``."""
     choices: tuple[Scalar, ...]
 
     @classmethod
@@ -54,9 +54,7 @@ class Choices(Domain):
         if self.type == "int" and types != {int}:
             return f"choice {json_text(self.choices[0])} is not an int; make its type choice"
         repeated = [c for i, c in enumerate(self.choices) if c in self.choices[:i]]
-        return (
-            f"choice {json_text(repeated[0])} stands there twice; remove one" if repeated else None
-        )
+        return f"choice {json_text(repeated[0])} is listed twice; remove one" if repeated else None
 
     def __str__(self) -> str:
         return f"one of {', '.join(json_text(choice) for choice in self.choices)}"
@@ -90,8 +88,8 @@ class Choices(Domain):
 class Ladder(Choices):
     """Numbers, which have an order.
 
-    A search sets the place among them in ascending order: batch sizes 2, 4, 8 are neighbours, and a
-    density over unordered categories would not know it.
+    A search sets the index among them in ascending order: batch sizes 2, 4 and 8 are neighbors, and
+    a density over unordered categories would not know it.
     """
 
     choices: tuple[int | float, ...]

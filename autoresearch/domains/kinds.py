@@ -1,4 +1,4 @@
-"""The registry of kinds: which class reads a knob's table in a menu."""
+"""Register the kinds of domain and read a knob's table of a menu."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ KINDS: Mapping[str, type[Domain]] = {
     "float": RealRange,
     "choice": Choices,
 }
-"""Every kind by the word that a menu's ``type`` has for it."""
+"""Every kind by its ``type`` in a menu."""
 
 
 def domain_keys() -> list[str]:
-    """Every key that a kind reads in a knob's table, ``type`` first."""
+    """Return every key that some kind reads in a knob's table, ``type`` first."""
     fields = (name for kind in KINDS.values() for name in kind.model_fields)
     return list(dict.fromkeys(["type", *fields]))
 
 
 def read_domain(table: Mapping[str, Any]) -> Domain:
-    """The domain that a knob's table describes.
+    """Return the domain that a knob's table describes.
 
-    :raises ValueError: one clause that names the key, the value seen and the mend.
+    :raises ValueError: one clause that names the key, the value seen and the fix.
     """
     if "type" not in table:
         raise ValueError("type: Field required")

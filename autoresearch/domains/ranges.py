@@ -1,4 +1,4 @@
-"""Domains between two bounds, of whole and of real numbers, on a linear or a log scale."""
+"""Define domains between two bounds, of whole or real numbers, on a linear or log scale."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 Scale: TypeAlias = Literal["linear", "log"]
 
 MAX_WHOLE = 2**53
-"""As far as floats, which samplers and charts reckon in, count whole numbers."""
+"""Largest magnitude up to which floats, which samplers and charts use, count whole numbers."""
 MAX_LISTED = 64
 """Most values of a stepped range that a schema lists one by one."""
 MAX_VALUES = 8
-"""Whole numbers are shown one by one up to so many, else in bins."""
+"""Most whole numbers that a report shows one by one; more are shown in bins."""
 BINS = 6
 SIGNIFICANT_DIGITS = 4
 """Digits of a proposed real number: finer than any effect of a knob, and short enough to read."""
 
 
 class Range(Domain):
-    """What whole and real ranges share: inclusive bounds and a scale."""
+    """Inclusive bounds and a scale, which whole and real ranges share."""
 
     WORD: ClassVar[str]
-    """The word for the kind in a menu."""
+    """Name of the kind in a menu."""
     NOUN: ClassVar[str]
     TYPES: ClassVar[tuple[type, ...]]
-    """The types, taken literally, whose values it may contain."""
+    """Exact types whose values it may contain."""
 
     low: float
     high: float
     step: PositiveInt = 1
-    """Values are ``low + k * step``; 1 but for whole numbers on a linear scale."""
+    """Values are ``low + k * step``; always 1 except for whole numbers on a linear scale."""
     scale: Scale = "linear"
 
     @classmethod
@@ -78,7 +78,7 @@ class Range(Domain):
         return (self.low, self.high)
 
     def contains(self, value: object) -> bool:
-        # A NaN compares false with everything, so this refuses it too.
+        # A NaN compares false with everything, so it is refused too.
         return type(value) in self.TYPES and self.low <= value <= self.high  # type: ignore[operator]
 
     def why_not(self, value: object) -> str | None:
@@ -88,7 +88,7 @@ class Range(Domain):
         return f"{clause} (it is {_type_word(value)})"
 
     def _between(self, share: float) -> float:
-        """The real number at a share of the range, on its scale."""
+        """Return the real number at a share of the range, on its scale."""
         match self.scale:
             case "linear":
                 value = self.low + (self.high - self.low) * share
@@ -100,7 +100,7 @@ class Range(Domain):
         return min(max(value, self.low), self.high)
 
     def _inner_edges(self) -> list[float]:
-        """Where BINS bins of equal width on the scale meet."""
+        """Return the bounds between BINS bins of equal width on the scale."""
         low, high = float(self.low), float(self.high)
         match self.scale:
             case "linear":
@@ -174,8 +174,8 @@ class WholeRange(Range):
     def json_schema(self) -> dict[str, Any]:
         """See :meth:`Domain.json_schema`.
 
-        llama.cpp's server honours a list and no multiples, which in a schema count from zero. So
-        many values that no server would take the schema are the rails' alone to know.
+        llama.cpp's server honors an enumeration and no multiples, which count from zero in a
+        schema. Where a list would be too long for any server, only the rails check the values.
         """
         schema: dict[str, Any] = {"type": "integer", "minimum": self.low, "maximum": self.high}
         if self.step == 1:

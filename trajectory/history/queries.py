@@ -7,7 +7,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
-from autoresearch.garbage_collection import collector_at_rest
+from autoresearch.garbage_collection import gc_paused
 from autoresearch.values import Frozen
 from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence, Unranked
@@ -86,7 +86,7 @@ def evidence(connection: sa.Connection, position: Position) -> Evidence:
         .order_by(configs.c.position)
     ).scalars()
     entries: list[ConfigEvidence] = []
-    with collector_at_rest():
+    with gc_paused():
         for part in texts.partitions(_CHUNK):
             try:
                 entries += _CONFIGS.validate_json(f"[{','.join(part)}]")

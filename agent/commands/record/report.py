@@ -22,7 +22,7 @@ from agent.workbench.places import (
     foreign_campaign,
 )
 from autoresearch.errors import MachineryError
-from autoresearch.garbage_collection import collector_at_rest
+from autoresearch.garbage_collection import gc_paused
 from autoresearch.layout import REPORT_DIR
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
@@ -46,7 +46,7 @@ def report(
     is not disturbed.
     """
     directory = campaign or default_campaign(menu)
-    with collector_at_rest():
+    with gc_paused():
         foreign = foreign_campaign(directory)
         if foreign is not None:
             found = read_foreign_campaign(foreign)

@@ -1,8 +1,8 @@
-"""What follows a row and holds up no lane: its index, its file, and who is told.
+"""Finish what follows a row and delays no lane: its index, its file, and the watcher's report.
 
-A row is on disk before anything else goes on, since whatever is decided next may rest on it. The
-rest can wait until every lane has a trial again: an index catches up with its journal whenever it
-is opened, and a file whose iteration has a row is cleared away. So a kill in between costs nothing.
+A row is on disk before anything else happens, since later decisions may depend on it. The rest
+waits until every lane has a trial again. A kill in between costs nothing: an index catches up with
+its journal when opened, and the file of an iteration with a row is removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trajectory.rows import IterationRow
 
 @dataclass(slots=True)
 class Afterwards:
-    """Of one sitting's iterations."""
+    """Deferred work after the rows of one session."""
 
     scribe: Scribe
     files: PendingFiles
@@ -26,17 +26,17 @@ class Afterwards:
     _rows: deque[IterationRow] = field(default_factory=deque)
 
     def write(self, row: IterationRow) -> None:
-        """Its row, which counts from now on.
+        """Write a row, which counts from now on.
 
-        :raises MachineryError: where the journal cannot be written.
+        :raises MachineryError: if the journal cannot be written.
         """
         self.scribe.write(row)
         self._rows.append(row)
 
     def catch_up(self) -> None:
-        """All that is left to be done.
+        """Do all deferred work.
 
-        :raises MachineryError: where the campaign's directory cannot be written.
+        :raises MachineryError: if the campaign's directory cannot be written.
         """
         if self._rows:
             self.scribe.index()

@@ -1,8 +1,8 @@
-"""Asking for proposals: one after another, at once or beside the work.
+"""Ask for proposals one after another, in the loop or in a thread beside it.
 
-Where one trial runs at a time a proposal is asked for when the loop has nothing else to do, and by
-the loop itself. Where several run a model may think for a minute, and no lane is to wait for it: so
-the next proposal is asked for in a thread of its own, which sees what was known when it began.
+With one lane, the loop itself asks when it has nothing else to do. With several, a model may think
+for a minute, and no lane should wait for it. So a thread asks for the next proposal, from a
+snapshot of what was known at the start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoresearch.errors import AutoresearchError
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A proposal, and what the rails say of it."""
+    """A proposal and the rails' verdict on it."""
 
     memory: Memory
     offer: Offer
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a proposer is asked, with who checks what it says."""
+    """Input of a proposer, and the rails that check its proposal."""
 
     proposer: Proposer
     rails: Rails
@@ -41,7 +41,7 @@ class Question:
     def answered(self) -> Answer:
         """Ask, and wait for the answer.
 
-        :raises AutoresearchError: where none can be had.
+        :raises AutoresearchError: if no proposal can be had.
         """
         began = time.monotonic()
         offer = self.proposer.propose(self.memory)
@@ -50,27 +50,27 @@ class Question:
 
 
 class Asking(Protocol):
-    """Whoever asks. There is one question at a time."""
+    """Interface for asking; at most one question is open."""
 
     @property
     def busy(self) -> bool:
-        """Whether something was asked whose answer was not taken yet."""
+        """Return whether a question is open whose answer was not taken."""
         ...
 
     def ask(self, question: Question) -> None:
-        """Ask for the next."""
+        """Ask for the next proposal."""
         ...
 
     def answer(self) -> Answer | None:
-        """What came of it, once; None while nothing did.
+        """Return the answer once, or None if there is none yet.
 
-        :raises AutoresearchError: where no proposal can be had.
+        :raises AutoresearchError: if no proposal can be had.
         """
         ...
 
 
 class AskedNow:
-    """Who asks waits."""
+    """The caller waits for the answer."""
 
     def __init__(self) -> None:
         self._question: Question | None = None
@@ -89,11 +89,12 @@ class AskedNow:
         return None if question is None else question.answered()
 
 
-class AskedAside:
-    """A thread waits. It is a daemon: a person who stops the campaign waits for no model."""
+class AskedInThread:
+    """A daemon thread waits, so that a person who stops the campaign need not wait for a model."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """
+        """Create an idle asker.
+
         :param wake: called from the thread when there is an answer.
         """
         self._wake = wake
@@ -118,7 +119,7 @@ class AskedAside:
         raise found
 
     def _wait_for(self, question: Question) -> None:
-        """In the thread. Whatever goes wrong there is raised where the answer is taken."""
+        """Ask in the thread; its errors are raised where the answer is taken."""
         try:
             self._found.append(question.answered())
         except AutoresearchError as error:

@@ -1,4 +1,4 @@
-"""An iteration in flight: its race, and how far that is."""
+"""Define an iteration in flight: its proposal, its race and the race's progress."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Iteration:
     pending: PendingIteration
     schedule: TrialSchedule
     began: float
-    """Its race in this sitting, by this process's clock."""
+    """Start of its race in this session, by this process's clock."""
     outcome: Outcome | None = None
-    """Once its race is over."""
+    """Set once its race is over."""
     then: tuple[Wanted, ...] = ()
-    """What its race may want after the trial that it waits for."""
+    """Trials its race may want after the one that it waits for."""
 
 
 def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:
-    """The course of a race while others may replace its reference.
+    """Return the trial schedule of a race whose reference others may replace.
 
-    A discard stands. A candidate that beat a reference which has been replaced meanwhile is judged
-    against the new one, on their common seeds and by what that takes, until it is discarded or has
-    beaten the one that stands.
+    A discard is final. A candidate that beat a replaced reference is judged against the new one, on
+    their common seeds and by the same rules, until it is discarded or has beaten the current
+    reference.
     """
     outcome = yield from race.schedule()
     while outcome.decision.action == "keep":

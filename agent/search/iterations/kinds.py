@@ -1,9 +1,9 @@
-"""Kinds of device that a campaign's trials run on, where there are several.
+"""Assign races to kinds of device if a campaign's trials run on several.
 
-Runs on unlike devices cannot be compared, so each seed belongs to one kind and is run nowhere else
-(:func:`trainer.executors.base.kind_of_seed`): whatever compares runs of one seed, as everything
-does, compares runs of one kind. A race is on one kind, whose seeds alone it uses; so the kinds
-race side by side, each against its own runs of the reference.
+Runs on unlike devices cannot be compared, so each seed belongs to one kind and runs nowhere else
+(:func:`trainer.executors.base.kind_of_seed`). Every comparison is of runs with one seed, hence of
+one kind. A race uses the seeds of one kind only, so kinds race side by side, each against its own
+runs of the reference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from trainer.executors.base import kind_of_seed
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Those of a campaign."""
+    """A campaign's kinds of device."""
 
     places: Mapping[str, int]
-    """Trials at once by kind, in the campaign's order; empty where all devices are alike."""
+    """Concurrent trials by kind, in the campaign's order; empty if all devices are alike."""
 
     def next(self, racing: Iterable[str | None]) -> str | None:
-        """The kind for one more race: the one with the most room.
+        """Return the kind with the most free places, for one more race.
 
-        :param racing: kinds of the races at work.
+        :param racing: kinds of the races in flight.
         """
         at_work = list(racing)
         return min(
@@ -32,10 +32,10 @@ class Kinds:
         )
 
     def seeds(self, first: int, kind: str | None) -> tuple[int, int]:
-        """The first seed of a race on this kind, and how far it is from each to the next.
+        """Return the first seed of a race on this kind, and the step from each seed to the next.
 
-        :param first: of the campaign's.
-        :param kind: None, and one that is not here: any.
+        :param first: the campaign's first seed.
+        :param kind: None or an unknown kind uses every seed.
         """
         names = tuple(self.places)
         if kind not in self.places:

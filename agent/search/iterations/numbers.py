@@ -1,4 +1,4 @@
-"""Which number the next iteration has: each once at rest, and none lost."""
+"""Allocate iteration numbers, reusing gaps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from heapq import heapify, heappop
 
 
 class Numbers:
-    """Numbers of iterations that have neither a row nor a file of one in flight. What was in flight
-    and cannot be gone on with leaves a gap, which is filled before anything is counted on."""
+    """Numbers with neither a row nor an in-flight file. An iteration that was in flight and cannot
+    be resumed leaves a gap, which is filled first."""
 
     def __init__(self, taken: Set[int]) -> None:
         self._last = max(taken, default=0)
@@ -16,7 +16,7 @@ class Numbers:
         heapify(self._gaps)
 
     def next(self) -> int:
-        """The lowest that is free; it is taken by that."""
+        """Take the lowest free number."""
         if self._gaps:
             return heappop(self._gaps)
         self._last += 1

@@ -1,7 +1,8 @@
-"""The iterations in flight, each on disk from the moment its proposal passed the rails.
+"""Store iterations in flight on disk as soon as their proposals pass the rails.
 
-A night's proposals cost LLM time and its races cost training time. Writing a passed proposal down
-before its first trial lets a resumed campaign finish that very iteration instead of losing it.
+Proposals cost time of a language model, and races cost training time. A proposal that passed is
+written down before its first trial, so that a resumed campaign finishes this iteration instead of
+losing it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
 
 class PendingIteration(Frozen):
-    """All of an iteration that precedes its trials; all of it where the rails allow none."""
+    """Everything about an iteration that precedes its trials; all of it if the rails refused it."""
 
     iter: PositiveInt
     reference_hash: str
@@ -31,39 +32,41 @@ class PendingIteration(Frozen):
     proposal: Proposal | None
     verdict: Verdict
     config: AnyConfig | None
-    """What is to be raced; None where the rails refused the proposal."""
+    """Config to race; None if the rails refused the proposal."""
     wall_s: NonNegative
-    """Spent until the trials could start."""
+    """Seconds until the trials could start."""
     prune: PruneRule | None = None
-    """When its trials are stopped early: from the curves that the reference had when it began, so
-    that finished trials are known again though it has more of them by now."""
+    """Rule that stops its trials early, from the reference's curves when the iteration began. It is
+    stored so that finished trials are recognized after the reference has gained curves."""
     device_kind: str | None = None
-    """What its race is run on, where there are several kinds."""
+    """Kind of device that its race runs on, if there are several."""
     until: PositiveInt | None = None
-    """Iterations the loop at work is to reach: for whoever looks on and wonders how long."""
+    """Number of iterations that the present loop will reach, for viewers."""
     began: float | None = Field(default=None, exclude=True)
-    """By this process's clock. None where an earlier sitting began it: the energy of such an
-    iteration is unknown, as only its later part was metered."""
+    """By this process's clock. None if an earlier session began the iteration: its energy is then
+    unknown, since only the later part was metered."""
 
 
 class PendingFiles:
-    """``in_flight/`` in the campaign's directory: a file for each."""
+    """Directory ``in_flight/`` of a campaign, with one file per iteration."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def write(self, pending: PendingIteration) -> None:
-        """Replace its file. Not durably: after a power cut the worst is a proposal asked for
-        again."""
+        """Write or replace an iteration's file, without fsync: after a power cut at worst a
+        proposal is asked for again."""
         with writing_to(self._directory):
             (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
             replace_file(self._path(pending.iter), pending.model_dump_json())
 
     def take_up_former(self) -> None:
-        """Put where the others are what a version left that knew of one in flight. Where there is
-        one of its number, the later counts: that version may have gone on after this one.
+        """Move the single in-flight file of an older version to its place among the others.
 
-        :raises MachineryError: where the directory cannot be written.
+        If both exist for one number, the later file counts: the older version may have continued
+        after this one.
+
+        :raises MachineryError: if the directory cannot be written.
         """
         former = self._directory / FORMER_IN_FLIGHT_FILE
         pending = _legible(former)
@@ -76,7 +79,7 @@ class PendingFiles:
             former.unlink(missing_ok=True)
 
     def read(self) -> dict[int, PendingIteration]:
-        """Those that are legible, by number, the lowest first."""
+        """Return the readable iterations by number, the lowest first."""
         found = ((file, _legible(file)) for file in in_flight_files(self._directory))
         by_number = {
             pending.iter: pending
@@ -86,7 +89,7 @@ class PendingFiles:
         return dict(sorted(by_number.items()))
 
     def clear(self, iteration: int) -> None:
-        """It is in the journal."""
+        """Remove the file of an iteration that is in the journal."""
         with writing_to(self._directory):
             self._path(iteration).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What was in flight when the campaign last stopped, as far as it can be gone on with."""
+"""Find the iterations that were in flight when the campaign last stopped and can be resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.spec import AnyConfig, PruneRule
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """Reads it, once."""
+    """Reads the in-flight files once."""
 
     campaign: Campaign
     runner: TrialRunner
@@ -22,7 +22,7 @@ class Resuming:
     files: PendingFiles
 
     def left(self, done: set[int]) -> list[PendingIteration]:
-        """The turns to go on with, the lowest number first.
+        """Return the iterations to resume, the lowest number first.
 
         :param done: numbers of iterations that have a row.
         """
@@ -37,7 +37,7 @@ class Resuming:
         ]
 
     def prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
-        """When the trials of a race of these two are stopped early."""
+        """Return the rule that stops trials of this race early, if any."""
         settings = self.campaign.settings
         if candidate is None or not (settings.prune and self.campaign.prunes):
             return None
@@ -45,7 +45,8 @@ class Resuming:
         return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
 
     def _holds(self, pending: PendingIteration) -> bool:
-        """Whether it would pass the rails today, against the reference it was proposed for."""
+        """Return whether the proposal would pass the rails today, against its original
+        reference."""
         configs = self.campaign.evidence.configs
         reference = configs.get(pending.reference_hash)
         if pending.proposal is None or pending.config is None or reference is None:
@@ -54,8 +55,9 @@ class Resuming:
         return checked.config == pending.config
 
     def _with_rule(self, pending: PendingIteration) -> PendingIteration:
-        """A version before wrote no rule of pruning down, and reckoned it from its rows: as they
-        are still, before any other. Without it finished trials would not be known again."""
+        """Return an iteration with its prune rule. An older version did not store the rule but
+        derived it from rows, which have not changed since. Without the rule, finished trials would
+        not be recognized."""
         if "prune" in pending.model_fields_set:
             return pending
         reference = self.campaign.evidence.configs[pending.reference_hash].config

@@ -1,7 +1,7 @@
-"""Several turns at once: each wants one trial after another, and the executor has some places.
+"""Schedule the trials of several iterations on the executor's lanes.
 
-All is decided in one thread. It gives every turn's trial to the executor, waits for whichever ends
-first, and lets the turn that wanted it go on with what was measured.
+One thread decides everything. It gives each iteration's trial to the executor, waits for the first
+one to end, and resumes the iteration that wanted it with the result.
 """
 
 from __future__ import annotations
@@ -22,71 +22,72 @@ from trainer.spec import TrialSpec
 from trajectory.rows import TrialRecord
 
 PATIENCE_S = 1.0
-"""That a free lane waits for a proposal that is being asked for, before a race may use it to run
-ahead: what gives way again has cost a lane its start."""
+"""Seconds an idle lane waits for an open proposal before it starts a speculative trial. Cancelling
+a speculative trial later costs the lane a start."""
 
 
 @dataclass(slots=True)
 class Scheduler:
-    """The turns in flight."""
+    """Schedules the trials of iterations in flight."""
 
     runner: TrialRunner
     stop: StopRequest
     iterations: list[Iteration] = field(default_factory=list)
     trouble: AutoresearchError | None = None
-    """Why nothing more can begin. What runs goes on to its end, and is on disk then."""
+    """Error that keeps anything more from starting. Running trials end and are on disk then."""
     deferral: ExitStack = field(default_factory=ExitStack)
-    """Held while a trial runs, as that is worth finishing: signals are counted alone. Whoever works
-    with a flight enters it, so that nothing stays deferred after him."""
+    """Held while a trial runs, since it is worth finishing: signals are only counted. Whoever uses
+    a scheduler enters it, so that no deferral outlives the work."""
     speculation: Speculation = field(init=False)
     _idle_since: float | None = None
-    """By this process's clock: when there was first a lane that nothing was there for."""
+    """Time since which a lane has been idle, by this process's clock."""
     _has_speculated: bool = False
-    """Whether nothing has happened since races were asked what they may want."""
+    """Whether nothing has happened since the last speculation."""
     _wanted_by: dict[Trial, list[Iteration]] = field(default_factory=dict)
-    """The trials that run. Two races may want the same one of their reference."""
+    """Running trials. Two races may want the same trial of their reference."""
     _measured: deque[tuple[Iteration, TrialRecord]] = field(default_factory=deque)
-    """Turns whose trial has ended, to go on with what it measured: one at a time, as what a race is
-    judged against may be replaced by the row of the one before."""
+    """Iterations whose trial has ended, with its record. They advance one at a time, because the
+    row of one may replace the reference of the next."""
     _of_references: dict[TrialSpec, TrialRecord] = field(default_factory=dict)
-    """Trials of references that have ended and stand in no row yet."""
+    """Finished trials of references that are in no row yet."""
     _shared: set[str] = field(default_factory=set)
-    """Trials that two races have."""
+    """Trials that two races use."""
     _recorded: set[str] = field(default_factory=set)
-    """Of those shared, the ones that stand in a row."""
+    """Shared trials that a row already holds."""
 
     def __post_init__(self) -> None:
         self.speculation = Speculation(self.runner)
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing more may begin."""
+        """Whether nothing more may start."""
         return self.stop.asked or self.trouble is not None
 
     @property
     def _running(self) -> list[Trial]:
-        """All that are not over, whoever wants them."""
+        """All trials that have not ended, wanted or speculative."""
         return [*self._wanted_by, *self.speculation.running, *self.speculation.leaving]
 
     @contextmanager
     def outlasting(self) -> Iterator[None]:
-        """What fails within ends nothing that runs; it is raised once all of that has ended."""
+        """Keep running trials alive after an error within; it is raised once they have ended."""
         try:
             yield
         except AutoresearchError as error:
             self.trouble = self.trouble or error
 
     def start(self, iteration: Iteration) -> None:
-        """One more iteration: its first trial begins, or waits for a place."""
+        """Add an iteration: its first trial starts, or waits for a lane."""
         self.iterations.append(iteration)
         if iteration.outcome is None:
             self._advance(iteration, None)
 
     def speculate(self, *, more_comes: bool) -> None:
-        """Have what races may want next run on the lanes that nothing else is there for. To be
-        called once all has begun that there was to begin.
+        """Start speculative trials on lanes that nothing else needs.
 
-        :param more_comes: that a proposal is being asked for, which is waited for a little.
+        Call it once everything else that can start has started.
+
+        :param more_comes: a proposal is being asked for; wait for it a little first.
         """
         places = self.runner.places - len(self._running)
         if places <= 0:
@@ -103,14 +104,15 @@ class Scheduler:
             self.speculation.begin(self.iterations, places, known)
 
     def finished(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Iteration]:
-        """The turns that are over, after a wait for whatever happens first; often none. Where one
-        is, its row is to be written before the next call: no other race goes on until then.
+        """Wait for the next event and return the iterations that are over, often none.
 
-        :param more_comes: that a proposal is being asked for, so that there is something to wait
-            for where no trial runs.
-        :param meanwhile: what can be done before the wait, as nothing else can go on.
-        :raises Interrupted: where a stop was asked for and nothing runs any more.
-        :raises AutoresearchError: where the machinery failed and nothing runs any more.
+        The caller writes the row of each before the next call: until then no other race advances.
+
+        :param more_comes: a proposal is being asked for, so waiting makes sense without a running
+            trial.
+        :param meanwhile: work to do before waiting.
+        :raises Interrupted: if a stop was asked for and nothing runs any more.
+        :raises AutoresearchError: if the machinery failed and nothing runs any more.
         """
         over = self._advance_measured()
         if over:
@@ -130,8 +132,8 @@ class Scheduler:
         return self._advance_measured()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
-        """Its trials but those that another turn's row has: one that two races wanted stands in
-        the row of the first that ends."""
+        """Return an outcome's trials that no other row holds. A shared trial belongs to the row of
+        the first race that ends."""
         mine = tuple(trial for trial in outcome.trials if trial.trial_id not in self._recorded)
         recorded = {trial.trial_id for trial in mine}
         self._recorded |= recorded & self._shared
@@ -143,7 +145,7 @@ class Scheduler:
         return mine
 
     def _advance_measured(self) -> list[Iteration]:
-        """Turns that are over, once as many have gone on as it takes for one to be."""
+        """Advance measured iterations until one is over, and return those that are."""
         over = self._over()
         while self._measured and not over:
             self._advance(*self._measured.popleft())
@@ -158,8 +160,9 @@ class Scheduler:
         return over
 
     def raise_trouble(self) -> None:
-        """
-        :raises AutoresearchError: the trouble, where there is any.
+        """Raise the pending error, if any.
+
+        :raises AutoresearchError: the error that stopped new trials.
         """
         if self.trouble is not None:
             raise self.trouble
@@ -178,7 +181,7 @@ class Scheduler:
             self._measured.extend((iteration, record) for iteration in iterations)
 
     def _advance(self, iteration: Iteration, record: TrialRecord | None) -> None:
-        """Let it go on with what was measured, up to the next trial that it wants."""
+        """Resume an iteration with a record, up to the next trial that it wants."""
         self._has_speculated = False
         with self.outlasting():
             try:
@@ -221,7 +224,7 @@ class Scheduler:
         try:
             self._wanted_by[self.runner.begin(spec, wanted.role)] = [iteration]
         except Interrupted:
-            return  # as asked: it stays in flight for the next sitting
+            return  # as asked: it stays in flight for the next session
         self.speculation.cancel_surplus(self.runner.places - len(self._wanted_by))
 
 

@@ -1,8 +1,8 @@
-"""Trials that races may want next, on lanes that would stand idle.
+"""Run speculative trials, which races may want next, on idle lanes.
 
-A race decides on its seeds in their order, so that nothing of a decision depends on which trial
-ended first: what ran ahead is kept until the race wants it. What it turns out not to want counts
-for nothing, and is said so. A lane that a wanted trial waits for is given up at once.
+A race decides on its seeds in order, so no decision depends on which trial ended first. A finished
+speculative trial is kept until its race wants it; one never wanted counts for nothing and is
+recorded as such. A wanted trial takes a speculative trial's lane at once.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from trajectory.rows import Role, TrialRecord
 
 @dataclass(slots=True)
 class Speculation:
-    """Those of one flight."""
+    """Speculative trials of one scheduler."""
 
     runner: TrialRunner
     running: dict[Trial, Iteration] = field(default_factory=dict)
-    """With the iteration whose race may want it, in the order in which they began."""
+    """Running trials and the iteration whose race may want each, in the order of their starts."""
     _by_spec: dict[TrialSpec, Trial] = field(default_factory=dict)
-    """Those that run, by the spec without its id."""
+    """Running trials by their spec without its id."""
     _ended: dict[TrialSpec, tuple[Iteration, TrialRecord]] = field(default_factory=dict)
-    """Whose race has not come to it, likewise."""
+    """Finished trials that their race has not reached, by the same key."""
     _leaving: set[Trial] = field(default_factory=set)
-    """Cancelled, and not over yet."""
+    """Cancelled trials that have not ended yet."""
     _unneeded: list[str] = field(default_factory=list)
 
     @property
     def leaving(self) -> Collection[Trial]:
-        """Those that were cancelled, and hold their lanes still."""
+        """Cancelled trials that still hold their lanes."""
         return self._leaving
 
     def begin(self, iterations: Collection[Iteration], places: int, known: Set[TrialSpec]) -> None:
-        """As many as there is room for: of every race what it would want first, then what next.
+        """Start trials until no place is free: first what each race wants next, then what follows.
 
-        :param known: specs of trials that run, or have ended, for another reason.
+        :param known: specs of trials that run or have ended as wanted ones.
         """
         for iteration, spec, role in self._next(iterations):
             if places <= 0:
@@ -50,7 +50,7 @@ class Speculation:
             try:
                 trial = self.runner.begin(spec, role)
             except Interrupted:
-                return  # nothing begins any more
+                return  # a stop was asked for: nothing starts
             self.running[trial] = iteration
             self._by_spec[spec] = trial
             places -= 1
@@ -70,7 +70,7 @@ class Speculation:
                     )
 
     def taken(self, spec: TrialSpec) -> Trial | TrialRecord | None:
-        """That of this spec, which a race wants now: it is no longer speculative."""
+        """Return the trial of a spec that a race wants now, which is then no longer speculative."""
         if spec in self._ended:
             return self._ended.pop(spec)[1]
         trial = self._by_spec.pop(spec, None)
@@ -79,24 +79,24 @@ class Speculation:
         return trial
 
     def cancel_surplus(self, places: int) -> None:
-        """End those that are too many, the latest first.
+        """Cancel surplus trials, newest first.
 
-        :param room: places that nothing else wants.
+        :param places: lanes that nothing else needs.
         """
         while len(self.running) > max(0, places):
             self._cancel(next(reversed(self.running)))
 
     def drop(self, iteration: Iteration) -> None:
-        """Its race is over: nobody will come for the others."""
+        """Cancel or forget the trials of an iteration whose race is over."""
         for trial in [one for one, of in self.running.items() if of is iteration]:
             self._cancel(trial)
         for spec in [one for one, (of, _) in self._ended.items() if of is iteration]:
             self._unneeded.append(self._ended.pop(spec)[1].trial_id)
 
     def end(self, trial: Trial) -> None:
-        """It is over.
+        """Record that a trial has ended.
 
-        :raises AutoresearchError: where the machinery failed.
+        :raises AutoresearchError: if the machinery failed.
         """
         if trial in self._leaving:
             self._leaving.discard(trial)
@@ -107,7 +107,7 @@ class Speculation:
         self._ended[spec] = (iteration, self.runner.ended(trial))
 
     def unneeded(self) -> list[str]:
-        """Trials that count for nothing, each told once."""
+        """Return trials that count for nothing, each once."""
         unneeded, self._unneeded = self._unneeded, []
         return unneeded
 
@@ -119,7 +119,7 @@ class Speculation:
         self._unneeded.append(trial.spec.trial_id)
 
     def _forgotten(self, trial: Trial) -> TrialSpec:
-        """Its spec, by which it is found no more."""
+        """Remove a running trial from the lookup and return its spec without the id."""
         spec = trial.spec.model_copy(update={"trial_id": ""})
         del self._by_spec[spec]
         return spec

@@ -1,1 +1,1 @@
-"""Is everything ready: this machine, the model that proposes, a cluster."""
+"""Check whether this machine, the language model and a cluster are ready."""

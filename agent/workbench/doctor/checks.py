@@ -1,4 +1,4 @@
-"""Is this machine ready? Each check says what it found and, where it is bad, what to do."""
+"""Check whether this machine is ready. Each check says what it found and how to fix a fault."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ MIN_TORCH = (2, 11)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. ``bad`` keeps a campaign from running, ``note`` does not."""
+    """Result of one check. ``bad`` keeps a campaign from running, ``note`` does not."""
 
     name: str
     state: Literal["good", "note", "bad"]
     found: str
-    """What there is, and what to do about it where that is not good."""
+    """The finding and, unless it is good, what to do."""
 
 
-OWN_TEXT = Check("corpus", "good", "none is needed: the menu's command brings its own data")
+OWN_TEXT = Check("corpus", "good", "none needed: the menu's command brings its own data")
 
 
 def examine(
     environment: Environment, directory: Path, menu: str | None = None, executor: str = "local"
 ) -> Iterator[Check]:
-    """Every check in turn, as each is done.
+    """Yield each check as it is done.
 
     :param directory: where campaigns will be kept.
-    :param menu: of a campaign that is to be begun, whose command is looked at where it has one.
+    :param menu: menu of a campaign to start, whose command is checked if it has one.
     :param executor: where its trials would run.
     """
-    # First: where trials are not wholly confined, nothing below is seen before it.
-    for look in (_sandbox, _python, _torch, _device):
-        yield look()
+    # First: without complete confinement of trials, the checks below must not run before this one.
+    for check in (_sandbox, _python, _torch, _device):
+        yield check()
     yield from _engines()
     yield _journal_disk(directory)()
     yield _corpus() if menu is None or not _is_of_a_command(menu) else OWN_TEXT
@@ -64,11 +64,11 @@ def _is_of_a_command(source: str) -> bool:
     try:
         return load_menu(source).trainer is not None
     except AutoresearchError:
-        return False  # what is wrong with it is told where its command is looked at
+        return False  # the check of its command reports what is wrong with it
 
 
 def own_trainer(source: str, directory: Path, executor: str = "local") -> Check:
-    """Whether a menu's command can be run here, and what it may read."""
+    """Check whether a menu's command can run here, and what it may read."""
     from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
     from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415
 
@@ -78,10 +78,10 @@ def own_trainer(source: str, directory: Path, executor: str = "local") -> Check:
     except AutoresearchError as error:
         return Check("trainer", "bad", f"{error}")
     if own is None:
-        return Check("trainer", "good", f"menu {menu.name} is of the built-in trainer")
+        return Check("trainer", "good", f"menu {menu.name} uses the built-in trainer")
     command, reads = " ".join(own.table.command), ", ".join(own.reads())
     state: Literal["good", "note"] = "good" if own.table.tells_seed else "note"
-    seed = "" if own.table.tells_seed else "; it is not told {seed}, so runs may all be the same"
+    seed = "" if own.table.tells_seed else "; it does not take {seed}, so all runs may be identical"
     return Check(
         "trainer",
         state,
@@ -140,7 +140,7 @@ def _cpu_has_bf16() -> bool:
 
 
 def _engines() -> Iterator[Check]:
-    """What a GPU trains with besides torch itself; nothing where torch does not import."""
+    """Yield checks of what a GPU trains with besides torch; none if torch does not import."""
     try:
         import torch  # noqa: PLC0415
 
@@ -154,7 +154,7 @@ def _engines() -> Iterator[Check]:
 
 
 def megatron(trio: Trio) -> Check:
-    """Whether the megatron backend's packages are there and go together."""
+    """Check whether the megatron backend's packages are installed and compatible."""
     from trainer.backends.versions import check_trio  # noqa: PLC0415
 
     if trio.megatron_core is None:
@@ -167,7 +167,7 @@ def megatron(trio: Trio) -> Check:
 
 
 def compilation(missing: str | None) -> Check:
-    """Whether trials on the GPU can be compiled."""
+    """Check whether trials on the GPU can be compiled."""
     if missing is None:
         return Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
     return Check("compiler", "note", f"compiling needs {missing}; trials run without it")
@@ -184,7 +184,7 @@ def _sandbox() -> Check:
         )
     state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
     counted = (
-        "a cgroup a trial"
+        "one cgroup per trial"
         if Groups.offered() is not None
         else "no cgroup is delegated, so memory and threads are counted ten times a second"
     )
@@ -192,7 +192,7 @@ def _sandbox() -> Check:
 
 
 def _journal_disk(directory: Path) -> Callable[[], Check]:
-    def look() -> Check:
+    def check() -> Check:
         place = directory.absolute()
         while not place.exists():
             place = place.parent
@@ -211,7 +211,7 @@ def _journal_disk(directory: Path) -> Callable[[], Check]:
             return Check("disk", "bad", f"{found}; free some space first")
         return Check("disk", "good", found)
 
-    return look
+    return check
 
 
 def _corpus() -> Check:
@@ -227,12 +227,12 @@ def _corpus() -> Check:
 
 
 def endpoint(environment: Environment) -> Check:
-    """Whether a language model proposes, where one is named."""
+    """Check whether the language model answers, if one is configured."""
     if not environment.llm_base_url:
         return Check(
             "endpoint",
             "note",
-            "AUTORESEARCH_LLM_BASE_URL is not set; the sampler proposes alone",
+            "AUTORESEARCH_LLM_BASE_URL is not set; only the sampler proposes",
         )
     from agent.workbench.doctor.endpoint import asked  # noqa: PLC0415 (slow to load)
 

@@ -1,4 +1,4 @@
-"""Is a Ray cluster ready? Its nodes are asked one by one, each by a process on it."""
+"""Check whether a Ray cluster is ready. A process on each node examines it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
-"""Of a node's memory that Ray's object store may take: what passes through it are pieces of a
+"""Largest sensible share of a node's memory for Ray's object store, which only holds pieces of a
 corpus, of 4 MiB each."""
 CLOCK_S = 5.0
-"""Two clocks that differ by more make the times in a journal hard to read."""
+"""Largest clock difference in seconds; beyond it, times in a journal are hard to read."""
 
 
 def ray_address(executor: str) -> str | None:
-    """``HOST:PORT`` of ``ray:HOST:PORT``; None of ``ray``, the cluster of this machine.
+    """Return ``HOST:PORT`` of ``ray:HOST:PORT``, or None of ``ray``, this machine's cluster.
 
-    :raises SettingsError: where another executor is named.
+    :raises SettingsError: for another executor.
     """
     name, _, address = executor.partition(":")
     if name != "ray":
         raise SettingsError(
-            f"there is nothing to ask of the executor {executor!r}; name ray or ray:HOST:PORT"
+            f"the executor {executor!r} is no Ray cluster; set ray or ray:HOST:PORT"
         )
     return address or None
 
@@ -38,10 +38,10 @@ def ray_address(executor: str) -> str | None:
 def examine_cluster(
     executor: str, device: str = "cpu", menu: str | None = None, runs: Path = Path("runs")
 ) -> Iterator[Check]:
-    """Every node of a cluster in turn: one check where all is well, else one a fault.
+    """Yield the checks of each node: one if all is well, else one per fault.
 
     :param executor: ``ray`` or ``ray:HOST:PORT``.
-    :param menu: whose command is to run there where it has one.
+    :param menu: menu whose command will run there, if it has one.
     :param runs: where campaigns will be kept.
     """
     try:
@@ -65,7 +65,7 @@ def examine_cluster(
             yield Check(
                 "token",
                 "note",
-                "the cluster let this process in without a token, and so it lets in whoever reaches"
+                "the cluster accepts connections without a token from anyone who reaches"
                 " its ports; run `ray get-auth-token --generate` and start Ray everywhere with"
                 " RAY_AUTH_MODE=token",
             )
@@ -76,7 +76,8 @@ def examine_cluster(
 
 
 def _needs(menu: str | None, runs: Path) -> Needs | None:
-    """Of a menu's command; none of one that cannot be had, which the doctor says elsewhere."""
+    """Return the needs of a menu's command; none if it cannot be loaded, which another check
+    reports."""
     if menu is None:
         return None
     try:
@@ -88,10 +89,10 @@ def _needs(menu: str | None, runs: Path) -> Needs | None:
 
 
 def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iterator[Check]:
-    """What is wrong with a node, a line a fault; or what it is.
+    """Yield a node's faults, one check each, or one check with its facts.
 
-    :param asked_s: when all nodes were asked, by this machine's clock; within ``took_s`` of then
-        its own clock was read.
+    :param asked_s: when all nodes were asked, by this machine's clock; the node read its own clock
+        within ``took_s`` of then.
     """
     faults = list(_faults(node, device)) + list(_clock(node, asked_s, took_s))
     state_of = {check.state for check in faults}
@@ -135,7 +136,7 @@ def _faults(node: Node, device: str) -> Iterator[Check]:
         yield Check(
             node.name,
             "note",
-            "Ray's memory monitor may end a lane when memory runs short, though trials are watched"
+            "Ray's memory monitor may end a lane when memory runs short, though trials are limited"
             " by their own supervisor; start Ray there with RAY_memory_monitor_refresh_ms=0",
         )
 

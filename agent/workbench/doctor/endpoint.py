@@ -1,4 +1,4 @@
-"""What the doctor asks a language model: one small proposal, as the loop would ask for one."""
+"""Ask the language model for one small proposal, as the loop would."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autoresearch.errors import AutoresearchError
 if TYPE_CHECKING:
     from agent.proposers.llm.completions import Reply
 
-LOOK_S = 5.0
-"""For a sign of life: a person is waiting."""
+SIGN_OF_LIFE_S = 5.0
+"""Seconds to wait for a sign of life, since a person is waiting."""
 MIN_CONTEXT = 2048
-"""Tokens. A shipped menu, the reference and a few results fit in as many."""
+"""Tokens. They hold a shipped menu, the reference and a few results."""
 
 SYSTEM = "You propose configs for training small language models, in JSON."
 QUESTION = (
@@ -49,7 +49,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def asked(environment: Environment) -> tuple[bool, str]:
-    """Whether the endpoint answered one question as the loop needs it, and what was found.
+    """Return whether the endpoint answered one question as the loop needs it, and what was found.
 
     :param environment: names an endpoint.
     """
@@ -57,9 +57,9 @@ def asked(environment: Environment) -> tuple[bool, str]:
     from agent.proposers.llm.patience import Patience  # noqa: PLC0415
 
     try:
-        # Whether anybody is there is known at once; a whole answer may take a slow model its time.
-        looking = Patience(timeout_s=LOOK_S, deadline_s=LOOK_S)
-        there = Endpoint.of(environment, patience=looking)
+        # Whether a server listens is known at once; a slow model may take long for a whole answer.
+        patience = Patience(timeout_s=SIGN_OF_LIFE_S, deadline_s=SIGN_OF_LIFE_S)
+        there = Endpoint.of(environment, patience=patience)
         context, model = there.context, there.model
         timeout_s = environment.llm_timeout_s
         asking = Patience(timeout_s=timeout_s, deadline_s=timeout_s)
@@ -85,7 +85,7 @@ def _chat() -> list[Any]:
 
 def _length(context: int | None) -> str:
     if context is None:
-        return "context length not told"
+        return "context length not reported"
     return f"context {context:,} tokens"
 
 
@@ -108,7 +108,7 @@ def _wrong_with(reply: Reply, context: int | None) -> str | None:
     except ReplyError as error:
         why = error
     if why is not None:
-        return f"{why}; the loop would show it that, and then let the sampler propose"
+        return f"{why}; the loop would show the model this error, then let the sampler propose"
     if context is not None and context < MIN_CONTEXT:
         return f"its context is too short for a proposal; start it with {MIN_CONTEXT:,} or more"
     return None

@@ -10,7 +10,7 @@ import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.search.iterations.asking import AskedAside, AskedNow, Question
+from agent.search.iterations.asking import AskedInThread, AskedNow, Question
 from agent.search.iterations.numbers import Numbers
 from tests.support.memories import MENU, fresh_memory
 from trainer.spec import Budget
@@ -35,7 +35,7 @@ class Slow:
 
 def test_who_asks_aside_does_not_wait() -> None:
     woken = threading.Event()
-    asking, slow = AskedAside(woken.set), Slow()
+    asking, slow = AskedInThread(woken.set), Slow()
     asking.ask(Question(slow, RAILS, fresh_memory()))
     assert asking.busy
     assert asking.answer() is None
@@ -51,7 +51,7 @@ def test_who_asks_aside_does_not_wait() -> None:
 @pytest.mark.parametrize("error", [ProposerError("the menu is exhausted"), ValueError("a bug")])
 def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Exception) -> None:
     woken = threading.Event()
-    asking, slow = AskedAside(woken.set), Slow(error)
+    asking, slow = AskedInThread(woken.set), Slow(error)
     slow.may.set()
     asking.ask(Question(slow, RAILS, fresh_memory()))
     assert woken.wait()
