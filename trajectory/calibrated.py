@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
-from trainer.spec import Averaging, Budget, Look
+from trainer.spec import Averaging, Budget, Checkpoint
 
 
 class Correlation(Frozen):
@@ -29,7 +29,7 @@ class CalibrationRun(Frozen):
     horizon_steps: PositiveInt | None
     cooldown_steps: NonNegativeInt = 0
     average: Averaging | None = None
-    looks: tuple[Look, ...] = ()
+    looks: tuple[Checkpoint, ...] = ()
     texts: bool = False
     """Whether the text that is set aside is scored too."""
 

@@ -1,1 +1,1 @@
-"""What may be turned and how far, and the rails that hold a proposal to it."""
+"""Define the knobs that proposals may change, their domains, and the rails that check proposals."""

@@ -1,11 +1,11 @@
-"""The language of a menu's constraints and ties: arithmetic, comparison and logic, nothing else.
+"""Parse and evaluate a menu's constraints and ties: arithmetic, comparison and logic only.
 
     expression  literals (int, float, string, True, False), names, parentheses
                 + - * / // % **        on numbers
-                < <= > >= == !=        chained as in Python; == and != also on strings and truths
+                < <= > >= == !=        chained as in Python; == and != also on strings and booleans
                 in, not in             a tuple of literals: precision in ("bf16", "fp8")
-                and, or, not           on truths; "a implies b" is written: not a or b
-    a if condition else b  of one kind, both
+                and, or, not           on booleans; "a implies b" is written: not a or b
+    a if condition else b  both of one kind
 
 Python's own parser reads the text and this module walks the tree: nothing is ever executed as
 Python. Every node outside the list above is refused when the menu is loaded, and so are unknown
@@ -37,20 +37,20 @@ Kind: TypeAlias = Literal["number", "text", "truth"]
 
 
 class ExpressionError(MenuError):
-    """An expression outside the language, or one that has no value; the message is one clause."""
+    """An expression outside the language, or one without a value; the message is one clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a name in an expression may stand for."""
+    """Kind and possible values of a name in an expression."""
 
     kind: Kind
     texts: tuple[str, ...] = ()
-    """The only strings it can be, where that is known: comparing it with another is a slip."""
+    """The only strings it can be, if known; comparing it with another is an error."""
 
 
 def kind_of(value: object) -> Kind:
-    """The kind of a scalar.
+    """Return the kind of a scalar.
 
     :raises ExpressionError: on anything else, and on a number out of bounds.
     """
@@ -59,21 +59,20 @@ def kind_of(value: object) -> Kind:
     if isinstance(value, str):
         return "text"
     if isinstance(value, int | float):
-        # A NaN compares false with everything, so this refuses it too.
+        # A NaN compares false with everything, so it is refused too.
         if not -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
-            raise ExpressionError(f"{json_text(value)} is no number within ±{MAX_MAGNITUDE:g}")
+            raise ExpressionError(f"{json_text(value)} is not a number within ±{MAX_MAGNITUDE:g}")
         return "number"
     raise ExpressionError(f"{value!r:.40} is not a number, a string, True or False")
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A condition or a number that was read, checked against the names it may use, and can be
-    asked."""
+    """A parsed condition or numeric formula, checked against the names it may use."""
 
     source: str
     names: frozenset[str]
-    """The names it uses."""
+    """Names that it uses."""
     root: ast.expr
 
     @classmethod
@@ -83,15 +82,15 @@ class Expression:
         names: Mapping[str, Name],
         kind: Literal["truth", "number"] = "truth",
     ) -> Expression:
-        """Read a condition, or the formula of a number.
+        """Parse a condition, or a formula of a number.
 
-        :raises ExpressionError: where it is outside the language, too big, uses a name that is
-            not in ``names``, mixes kinds, or is not of the ``kind`` asked for.
+        :raises ExpressionError: if it is outside the language, is too large, uses a name that is
+            not in ``names``, mixes kinds, or is not of the given ``kind``.
         """
         if len(source) > MAX_CHARACTERS:
             raise ExpressionError(
-                f"it is {len(source)} characters long; write at most {MAX_CHARACTERS}, a long "
-                "condition as several"
+                f"it is {len(source)} characters long; write at most {MAX_CHARACTERS}, and split "
+                "a long condition into several"
             )
         root = _tree(source)
         reader = _Reader(names)
@@ -99,17 +98,16 @@ class Expression:
         return cls(source, frozenset(reader.used), root)
 
     def holds(self, values: Mapping[str, Scalar]) -> bool:
-        """Whether it is true of these values, which must cover :attr:`names`.
+        """Return whether it is true of these values, which must cover :attr:`names`.
 
-        :raises ExpressionError: where arithmetic gives it no value.
+        :raises ExpressionError: if arithmetic gives it no value.
         """
         return bool(_value(self.root, values))
 
     def number(self, values: Mapping[str, Scalar]) -> int | float:
-        """What it comes to with these values, which must cover :attr:`names`; asked of what was
-        read as a number.
+        """Return the formula's value for these values, which must cover :attr:`names`.
 
-        :raises ExpressionError: where arithmetic gives it no value.
+        :raises ExpressionError: if arithmetic gives it no value.
         """
         number: int | float = _value(self.root, values)
         return number
@@ -118,7 +116,7 @@ class Expression:
 def _tree(source: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
-            # What Python merely warns about, such as "1or x", is refused.
+            # What Python only warns about, such as "1or x", is refused.
             warnings.simplefilter("error")
             return ast.parse(source.strip(), mode="eval").body
     except SyntaxError as error:
@@ -154,7 +152,7 @@ _COMPARISONS = {**_EQUALITY, **_ORDER, **_MEMBERSHIP}
 
 
 class _Reader:
-    """Walks a tree once: refuses what is outside the language and infers the kind of each node."""
+    """Walks a tree once, refuses nodes outside the language, and infers the kind of each node."""
 
     def __init__(self, names: Mapping[str, Name]) -> None:
         self.names = names
@@ -206,7 +204,7 @@ class _Reader:
     def _name(self, name: str) -> Kind:
         if name not in self.names:
             raise ExpressionError(
-                f"{json_text(name)} is not a name it can use{did_you_mean(name, self.names)}"
+                f"{json_text(name)} is not a known name{did_you_mean(name, self.names)}"
             )
         self.used.add(name)
         return self.names[name].kind
@@ -303,7 +301,7 @@ def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _text(node: ast.AST) -> str:
-    """The node as it might have been written, short and on one line."""
+    """Return the node as source text, short and on one line."""
     try:
         text = ascii(ast.unparse(node))[1:-1]
     except (RecursionError, ValueError):

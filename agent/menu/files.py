@@ -1,11 +1,12 @@
-"""Menus are TOML files: the shipped ones by name, anyone's own by path.
+"""Read menus from TOML files: the shipped ones by name, others by path.
 
 ``[knobs.NAME]`` tables hold a domain and a default, ``[tied]`` formulas of fields that follow the
-knobs, ``[constants]`` every other field of Config, ``[[constraints]]`` conditions over all of them
-(the language is that of :mod:`agent.menu.expressions`), and ``[campaign]`` the budget and corpus
-the menu was made for. With a ``[trainer]`` the menu is of a command of one's own, and its
-fields are whatever that may be told (:mod:`agent.menu.trainer_table`). A file that cannot be used
-is refused in one sentence that names the knob and the mend."""
+knobs. ``[constants]`` holds every other field of Config, ``[[constraints]]`` conditions over all of
+them in the language of :mod:`agent.menu.expressions`. ``[campaign]`` holds the budget and corpus
+that the menu was made for. With a ``[trainer]`` the menu is for a command, and its fields are the
+inputs of that command (:mod:`agent.menu.trainer_table`). A file that cannot be used is refused in
+one sentence that names the knob and the fix.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ R = TypeVar("R", bound=Frozen)
 
 
 def menu_of(row: CampaignRow) -> ProxyMenu:
-    """The menu a campaign was created with, from its own first row."""
+    """Return the menu a campaign was created with, from its own first row."""
     return parse_menu(row.menu_toml, f"the first row of campaign {row.id}")
 
 
 def parse_menu(toml: str, source: str) -> ProxyMenu:
-    """The menu in a TOML text; ``source`` is what messages call it.
+    """Parse a menu from TOML text; messages call it ``source``.
 
-    :raises MenuError: naming the knob, or the line, and the mend.
+    :raises MenuError: naming the knob or the line, and the fix.
     """
     document = _FILES.document(toml, source)
     try:
@@ -66,7 +67,7 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
     if not knobs:
-        raise ValueError("there is no [knobs.NAME] table; add one for each knob to turn")
+        raise ValueError("there is no [knobs.NAME] table; add one for each knob")
     constraints = document.get("constraints", [])
     if not isinstance(constraints, list):
         raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
@@ -116,7 +117,7 @@ def _trainer(document: dict[str, Any]) -> TrainerTable | None:
 _OF_A_CORPUS = ("corpus", "tokenizer", "heldout_bytes")
 _OF_A_SCHEDULE = ("cooldown_steps", "average")
 COMMANDS_OWN = "the command's own"
-"""In place of a corpus where a command brings its text."""
+"""Name of the corpus of a command that brings its own text."""
 
 
 def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
                 )
         if table.get("horizon_steps", "budget") != "budget" and not trainer.tells("horizon"):
             raise ValueError(
-                "[campaign] has horizon_steps, and the command is not told {horizon}; remove it"
+                "[campaign] has horizon_steps, and the command does not take {horizon}; remove it"
             )
         table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
         table.setdefault("budget", "60 steps" if "steps" in trainer.asked else "1 run")
@@ -180,13 +181,13 @@ def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def shipped_menus() -> list[str]:
-    """The names of the menus that come with the product, in order."""
+    """Return the names of the shipped menus, in order."""
     return _FILES.names()
 
 
 def load_menu(name_or_path: str) -> ProxyMenu:
-    """A shipped menu by its name, else the menu in a file.
+    """Load a shipped menu by its name, else the menu in a file.
 
-    :raises MenuError: where there is none, or where it cannot be used.
+    :raises MenuError: if there is none, or if it cannot be used.
     """
     return parse_menu(_FILES.text(name_or_path), name_or_path)

@@ -1,7 +1,8 @@
-"""One knob of a ProxyMenu: what proposals may set, its domain and its default.
+"""Define one knob of a ProxyMenu: its domain and its default.
 
-A knob is a field of Config, or a ratio that fields are tied to, such as the width of a head. A
-ratio is no field, so its table says under ``reads`` how a config is asked for it."""
+A knob is a field of Config, or a ratio that determines fields, such as the width of a head. A ratio
+is no field, so its table states under ``reads`` how to compute it from a config.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ MenuScalar = Annotated[Scalar, BeforeValidator(_scalar)]
 
 _BOUNDS = {"low": None, "high": None, "step": 1, "scale": "linear"}
 _UNSAID: Mapping[str, Any] = {**_BOUNDS, "choices": []}
-"""What a knob's JSON says under these keys where the domain says nothing else."""
+"""Values in a knob's JSON under keys that its domain does not use."""
 _BESIDE_THE_DOMAIN = ("default", "reads", "doc")
 
 
 class Knob(Frozen):
-    """What proposals may set, and which values it may take."""
+    """A value that proposals may set, and its domain."""
 
     model_config = ConfigDict(strict=True)
 
@@ -41,20 +42,20 @@ class Knob(Frozen):
     domain: InstanceOf[Domain]
     default: MenuScalar
     reads: PlainText | None = None
-    """Of a knob that is no field of Config: the formula, over a config's fields, of what it is
-    there; see :mod:`agent.menu.readings`."""
+    """For a knob that is no field of Config: formula of the knob's value over a config's fields;
+    see :mod:`agent.menu.readings`."""
     doc: PlainText = ""
 
     @classmethod
     def keys(cls) -> list[str]:
-        """The keys that a knob's table in a menu may have."""
+        """Return the keys that a knob's table in a menu may have."""
         return [*domain_keys(), *_BESIDE_THE_DOMAIN]
 
     @classmethod
     def read(cls, name: str, table: Mapping[str, Any]) -> Self:
-        """The knob that a menu's table describes.
+        """Return the knob that a menu's table describes.
 
-        :raises ValueError: one clause that names the key, the value seen and the mend; pydantic's
+        :raises ValueError: one clause that names the key, the value seen and the fix; pydantic's
             own error for a default or a doc that is missing or of the wrong type.
         """
         given = {key: table[key] for key in _BESIDE_THE_DOMAIN if key in table}
@@ -63,13 +64,14 @@ class Knob(Frozen):
             _check_scalars(key, table[key])
         domain = read_domain(described)
         if type(given.get("default")) is int:
-            given["default"] = domain.normal(given["default"])  # 0 of a float knob is 0.0
+            # the default 0 of a float knob becomes 0.0
+            given["default"] = domain.normal(given["default"])
         return cls(name=name, domain=domain, **given)
 
     @model_validator(mode="after")
     def _default_stands(self) -> Self:
         if clause := self.why_not(self.default):
-            raise ValueError(f"its default cannot stand: {clause}")
+            raise ValueError(f"its default is invalid: {clause}")
         return self
 
     @model_serializer
@@ -80,17 +82,17 @@ class Knob(Frozen):
 
     @property
     def kind(self) -> Kind:
-        """What the knob's values are in a constraint."""
+        """Kind of the knob's values in a constraint."""
         return kind_of(self.default)
 
     def why_not(self, value: object) -> str | None:
-        """One clause why the knob may not take a value, or None."""
+        """Return one clause why the knob may not take a value, or None."""
         clause = self.domain.why_not(value)
         return clause and f"{self.name} = {clause}"
 
 
 def _check_scalars(key: str, value: object) -> None:
-    """Refuse what no constraint could reckon with, be it one value or one in a list."""
+    """Refuse a scalar, or one in a list, that no constraint could use."""
     items = (
         {f"{key}.{i}": one for i, one in enumerate(value)} if type(value) is list else {key: value}
     )

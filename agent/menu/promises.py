@@ -1,4 +1,4 @@
-"""What a menu must be, against the trainer's Config or the command that it names."""
+"""Check a menu against the trainer's Config, or against the command that it names."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trainer.spec import Budget, Config
 def check_names(
     knobs: Mapping[str, Knob], tied: Mapping[str, str], constants: Mapping[str, Scalar]
 ) -> None:
-    """Every field of Config is said once, and nothing else but ratios that can be read back.
+    """Check that every field of Config is defined once, and nothing else but readable ratios.
 
-    :raises ValueError: one clause that names the key and the mend.
+    :raises ValueError: one clause that names the key and the fix.
     """
     fields = Config.model_fields
     said: dict[str, str] = {}
@@ -35,7 +35,7 @@ def check_names(
                     raise ValueError(f"knob {name} is a field of a config; remove its reads")
             elif name not in fields:
                 raise ValueError(
-                    f"{what.removeprefix('a ')} {name} is no field of a config"
+                    f"{what.removeprefix('a ')} {name} is not a field of a config"
                     f"{did_you_mean(name, fields)}"
                 )
             if name in said:
@@ -44,14 +44,14 @@ def check_names(
     for name, field in fields.items():
         if field.is_required() and name not in said:
             raise ValueError(
-                f"nothing says what {name} is; add a [knobs.{name}] table or a constant {name}"
+                f"{name} is not defined; add a [knobs.{name}] table or a constant {name}"
             )
 
 
 def check_values(
     knobs: Mapping[str, Knob], constants: Mapping[str, Scalar], complete: Mapping[str, Scalar]
 ) -> None:
-    """Every constant, and the ends of every knob, must be values the trainer takes as they are.
+    """Check that the trainer accepts every constant and the bounds of every knob unchanged.
 
     :param complete: all fields of the menu's baseline.
     :raises ValueError: one clause that names the knob and the value.
@@ -70,7 +70,7 @@ def check_values(
 def check_readings(
     knobs: Mapping[str, Knob], readings: Mapping[str, Reading], baseline: Config
 ) -> None:
-    """What the baseline is made of must be read back from it.
+    """Check that ratios read from the baseline equal their defaults.
 
     :raises ValueError: one clause that names the knob and both values.
     """
@@ -90,9 +90,9 @@ def check_command(
     constants: Mapping[str, Scalar],
     budget: Budget,
 ) -> None:
-    """Every name is said once, every knob reaches the command, and so does the budget.
+    """Check that names are defined once, and that every knob and the budget reach the command.
 
-    :raises ValueError: one clause that names the key and the mend.
+    :raises ValueError: one clause that names the key and the fix.
     """
     said: dict[str, str] = {}
     for what, names in (
@@ -108,8 +108,8 @@ def check_command(
     for name, knob in knobs.items():
         if knob.reads is not None:
             raise ValueError(
-                f"knob {name} is said to be read from a config, and of a command's every knob is a "
-                "value by itself; remove its reads"
+                f"knob {name} has reads, but every knob of a command is a "
+                "value of its own; remove its reads"
             )
     trainer.check_names(knobs, [*tied, *constants])
     truths = [name for name, knob in knobs.items() if knob.kind == "truth"]
@@ -118,7 +118,7 @@ def check_command(
     )
     if not trainer.tells(budget.unit):
         raise ValueError(
-            f"the budget of {budget} reaches the command nowhere; add {{{budget.unit}}} to it, or "
+            f"the budget of {budget} does not reach the command; add {{{budget.unit}}} to it, or "
             'write budget = "1 run" for a script that ends by itself'
         )
 
@@ -128,8 +128,8 @@ def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | 
         trained = getattr(Config.model_validate({**complete, name: value}), name)
     except ValidationError as error:
         problems = [item for item in error.errors(include_url=False) if item["loc"] == (name,)]
-        # What fields say of each other is for the constraints, not for this knob alone.
+        # Relations between fields are checked by the constraints, not for a single knob.
         return problems[0]["msg"] if problems else None
     if trained != value or isinstance(trained, bool) != isinstance(value, bool):
-        return f"the trainer would take it as {json_text(trained)}; write that"
+        return f"the trainer would convert it to {json_text(trained)}; write that"
     return None

@@ -1,8 +1,8 @@
-"""The ProxyMenu: which fields of a config may be turned, how far, and what stays as it is.
+"""Define the ProxyMenu: which fields of a config proposals may change, how far, and what is fixed.
 
-A menu that exists can be trained at its defaults; one that cannot is refused at construction. One
-with a ``[trainer]`` (:mod:`agent.menu.trainer_table`) has configs of its own knobs and constants;
-all others have the fields of the built-in trainer's Config.
+Every valid menu can be trained at its defaults; others are refused at construction. A menu with a
+``[trainer]`` (:mod:`agent.menu.trainer_table`) has configs of its own knobs and constants. All
+others have the fields of the built-in trainer's Config.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trainer.spec import (
 )
 
 BUDGET_STEPS = "budget_steps"
-"""The name constraints know the budget by: optimizer steps, unknown for a budget in seconds."""
+"""Name of the budget in constraints: optimizer steps, unknown for a budget in seconds."""
 
 
 class Constraint(Frozen):
@@ -55,43 +55,43 @@ class Constraint(Frozen):
 
 
 class CampaignDefaults(Frozen):
-    """What a campaign with this menu is run with unless it is told otherwise."""
+    """Default settings of a campaign with this menu."""
 
     model_config = ConfigDict(strict=True)
 
     budget: Budget = Budget()
     horizon_steps: PositiveInt | None = 1000
-    """None stands for the budget itself, which the file writes ``"budget"``."""
+    """None means the budget itself, written ``"budget"`` in the file."""
     cooldown_steps: NonNegativeInt = 0
     average: Averaging | None = None
-    """The file writes it ``"ema:20"``."""
+    """Written ``"ema:20"`` in the file."""
     corpus: PlainText = "stdlib"
     tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072
     device: Literal["cpu", "cuda"] | None = None
-    """The device that ``--device auto`` chooses; None: CUDA where it works, else the CPU."""
+    """Device that ``--device auto`` chooses; None: CUDA if it works, else the CPU."""
     min_device: Literal["cpu", "cuda"] = "cpu"
-    """With "cuda", a campaign does not start on a CPU unless ``--device cpu`` says so."""
+    """With "cuda", a campaign does not start on a CPU unless ``--device cpu`` is given."""
     wall_s: Positive | None = None
-    """The time limit of one trial; None stands for the settings' own default."""
+    """Time limit of one trial; None: the settings' own default."""
     memory_gib: MemoryGib | None = None
     threads: PositiveInt | None = None
 
 
 class ProxyMenu(Frozen):
-    """A menu whose every promise was checked: its baseline trains and meets its constraints."""
+    """A fully checked menu: its baseline can be trained and meets its constraints."""
 
     name: str
     doc: PlainText = ""
     knobs: Mapping[str, Knob]
-    """The knobs by their names, in the file's order."""
+    """Knobs by name, in the file's order."""
     tied: Mapping[str, str] = {}
-    """The formulas of the fields that follow the knobs, by the fields' names."""
+    """Formulas of the fields that follow the knobs, by field."""
     constants: Mapping[str, MenuScalar]
     constraints: tuple[Constraint, ...] = ()
     campaign: CampaignDefaults = CampaignDefaults()
     trainer: TrainerTable | None = None
-    """The command that trains its configs; None: the built-in trainer does."""
+    """Command that trains its configs; None: the built-in trainer."""
     toml: str
     """The exact text it was read from."""
 
@@ -101,9 +101,9 @@ class ProxyMenu(Frozen):
             self._check_config()
             broken = self.why_broken(self.baseline, self.campaign.budget)
         except SpecError as error:
-            raise ValueError(f"its defaults do not go together: {error}; change one") from error
+            raise ValueError(f"its defaults are inconsistent: {error}; change one") from error
         if broken is not None:
-            raise ValueError(f"its defaults do not go together: {broken}")
+            raise ValueError(f"its defaults are inconsistent: {broken}")
         return self
 
     def _check_config(self) -> None:
@@ -117,45 +117,45 @@ class ProxyMenu(Frozen):
 
     @property
     def measure(self) -> Measure:
-        """The unit of its configs' scores."""
+        """Unit of its configs' scores."""
         return BPB if self.trainer is None else self.trainer.measure
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the TOML text, in hexadecimal."""
+        """SHA-256 of the TOML text, in hexadecimal."""
         return hashlib.sha256(self.toml.encode()).hexdigest()
 
     @property
     def content(self) -> str:
-        """Return what the TOML text says, as canonical JSON: the same whatever its comments, its
-        formatting and the order of its keys, and without the defaults of new campaigns."""
+        """The TOML's content as canonical JSON, independent of comments, formatting and key order,
+        and without the defaults of new campaigns."""
         said = tomllib.loads(self.toml)
         said.pop("campaign", None)
         return json.dumps(said, sort_keys=True, default=str)
 
     @property
     def content_sha256(self) -> str:
-        """Return the SHA-256 of :attr:`content`, in hexadecimal."""
+        """SHA-256 of :attr:`content`, in hexadecimal."""
         return hashlib.sha256(self.content.encode()).hexdigest()
 
     @cached_property
     def baseline(self) -> AnyConfig:
-        """Every knob at its default."""
+        """Config with every knob at its default."""
         return self._config({**self.constants, **self.defaults})
 
     @property
     def defaults(self) -> dict[str, Scalar]:
-        """The default of every knob by its name, in the menu's order."""
+        """Default of every knob, in the menu's order."""
         return {name: knob.default for name, knob in self.knobs.items()}
 
     @cached_property
     def domains(self) -> Mapping[str, Domain]:
-        """The domain of every knob by the knob's name, in the menu's order."""
+        """Domain of every knob, in the menu's order."""
         return {name: knob.domain for name, knob in self.knobs.items()}
 
     @cached_property
     def ties(self) -> Mapping[str, Tie]:
-        """The tied fields by name, in the file's order."""
+        """Tied fields by name, in the file's order."""
         ties: dict[str, Tie] = {}
         for name, formula in self.tied.items():
             try:
@@ -168,28 +168,26 @@ class ProxyMenu(Frozen):
 
     @cached_property
     def readings(self) -> Mapping[str, Reading]:
-        """How a config is asked for the knobs that are none of its fields, by their names."""
+        """Readings of the knobs that are no field of a config, by name."""
         return {
             name: Reading.of(knob) for name, knob in self.knobs.items() if knob.reads is not None
         }
 
     def knob_value(self, config: AnyConfig, name: str) -> Scalar:
-        """The config's value of one knob of this menu."""
+        """Return the config's value of one knob of this menu."""
         if name in self.readings:
             return self.readings[name].value(gpt(config))
         return self.domains[name].normal(config.value(name))
 
     def knob_values(self, config: AnyConfig) -> dict[str, Scalar]:
-        """The config's values of this menu's knobs, in the menu's order."""
+        """Return the config's values of this menu's knobs, in the menu's order."""
         return {name: self.knob_value(config, name) for name in self.knobs}
 
     def apply(self, reference: AnyConfig, changes: Mapping[str, Scalar]) -> AnyConfig:
-        """The reference with these knobs, all of them this menu's, set to other values, and what
-        is tied to them with them.
+        """Return the reference with these knobs of the menu set, and with their tied fields.
 
-        :raises SpecError: where the trainer could not run it, or where a ratio cannot be had: the
-            fields that follow are whole, and the nearest whole ones belong to another of its
-            values.
+        :raises SpecError: if the trainer could not run the config, or if a ratio is impossible:
+            tied fields are whole, and the nearest whole ones may belong to another of its values.
         """
         normal = {name: self.domains[name].normal(value) for name, value in changes.items()}
         if isinstance(reference, CommandConfig):
@@ -200,23 +198,23 @@ class ProxyMenu(Frozen):
             wanted, found = normal.get(name, ratio), self.knob_value(config, name)
             if wanted != found:
                 raise SpecError(
-                    f"{name} = {json_text(wanted)} cannot be had there: the nearest whole shape "
+                    f"{name} = {json_text(wanted)} is impossible there: the nearest whole shape "
                     f"has {json_text(found)}"
                 )
         return config
 
     def broken_constraint(self, config: AnyConfig, budget: Budget) -> Constraint | None:
-        """The first constraint that does not hold, or has no value, for a config."""
+        """Return the first constraint that is false, or has no value, for a config."""
         found = self._first_broken(config, budget)
         return found and found[0]
 
     def why_broken(self, config: AnyConfig, budget: Budget) -> str | None:
-        """One sentence about the first constraint that does not hold, or None."""
+        """Return one sentence about the first broken constraint, or None."""
         found = self._first_broken(config, budget)
         return found and found[1]
 
     def unchecked(self, budget: Budget) -> tuple[Constraint, ...]:
-        """The constraints that this budget leaves open, as its steps are not known beforehand."""
+        """Return the constraints that cannot be checked because the budget's steps are unknown."""
         if budget.steps(1) is not None:
             return ()
         pairs = zip(self.constraints, self._expressions, strict=True)
@@ -225,10 +223,10 @@ class ProxyMenu(Frozen):
     def satisfied_share(
         self, budget: Budget, *, max_changes: int | None = None, draws: int = 2000
     ) -> float:
-        """The share of random configs that the trainer and the constraints accept.
+        """Return the share of random configs that the trainer and the constraints accept.
 
-        Drawn over the whole menu, or with at most ``max_changes`` knobs of the baseline turned;
-        always the same draws.
+        Configs are drawn over the whole menu, or with at most ``max_changes`` knobs of the baseline
+        changed. The draws are always the same.
         """
         rng = Random(0)
         names = list(self.knobs)
@@ -246,7 +244,7 @@ class ProxyMenu(Frozen):
         return satisfied / draws
 
     def _config(self, values: Mapping[str, Scalar | None]) -> AnyConfig:
-        """These values of knobs and constants, with what is tied to them."""
+        """Return the config of these knobs and constants, with tied fields."""
         try:
             if self.trainer is not None:
                 return CommandConfig(values=self._fields(values))
@@ -258,7 +256,7 @@ class ProxyMenu(Frozen):
             raise SpecError(f"{error} (tied: {', '.join(said)})") from error
 
     def _fields(self, values: Mapping[str, Scalar | None]) -> dict[str, Any]:
-        """The fields of a config, without what is None: those among the values, and the tied."""
+        """Return the fields of a config that have a value, tied ones included."""
         known = {name: value for name, value in values.items() if value is not None}
         for name, tie in self.ties.items():
             known[name] = tie.value(known)
@@ -266,7 +264,7 @@ class ProxyMenu(Frozen):
 
     @cached_property
     def _names(self) -> Mapping[str, Name]:
-        """What a formula may use."""
+        """Names that a formula may use."""
         return {
             **{name: Name(kind_of(value)) for name, value in self.constants.items()},
             **{name: Name(knob.kind, _texts(knob)) for name, knob in self.knobs.items()},
@@ -300,13 +298,13 @@ class ProxyMenu(Frozen):
             except ExpressionError as error:
                 problem = f"has no value ({error})"
             used = [name for name in values if name in expression.names]
-            mend = self._mend(used)
+            fix = self._fix(used)
             seen = {name: values[name] for name in used}
-            return constraint, f"{_sentence(constraint, problem, seen)}; {mend}"
+            return constraint, f"{_sentence(constraint, problem, seen)}; {fix}"
         return None
 
-    def _mend(self, names: Iterable[str]) -> str:
-        """Which knobs move any of these fields."""
+    def _fix(self, names: Iterable[str]) -> str:
+        """Return advice about which knobs change any of these fields."""
         knobs: dict[str, None] = {}
         for name in names:
             tie = self.ties.get(name)

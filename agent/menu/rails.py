@@ -1,18 +1,18 @@
-"""The rails: everything between what a proposer said and a config that may be trained.
+"""Check proposals: the rails between a proposer's reply and a config that may be trained.
 
-Six checks in a fixed order, the first refusal wins, and none of them asks a model:
+Six checks run in a fixed order, the first refusal wins, and none of them asks a model:
 
     schema    exactly one JSON object with exactly ``changes`` and ``reason``
-    menu      knobs of the menu, neither constants nor what is tied, and no more than
+    menu      knobs of the menu, neither constants nor tied fields, and no more than
               ``max_changes`` of them
-    range     each value in its knob's domain, as its knob's type where nothing is lost by that:
+    range     each value in its knob's domain, converted to its type if that loses nothing:
               an int knob takes 4.0 and "4" as 4, but neither true nor 4.5
     cross     the menu's constraints, and the trainer's own checks of a whole config
-    memory    the predicted peak within the device's limit; off where nothing is known
+    memory    the predicted peak within the device's limit; off if unknown
     novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
 
-A value that is the reference's own already is no change. Such values are dropped before the menu is
-asked, so that restating them uses up none of ``max_changes``, and the record names them apart.
+A value equal to the reference's is no change. Such values are dropped before the menu is
+checked, so they do not count toward ``max_changes``, and the record lists them separately.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from trajectory.proposals import Proposal, RailName, Verdict
 
 
 class MemoryModel(Protocol):
-    """What a config will need, as far as it is known."""
+    """Predicts the memory that a config needs, if known."""
 
     @property
     def limit_gib(self) -> float:
-        """What the device has for a trial."""
+        """Memory that the device has for a trial."""
         ...
 
     def predict_gib(self, config: Config) -> float | None:
-        """The predicted peak of training the config; None where nothing is known."""
+        """Return the predicted peak of training the config; None if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A verdict and what it was about."""
+    """A verdict and its subject."""
 
     verdict: Verdict
     proposal: Proposal | None
-    """None where the reply held none that could be recorded."""
+    """None if the reply held no proposal that could be recorded."""
     config: AnyConfig | None
-    """The config to train; None where the verdict refuses it."""
+    """Config to train; None if the verdict refuses it."""
 
 
 class _RefusedError(Exception):
@@ -64,7 +64,7 @@ class _RefusedError(Exception):
 
 
 class Rails:
-    """The checks of one campaign. They hold no state: the same question has the same answer."""
+    """Stateless checks of one campaign: equal inputs give equal verdicts."""
 
     def __init__(
         self,
@@ -75,15 +75,16 @@ class Rails:
         memory: MemoryModel | None = None,
         form: Form = "changes",
     ) -> None:
-        """
-        :param max_changes: knobs that a proposal may turn; None: every one.
-        :param form: that replies have; the loop asks for changes.
-        :raises MenuError: where the menu's own defaults break a constraint under this budget, so
-            that no proposal could ever pass.
+        """Check the menu under this budget.
+
+        :param max_changes: most knobs that a proposal may change; None: all.
+        :param form: form of the replies; the loop asks for changes.
+        :raises MenuError: if the menu's own defaults break a constraint under this budget, so that
+            no proposal could pass.
         """
         broken = menu.why_broken(menu.baseline, budget)
         if broken is not None:
-            raise MenuError(f"menu {menu.name} cannot be run for {budget}: {broken}")
+            raise MenuError(f"menu {menu.name} cannot run for {budget}: {broken}")
         self.menu = menu
         self.budget = budget
         self.max_changes = len(menu.knobs) if max_changes is None else max_changes
@@ -98,10 +99,10 @@ class Rails:
         *,
         replicate: bool = False,
     ) -> Checked:
-        """The verdict on a raw reply that edits ``reference``.
+        """Return the verdict on a raw reply that edits ``reference``.
 
-        ``tried`` holds config hashes; ``replicate`` asks for one of them on purpose. Never raises
-        on anything a reply may hold.
+        ``tried`` holds config hashes; ``replicate`` asks for one of them on purpose. No content of
+        a reply raises an error.
         """
         reply: ParsedReply | None = None
         restated: dict[str, Scalar] = {}
@@ -126,8 +127,8 @@ class Rails:
             raise _RefusedError("schema", str(error)) from error
 
     def _restated(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> dict[str, Scalar]:
-        """The changes that set a knob to what it is. Nothing outside a knob's domain is among them,
-        so no refusal is hidden."""
+        """Return the changes that set a knob to its present value. Values outside a knob's domain
+        are not among them, so no refusal is hidden."""
         domains = self.menu.domains
         now = self.menu.knob_values(reference)
         return {
@@ -144,17 +145,17 @@ class Rails:
                 fixed = json_text(self.menu.constants[name])
                 raise _RefusedError(
                     "menu",
-                    f"{name} is fixed at {fixed} by this menu; turn one of its knobs instead",
+                    f"{name} is fixed at {fixed} by this menu; change one of its knobs instead",
                 )
             if name in self.menu.ties:
                 tie = self.menu.ties[name]
                 knobs = " or ".join(tie.knobs)
                 raise _RefusedError(
-                    "menu", f"{name} follows {knobs} in this menu ({tie}); turn {knobs} instead"
+                    "menu", f"{name} follows {knobs} in this menu ({tie}); change {knobs} instead"
                 )
             if name not in self.menu.knobs:
                 near = did_you_mean(name, self.menu.knobs)
-                raise _RefusedError("menu", f"{json_text(name)} is no knob of this menu{near}")
+                raise _RefusedError("menu", f"{json_text(name)} is not a knob of this menu{near}")
         if len(changes) > self.max_changes:
             raise _RefusedError(
                 "menu",
@@ -183,7 +184,7 @@ class Rails:
             raise _RefusedError(
                 "memory",
                 f"the config would need about {predicted_gib:.2f} GiB of the {limit_gib:.2f} GiB "
-                "there are; make the batch, the sequence or the model smaller",
+                "available; make the batch, the sequence or the model smaller",
             )
 
     def _novelty(self, config: AnyConfig, reference: AnyConfig, tried: Container[str]) -> None:
@@ -202,7 +203,8 @@ class Rails:
 
 
 def _proposal(reply: ParsedReply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
-    """The reply as the journal keeps it; None where it holds a number that JSON cannot carry."""
+    """Return the reply as the journal stores it; None if it holds a number that JSON cannot
+    carry."""
     if reply is None:
         return None
     numbers = [value for value in reply.changes.values() if isinstance(value, int | float)]

@@ -1,11 +1,11 @@
-"""Ratios as knobs: how a config is asked for what is none of its fields.
+"""Read ratios from a config that has no field for them.
 
-A menu that searches ratios (the width of a head, d_ff to d_model) has knobs that Config has no
-field for. ``[tied]`` formulas turn them into fields; a knob's ``reads`` is the way back, a formula
-over the config's fields in the language of :mod:`agent.menu.expressions`, with ``n_kv_head`` the
-number of KV heads whether the config names it or not. Fields are whole, so the formula may miss the
-value that the config was made with by a little: the nearest choice, by ratio, is meant.
-:meth:`~agent.menu.proxy_menu.ProxyMenu.apply` refuses a config that is read back as another.
+A menu that searches ratios (the width of a head, d_ff to d_model) has knobs without a field in
+Config. ``[tied]`` formulas turn them into fields. A knob's ``reads`` is the inverse formula, over
+the config's fields in the language of :mod:`agent.menu.expressions`. ``n_kv_head`` is the number of
+KV heads in it, even if the config does not set it. Fields are whole, so the formula may slightly
+miss the value that made the config: the nearest choice, by ratio, is used.
+:meth:`~agent.menu.proxy_menu.ProxyMenu.apply` refuses a config whose ratios read back differently.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from trainer.spec import Config
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The way from a config back to one knob."""
+    """Computes one knob's value from a config."""
 
     name: str
     choices: tuple[int | float, ...]
-    """Above zero."""
+    """Choices, all above zero."""
     expression: Expression
 
     @classmethod
     def of(cls, knob: Knob) -> Self:
-        """The reading that the knob's ``reads`` describes.
+        """Return the reading that the knob's ``reads`` describes.
 
-        :raises ValueError: where it cannot be read, or the knob is no list of numbers above zero.
+        :raises ValueError: if it cannot be parsed, or the knob is no list of numbers above zero.
         """
         if not isinstance(knob.domain, Ladder) or min(knob.domain.choices) <= 0:
             raise ValueError(
-                f"knob {knob.name} is read from a config by a formula, which takes choices of "
+                f"knob {knob.name} is read from a config by a formula, which needs choices of "
                 "numbers above 0; list them"
             )
         try:
@@ -51,9 +51,9 @@ class Reading:
         return cls(knob.name, knob.domain.choices, expression)
 
     def value(self, config: Config) -> Scalar:
-        """The choice that the config was made with, or the nearest to what it has.
+        """Return the choice that made the config, or the nearest one.
 
-        :raises SpecError: where the formula has no value.
+        :raises SpecError: if the formula has no value.
         """
         try:
             number = self.expression.number(_values(config))

@@ -1,11 +1,11 @@
-"""The first rail: the changes and the reason in a raw reply, or why there are none.
+"""Read the changes and the reason from a raw reply, or say why there are none.
 
 A reply is exactly one JSON object with exactly ``changes`` and ``reason``. The changes are an
-object of knobs, ``{"lr": 0.002}``, or a list, ``[{"knob": "lr", "value": 0.002}]``, which is the
-form that language models are asked for (:mod:`agent.proposers.llm.reply_form` says why). Models add
-thoughts, code fences, channel tokens and prose unasked. So a reply that is more than an object is
-read without its thoughts, and must then hold exactly one object of the form: guessing which of two
-was meant is how a wrong config gets trained."""
+object of knobs, ``{"lr": 0.002}``, or a list, ``[{"knob": "lr", "value": 0.002}]``. Language models
+are asked for the list (:mod:`agent.proposers.llm.reply_form` says why). Models add thoughts, code
+fences, channel tokens and prose unasked. So a longer reply is read without its thoughts, and must
+then hold exactly one object of the form: guessing between two is how a wrong config gets trained.
+"""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ THOUGHT = re.compile(
     r"|<channel\|>)|(?P<end><\|end\|>)",
     re.IGNORECASE,
 )
-"""Where thoughts of any family of models begin or end; ``end`` may also end the answer."""
+"""Marks that begin or end thoughts in any family of models; ``end`` may also end the answer."""
 MAX_STARTS = 1000
-"""Braces at which an object is looked for among prose."""
+"""Most braces in prose at which an object is tried."""
 _KEYS = ("changes", "reason")
 _SINGLE_KEYS = ("knob", "new_value", "reason")
 
 
 class ReplyError(ValueError):
-    """A reply that holds no proposal; the message is one sentence for whoever wrote it."""
+    """A reply without a proposal; the message is one sentence for its author."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """What a reply says. Nothing in it was checked against any menu; numbers may be infinite."""
+    """Content of a reply, not checked against any menu; numbers may be infinite."""
 
     changes: dict[str, Scalar]
     reason: str
 
     def without(self, knobs: Container[str]) -> ParsedReply:
-        """The same reply without the changes of these knobs."""
+        """Return the reply without the changes of these knobs."""
         changes = {name: value for name, value in self.changes.items() if name not in knobs}
         return ParsedReply(changes, self.reason)
 
     def coerced(self, domains: Mapping[str, Domain]) -> ParsedReply:
-        """Return the same reply with each value as its knob's own type, where nothing is lost."""
+        """Return the reply with each value converted to its knob's type if that loses nothing."""
         changes = {
             name: domains[name].coerced(value) if name in domains else value
             for name, value in self.changes.items()
@@ -64,14 +64,14 @@ class ParsedReply:
 
 
 Form: TypeAlias = Literal["changes", "single-knob"]
-"""How a reply says what it changes: as above, or ``{"knob": …, "new_value": …, "reason": …}``, the
-form of the published single-knob loop."""
+"""Form of a reply: as above, or ``{"knob": …, "new_value": …, "reason": …}``, the form of the
+published single-knob loop."""
 
 
 def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
-    """The proposal in a reply.
+    """Return the proposal in a reply.
 
-    :raises ReplyError: where there is none.
+    :raises ReplyError: if there is none.
     """
     if len(raw) > MAX_REPLY_CHARACTERS:
         raise ReplyError(
@@ -109,11 +109,11 @@ def _single_change(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _document(raw: str, keys: tuple[str, ...]) -> Any:
-    """The whole reply where it is JSON, else the one object of the form among what is not."""
+    """Return the whole reply if it is JSON, else the one object of the form within it."""
     if not raw.strip():
         raise ReplyError("the reply is empty; answer with one JSON object of changes and reason")
     try:
-        raw.encode()  # half of a surrogate pair is no text that could be written down
+        raw.encode()  # half of a surrogate pair cannot be stored
         try:
             document = _DECODER.decode(raw)
         except json.JSONDecodeError as error:
@@ -146,7 +146,7 @@ def _without_thoughts(raw: str) -> str:
 
 
 def _only_object(text: str, keys: tuple[str, ...], error: json.JSONDecodeError) -> Any:
-    """The one object of the form in a text, or the only object of any.
+    """Return the one object of the form in a text, or the only object of any form.
 
     :param error: why the whole reply is no JSON.
     """
@@ -178,7 +178,7 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, value in pairs:
         if key in fields:
-            raise ReplyError(f"the reply says {json_text(key)} twice; say it once")
+            raise ReplyError(f"the reply has the key {json_text(key)} twice; give it once")
         fields[key] = value
     return fields
 
@@ -212,8 +212,8 @@ def _changes(changes: Any) -> dict[str, Scalar]:
 
 
 def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """The pairs without those that only repeat an earlier one, which small models write: the same
-    knob and the same value, of the same type."""
+    """Return the pairs without exact repetitions, which small models write: the same knob with the
+    same value of the same type."""
     kept: dict[tuple[str, type, Any], tuple[str, Any]] = {}
     for place, (name, value) in enumerate(pairs):
         said = value if isinstance(value, bool | int | float | str) else place

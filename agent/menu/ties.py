@@ -1,9 +1,10 @@
-"""Tied fields: what of a config follows from the knobs, so that turning one moves the rest along.
+"""Define tied fields, which follow the knobs, so that changing a knob moves them along.
 
 ``[tied]`` in a menu holds a formula for each, over knobs and constants, in the language of
-:mod:`agent.menu.expressions`: ``n_head = "d_model / 128"`` makes every head 128 wide whatever the
-width is. A formula may also use the fields tied before it. A proposal cannot set a tied field, so
-the shape that the formulas describe is kept by every config of the menu."""
+:mod:`agent.menu.expressions`. With ``n_head = "d_model / 128"`` every head is 128 wide whatever the
+width. A formula may also use fields tied before it. A proposal cannot set a tied field, so every
+config of the menu keeps the shape that the formulas describe.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +22,14 @@ from trainer.spec import Config
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A numeric field of Config and the formula it follows."""
+    """A numeric field of Config and its formula."""
 
     name: str
     expression: Expression
     knobs: tuple[str, ...]
-    """The knobs the formula reads, itself or through an earlier tie, in the menu's order: turning
-    one of them moves the field."""
+    """Knobs that the formula reads, directly or through an earlier tie, in the menu's order."""
     of_config: bool = True
-    """Whether the field is one of Config; a command's is an int where it comes to a whole one."""
+    """Whether the field is one of Config; a command's field is an int if its value is whole."""
 
     @classmethod
     def parse(
@@ -42,10 +42,10 @@ class Tie:
         *,
         of_config: bool = True,
     ) -> Tie:
-        """Read the formula of the field ``name`` over ``names``, of which some are knobs, and over
-        the fields that were tied ``earlier``.
+        """Parse the formula of the field ``name`` over ``names``, some of which are knobs, and over
+        the fields tied ``earlier``.
 
-        :raises ExpressionError: where it cannot be read, or follows no knob.
+        :raises ExpressionError: if it cannot be parsed, or follows no knob.
         """
         if of_config and _hint(name) not in {int, int | None, float}:
             raise ExpressionError(
@@ -62,14 +62,14 @@ class Tie:
         return cls(name, expression, followed, of_config)
 
     def __str__(self) -> str:
-        """``n_head = d_model / 128``"""
+        """Return ``n_head = d_model / 128``."""
         return f"{self.name} = {' '.join(self.expression.source.split())}"
 
     def value(self, values: Mapping[str, Scalar]) -> Scalar:
-        """What the field is where knobs, constants and earlier ties have these values.
+        """Return the field's value for these values of knobs, constants and earlier ties.
 
-        :raises SpecError: where the formula has no value, or one that is not whole for a field
-            that is counted.
+        :raises SpecError: if the formula has no value, or a fractional one for a field that is
+            counted.
         """
         try:
             number = self.expression.number(values)
@@ -81,7 +81,7 @@ class Tie:
             return float(number)
         if number != int(number):
             raise SpecError(
-                f"{self} comes to {json_text(number)}{self._seen(values)}, not a whole one"
+                f"{self} gives {json_text(number)}{self._seen(values)}, not a whole one"
             )
         return int(number)
 
@@ -92,5 +92,5 @@ class Tie:
 
 @cache
 def _hint(name: str) -> object:
-    """The field's type without its bounds."""
+    """Return the field's type without its bounds."""
     return get_type_hints(Config)[name]

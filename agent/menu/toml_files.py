@@ -1,4 +1,4 @@
-"""TOML files that come with the product, by name, and anyone's own, by path."""
+"""Read TOML files: shipped ones by name, others by path."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from autoresearch.words import did_you_mean, json_text
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DOTS = 64
-"""Most dots between two commas of a line: what the standard library does with a dotted key takes
-time by the cube of its parts."""
+"""Most dots between two commas of a line: the standard library's time for a dotted key grows with
+the cube of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class TomlFiles:
-    """One kind of file, such as menus: those that are shipped and anyone's own."""
+    """One kind of file, such as menus, shipped or a user's own."""
 
     noun: str
-    """What messages call a file of this kind: ``menu``."""
+    """Noun for a file of this kind in messages: ``menu``."""
     package: str
-    """The package beside whose modules the shipped ones lie, in the folder ``shipped``."""
+    """Package whose folder ``shipped`` holds the shipped files."""
     error: type[AutoresearchError]
-    """What is raised for a file that cannot be had."""
+    """Error to raise for a file that cannot be read."""
 
     def names(self) -> list[str]:
-        """The names of those that come with the product, in order."""
+        """Return the names of the shipped files, in order."""
         return sorted(
             file.name.removesuffix(".toml")
             for file in self._shipped().iterdir()
@@ -41,7 +41,7 @@ class TomlFiles:
         )
 
     def text(self, name_or_path: str) -> str:
-        """The text of the shipped file of that name, else of the file there."""
+        """Return the text of the shipped file of that name, else of the file at that path."""
         shipped = self.names()
         if name_or_path in shipped:
             file = self._shipped() / f"{name_or_path}.toml"
@@ -52,13 +52,13 @@ class TomlFiles:
         return resources.files(self.package) / "shipped"
 
     def document(self, toml: str, source: str) -> dict[str, Any]:
-        """The tables of a text that messages call ``source``."""
+        """Return the tables of a text that messages call ``source``."""
         try:
             _refuse_long_keys(toml)
             return tomllib.loads(toml)
         except (ValueError, RecursionError) as error:
             raise self.error(
-                f"{self.noun} {source} is not readable TOML: {error}; mend it there"
+                f"{self.noun} {source} is not readable TOML: {error}; fix it there"
             ) from error
 
     def _read(self, path: str, shipped: list[str]) -> bytes:
@@ -94,7 +94,7 @@ class TomlFiles:
 
 def _refuse_long_keys(toml: str) -> None:
     for number, line in enumerate(toml.splitlines(), start=1):
-        # Numbers in a list and sentences of prose have commas or few dots; keys have no commas.
+        # Number lists and prose have commas or few dots; keys have no commas.
         if line.count(".") > MAX_DOTS and any(p.count(".") > MAX_DOTS for p in line.split(",")):
             raise ValueError(f"line {number} has a key or a sentence of over {MAX_DOTS} dots")
 
@@ -102,7 +102,7 @@ def _refuse_long_keys(toml: str) -> None:
 def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None:
     """Refuse a table with a key that is none of ``keys``.
 
-    :raises ValueError: naming the key and what may have been meant.
+    :raises ValueError: naming the key and a similar known key.
     """
     keys = list(keys)
     for key in table:

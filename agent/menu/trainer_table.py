@@ -1,4 +1,4 @@
-"""``[trainer]``: the command of a menu that trains with a script of one's own.
+"""``[trainer]``: the command of a menu that trains with the user's own script.
 
     [trainer]
     command = ["python", "train.py", "--lr={lr}", "--seed={seed}", "--out_dir={out}"]
@@ -6,9 +6,9 @@
     score = { pattern = 'val loss ([-+0-9.eE]+)', take = "last" }
     unit = "nats per token"
 
-What stands in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. Of a truth
-the braces may say both words: ``{bias:--bias|--no-bias}``, or ``{amp:--amp}`` for a switch, and a
-word of the command that comes to nothing is left out. Nothing here passes through a shell.
+A name in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. For a boolean
+the braces may hold both words: ``{bias:--bias|--no-bias}``, or ``{amp:--amp}`` for a switch, and a
+word of the command that becomes empty is omitted. Nothing here passes through a shell.
 """
 
 from __future__ import annotations
@@ -29,40 +29,39 @@ from trainer.spec.command import Module, Pattern
 BUILT_IN = {
     "out": "the trial's directory",
     "seed": "the trial's seed",
-    "threads": "CPU threads of a trial, 1 where the campaign says none",
+    "threads": "CPU threads of a trial, 1 if the campaign sets none",
     "device": "cpu, cuda or cuda:N",
-    "steps": "the budget, where it is in steps",
-    "seconds": "the budget, where it is in seconds",
-    "tokens": "the budget, where it is in tokens",
+    "steps": "the budget, if in steps",
+    "seconds": "the budget, if in seconds",
+    "tokens": "the budget, if in tokens",
     "horizon": "steps that the schedule is meant for",
-    "values": "the file of all values, where values are sent as json or toml",
+    "values": "the file of all values, if values are sent as json or toml",
     "python": "the Python that autoresearch runs on",
 }
-"""What the braces of a command may say besides the menu's own names."""
+"""Placeholders of a command besides the menu's own names."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_FOR_MENUS = frozenset("HOME TMPDIR".split())
 
 
 class TrainerTable(Frozen):
-    """A menu's command, what it may read, and how its score is found."""
+    """A menu's command, the files it may read, and how its score is found."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
     directory: str = "."
     score: ScoreRule
     unit: Annotated[PlainText, Field(min_length=1, max_length=40)]
     direction: Direction | None = None
-    """Lower is better unless it says otherwise, or the unit is accuracy."""
+    """Lower is better unless this says otherwise, or the unit is accuracy."""
     digits: Annotated[int, Field(ge=0, le=12, strict=True)] = 4
-    """Decimals that scores are shown with."""
+    """Decimals in displayed scores."""
     bytes: PlainText | None = None
-    """How the script counts bytes, in words; what is claimed per byte must say it."""
+    """How the script counts bytes, in words; required for scores per byte."""
     curve: CurveRule | None = None
     values: SentBy = "args"
     set_by: Literal["values", "edit"] = "values"
     """``edit``: constants of the script are rewritten in a copy."""
     edits: Mapping[str, str] = {}
-    """Constants of the script besides knobs and constants of the menu, where it is edited, and what
-    is written there: ``{ SEED = "{seed}" }``."""
+    """Further constants of an edited script, and their values: ``{ SEED = "{seed}" }``."""
     reads: tuple[str, ...] = ()
     shared_memory: bool = False
     """Let trials use the machine's /dev/shm where they cannot have one of their own."""
@@ -80,12 +79,12 @@ class TrainerTable(Frozen):
             raise ValueError('edits are for set_by = "edit"; add it, or remove edits')
         if self.unit == BITS_PER_BYTE and not self.bytes:
             raise ValueError(
-                'unit "bits per byte" is claimed only where the menu says how bytes are counted; '
-                'add bytes = "…", or name another unit'
+                'unit "bits per byte" needs a statement of how bytes are counted; '
+                'add bytes = "…", or set another unit'
             )
         if self.preload and self.main is None:
             raise ValueError(
-                'preload is for a script whose function is called; add main = "main", or remove it'
+                'preload needs a script whose function is called; add main = "main", or remove it'
             )
         if (self.main or self.set_by == "edit") and self.script is None:
             raise ValueError(
@@ -100,35 +99,35 @@ class TrainerTable(Frozen):
 
     @property
     def measure(self) -> Measure:
-        """The unit of its scores."""
+        """Unit of its scores."""
         usual: Direction = "maximise" if self.unit == "accuracy" else "minimise"
         return Measure(unit=self.unit, direction=self.direction or usual, digits=self.digits)
 
     @property
     def script(self) -> str | None:
-        """The first word of the command that is a file of Python, relative to the directory."""
+        """First word of the command that is a Python file, relative to the directory."""
         words = (word for word in self.command[1:] if word.endswith(".py") and "{" not in word)
         return next(words, None)
 
     @property
     def asked(self) -> frozenset[str]:
-        """All that stands in braces."""
+        """All names in braces."""
         return frozenset(name for text in self._templates for name, _ in _placeholders(text))
 
     def tells(self, unit: str) -> bool:
-        """Whether it can be told a budget of this unit."""
+        """Return whether the command takes a budget in this unit."""
         return unit == "run" or unit in self.asked or self.values != "args"
 
     @property
     def tells_seed(self) -> bool:
-        """Whether it is told the seed, without which every run of a config is the same."""
+        """Whether the command takes the seed, without which all runs of a config are identical."""
         return "seed" in self.asked or self.values != "args"
 
     def check_names(self, knobs: Iterable[str], others: Iterable[str]) -> None:
-        """Every name in braces is known, and every knob reaches the command.
+        """Check that every name in braces is known, and that every knob reaches the command.
 
         :param others: tied fields and constants.
-        :raises ValueError: one clause that names what is wrong and the mend.
+        :raises ValueError: one clause that names the fault and the fix.
         """
         knobs, others = list(knobs), list(others)
         for name in (*knobs, *others):
@@ -137,13 +136,11 @@ class TrainerTable(Frozen):
                     f"{json_text(name)} cannot be a name in a command; use letters, digits and _"
                 )
             if name in BUILT_IN or name == "budget_steps":
-                raise ValueError(
-                    f"{name} is what {{{name}}} already stands for; give it another name"
-                )
+                raise ValueError(f"{name} is a built-in placeholder; give it another name")
         for name in sorted(self.asked):
             if name not in (*knobs, *others, *BUILT_IN):
                 near = did_you_mean(name, [*knobs, *others, *BUILT_IN])
-                raise ValueError(f"the command asks for {{{name}}}, which nothing says{near}")
+                raise ValueError(f"the command uses {{{name}}}, which is not defined{near}")
         if "values" in self.asked and self.values not in {"json", "toml"}:
             raise ValueError('{values} is a file; add values = "json" or "toml"')
         if self.set_by == "edit" or self.values == "env":
@@ -151,22 +148,22 @@ class TrainerTable(Frozen):
         if self.values != "args":
             if "values" not in self.asked:
                 raise ValueError(
-                    f"values are written to a file of {self.values} that the command is not told "
-                    "of; add {values} to it"
+                    f"values are written to a file of {self.values} that the command does not  "
+                    "take; add {values} to it"
                 )
             return
         for name in knobs:
             if name not in self.asked:
                 raise ValueError(
-                    f"knob {name} reaches the command nowhere; add {{{name}}} to it, or remove the "
+                    f"knob {name} does not reach the command; add {{{name}}} to it, or remove the "
                     "knob"
                 )
 
     def check_words(self, truths: Iterable[str]) -> None:
-        """Words for true and false are of truths alone.
+        """Check that words for true and false belong to booleans.
 
         :param truths: the knobs and constants that are true or false.
-        :raises ValueError: one clause that names what is wrong and the mend.
+        :raises ValueError: one clause that names the fault and the fix.
         """
         truths = list(truths)
         for text in self._templates:
@@ -203,13 +200,13 @@ class TrainerTable(Frozen):
             )
         if score.pattern is not None and (groups := re.compile(score.pattern).groups) != 1:
             raise ValueError(
-                f"score pattern {json_text(score.pattern)} has {groups} groups in ( ); the number "
-                "is its one group"
+                f"score pattern {json_text(score.pattern)} has {groups} groups in ( ); use "
+                "one group, the number"
             )
         if self.curve is not None and (groups := re.compile(self.curve.pattern).groups) != 2:
             raise ValueError(
-                f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); its "
-                "two are the step and the loss"
+                f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
+                "two, the step and the loss"
             )
 
     def _check_environment(self) -> None:
@@ -218,41 +215,41 @@ class TrainerTable(Frozen):
                 raise ValueError(f"env {json_text(name)} cannot be set for a trial; remove it")
             if may_be_secret(name, value):
                 raise ValueError(
-                    f"env {name} looks like a key, and a menu is written into every journal; no "
-                    "trial gets one"
+                    f"env {name} looks like a key, and a menu is written into every journal; "
+                    "remove it"
                 )
         for word in self._templates:
             list(_placeholders(word))
 
 
 def evaluation_text(table: TrainerTable) -> str:
-    """Whose the score is, in one sentence."""
+    """Return where the score comes from, in one sentence."""
     rule = table.score
     found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
     return (
         f"what the command prints ({found}, {rule.take}), in {table.measure.unit}, "
-        f"{table.measure.better}: the ruler is the script's own"
+        f"{table.measure.better}: the script itself evaluates"
     )
 
 
 def _placeholders(text: str) -> Iterator[tuple[str, str]]:
-    """The names in braces, with the words for true and false.
+    """Yield the names in braces, with the words for true and false.
 
-    :raises ValueError: where the braces are not names.
+    :raises ValueError: if braces hold no names.
     """
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
         raise ValueError(
-            f"{json_text(text)} has a brace that is no placeholder ({error}); write {{{{ and }}}} "
-            "for braces"
+            f"{json_text(text)} has a brace that is not a placeholder ({error}); "
+            "write {{ and }} for braces"
         ) from error
     for _, name, spec, conversion in parts:
         if name is None:
             continue
         if not _NAME.fullmatch(name) or "{" in (spec or "") or conversion:
             raise ValueError(
-                f"{json_text(text)} has {{{name}}}, which is no plain name; write {{{{ and }}}} "
+                f"{json_text(text)} has {{{name}}}, which is not a plain name; write {{{{ and }}}} "
                 "for braces"
             )
         yield name, spec or ""

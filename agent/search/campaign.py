@@ -25,7 +25,7 @@ from autoresearch.layout import (
 )
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
-from trainer.corpus.second_text import set_aside
+from trainer.corpus.second_text import holdout_split
 from trainer.spec import AnyConfig, Command, Limits, ScriptInfo, TrialSpec, makes_code
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
@@ -165,7 +165,7 @@ class Campaign(Closing):
         confirmation."""
         of_the_search = spec.seed in seeds_of(self.settings.seed, "search")
         mine = self.trial_spec(spec.config, spec.seed)
-        return of_the_search and (spec.ruler, spec.texts) == (mine.ruler, mine.texts)
+        return of_the_search and (spec.evaluation, spec.texts) == (mine.evaluation, mine.texts)
 
     def trial_spec(self, config: AnyConfig, seed: int) -> TrialSpec:
         """The spec of one trial, its id yet to be given."""
@@ -308,7 +308,7 @@ def _held_back(corpus: Corpus) -> int:
 
     :raises CampaignError: where nothing can be.
     """
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     if text is None or text.train_tokens is None:
         raise CampaignError(
             f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "

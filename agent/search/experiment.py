@@ -289,4 +289,4 @@ def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int,
 
 def _measured_by(spec: TrialSpec) -> tuple[str, int, object]:
     """Return what a trial's score depends on, without how it is run."""
-    return spec.config.config_hash, spec.seed, spec.ruler
+    return spec.config.config_hash, spec.seed, spec.evaluation

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import Averaging, Budget, Look
+from trainer.spec import Averaging, Budget, Checkpoint
 from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, Way
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict
@@ -165,7 +165,7 @@ def test_an_older_first_row_has_the_rules_that_its_campaign_went_by() -> None:
 
 
 def test_a_calibration_s_rows_read_back_equal_and_a_campaign_says_only_what_it_uses() -> None:
-    run = CalibrationRun(steps=60, horizon_steps=None, looks=(Look(average=EMA),), texts=True)
+    run = CalibrationRun(steps=60, horizon_steps=None, looks=(Checkpoint(average=EMA),), texts=True)
     row = CalibrationRow(
         at="2026-01-05T22:00:00+00:00",
         run=run,

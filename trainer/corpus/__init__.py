@@ -1,4 +1,4 @@
-"""Turns text into the memory-mapped tokens that every trial of a campaign reads."""
+"""Turn text into the memory-mapped tokens that every trial of a campaign reads."""
 
 from trainer.corpus.prepare import Progress, default_name, prepare
 from trainer.corpus.store import (

@@ -1,4 +1,4 @@
-"""What a disk that refuses a corpus is called."""
+"""Turn disk errors while writing a corpus into one sentence."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from autoresearch.files import writing
 
 
 def writing_corpus(directory: Path) -> AbstractContextManager[None]:
-    """What :func:`writing` says of a corpus in the making."""
+    """Return :func:`writing` for a corpus being built."""
     return writing(f"a corpus under {directory}", instead="choose another folder")

@@ -1,6 +1,6 @@
-"""From sources to a corpus: read, de-duplicate, split, tokenize, publish.
+"""Prepare a corpus: read, de-duplicate, split, tokenize, publish.
 
-A corpus is a function of the *set* of its documents and of the settings: neither the order of the
+A corpus depends only on the *set* of its documents and on the settings: neither the order of the
 sources nor names nor times change a byte of its token files.
 """
 
@@ -39,7 +39,7 @@ from trainer.corpus.workspace import TokenFile, Workspace, WrittenTokens
 from trainer.spec import CorpusInfo
 
 FORMAT = 1
-"""Part of the cache key: raise it whenever the same input would give other files."""
+"""Part of the cache key: raise it whenever equal inputs would give other files."""
 BATCH_BYTES = 1 << 20
 
 Stage = Literal["read", "train tokenizer", "encode"]
@@ -47,18 +47,18 @@ Stage = Literal["read", "train tokenizer", "encode"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a preparation is."""
+    """Progress of a preparation."""
 
     stage: Stage
     done_bytes: int
     """Bytes of the sources while reading, of distinct text while encoding."""
     total_bytes: int | None
-    """None where a streamed dataset does not say."""
+    """None if a streamed dataset does not report its size."""
     documents: int
-    """Read so far, duplicates included, blank ones not."""
+    """Documents read so far, duplicates included, blank ones excluded."""
     blank_documents: int
     skipped_files: int
-    """Files in named folders left out because they are not text by their suffix."""
+    """Files in folders that were skipped because their suffix is not a text suffix."""
 
 
 OnProgress = Callable[[Progress], None]
@@ -74,22 +74,24 @@ def prepare(
     text_field: str = "text",
     on_progress: OnProgress | None = None,
 ) -> Corpus:
-    """The corpus of these sources, built under ``cache_dir`` or found there.
+    """Return the corpus of these sources, built under ``cache_dir`` or found there.
 
-    The sources are always read and hashed, which is what finds a cached corpus; all the rest is
-    skipped when there is one. Sources are described in :mod:`trainer.corpus.sources`, tokenizers
-    in :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.split`.
+    The sources are always read and hashed to find a cached corpus; everything else is skipped if
+    there is one. Sources are described in :mod:`trainer.corpus.sources`, tokenizers in
+    :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.split`.
 
-    :param heldout_bytes: about how much text to hold out; never more than a tenth of it.
-    :param name: of the corpus; by default made from the sources' names.
+    :param heldout_bytes: approximate size of the held-out text; never more than a tenth of the
+        text.
+    :param name: name of the corpus; by default made from the sources' names.
     :param text_field: the field of JSONL, Parquet and dataset records that holds the text.
     :param on_progress: called from time to time, at least at the start and end of a stage.
-    :raises CorpusError: when the input cannot become a corpus; nothing is left behind.
-    :raises MachineryError: when the cache cannot be written.
+    :raises CorpusError: if the input cannot become a corpus; nothing is left behind.
+    :raises MachineryError: if the cache cannot be written.
     """
     if heldout_bytes < NEEDED_BYTES:
         raise CorpusError(
-            f"{heldout_bytes} held-out bytes measure nothing; ask for {NEEDED_BYTES:,} or more"
+            f"{heldout_bytes} held-out bytes are too few to measure anything; use "
+            f"{NEEDED_BYTES:,} or more"
         )
     recipe = parse_tokenizer(tokenizer)
     reader = SourceReader(sources, text_field)
@@ -107,7 +109,7 @@ def prepare(
 
 
 def default_name(sources: Sequence[str]) -> str:
-    """A name made of the sources': ``stdlib``, a path's last part, a dataset's name."""
+    """Return a name made from the sources: ``stdlib``, a path's last part, a dataset's name."""
     names = []
     for source in sources:
         if source.startswith("hf:"):
@@ -124,7 +126,7 @@ def _ignore(_: Progress) -> None:
 
 
 class _Reporter:
-    """Turns counters into Progress values."""
+    """Converts counters to Progress values."""
 
     def __init__(self, reader: SourceReader, spool: Spool, on_progress: OnProgress) -> None:
         self._reader = reader
@@ -156,7 +158,7 @@ def _read(reader: SourceReader, spool: Spool, report: _Reporter) -> None:
     spool.seal()
     report("read", reader.read_bytes, total)
     if not len(spool):
-        raise CorpusError("the sources hold nothing but white space; name files with text in them")
+        raise CorpusError("the sources contain only white space; choose files with text")
 
 
 def _build(

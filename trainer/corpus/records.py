@@ -1,7 +1,7 @@
-"""Documents that are a field of records: JSONL, Parquet, and datasets streamed from Hugging Face.
+"""Read documents from a field of records: JSONL, Parquet, and streamed Hugging Face datasets.
 
-Each generator yields the UTF-8 text of one record at a time and holds no other. A record whose
-text is null is passed over.
+Each generator yields the UTF-8 text of one record at a time and holds no other. Records with a null
+text are skipped.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, BinaryIO
 from autoresearch.errors import CorpusError
 
 LINE_BYTES = 64 << 20
-"""The longest JSONL line read: a file without line ends must not fill the memory."""
+"""Longest JSONL line: a file without line ends must not fill the memory."""
 PARQUET_MOST_RATIO = 200
-"""The largest ratio of a column unpacked to packed; above it is a bomb and no text: prose reaches
-10."""
+"""Largest ratio of a column's unpacked to packed size. Prose reaches 10; anything above the limit
+is a decompression bomb."""
 PARQUET_RATIO_FROM = 4 << 20
-"""Bytes unpacked that are too few to matter."""
+"""Unpacked bytes below which the ratio does not matter."""
 
 Advance = Callable[[int], None]
-"""Told of each stretch of source bytes done."""
+"""Called with the size of each piece of source bytes read."""
 
 
 def jsonl_documents(
     file: BinaryIO, path: Path, text_field: str, advance: Advance
 ) -> Iterator[bytes]:
-    """The text of each line's object; blank lines are passed over.
+    """Yield the text of each line's object, skipping blank lines.
 
     :raises CorpusError: naming the line that is not an object with that field.
     """
@@ -48,7 +48,7 @@ def jsonl_documents(
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else _one_line(error)
             raise CorpusError(
-                f"{where} is not JSON in UTF-8 ({reason}); mend or remove the line"
+                f"{where} is not JSON in UTF-8 ({reason}); fix or remove the line"
             ) from error
         if not isinstance(record, dict):
             raise CorpusError(
@@ -62,9 +62,9 @@ def jsonl_documents(
 def parquet_documents(
     file: BinaryIO, path: Path, text_field: str, advance: Advance
 ) -> Iterator[bytes]:
-    """The text column of a Parquet file, a batch of rows at a time.
+    """Yield the text column of a Parquet file, one row at a time.
 
-    :raises CorpusError: when it is not one, or has no such column of strings.
+    :raises CorpusError: if it is not a Parquet file, or has no such column of strings.
     """
     try:
         import pyarrow.parquet  # noqa: PLC0415  an extra
@@ -74,14 +74,14 @@ def parquet_documents(
         ) from error
     size = path.stat().st_size
     try:
-        # pre_buffer would read whole row groups, however large, ahead.
+        # pre_buffer would prefetch whole row groups, however large.
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
             if text_field not in table.schema_arrow.names:
                 raise _no_field(str(path), text_field, table.schema_arrow.names)
             _refuse_bomb(table.metadata, path, text_field)
             rows = max(table.metadata.num_rows, 1)
-            # A dictionary holds a text once, however many rows repeat it, and a batch once for
-            # each, whatever the footer says: a batch is one row.
+            # A dictionary stores a text once, however many rows repeat it, but a batch holds a copy
+            # for each row, whatever the footer says. So a batch is one row.
             for row, batch in enumerate(table.iter_batches(1, columns=[text_field]), start=1):
                 yield from _text(batch.column(0)[0].as_py(), f"{path} row {row}", text_field)
                 advance(size * row // rows - size * (row - 1) // rows)
@@ -92,8 +92,9 @@ def parquet_documents(
 
 
 def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
-    """
-    :raises CorpusError: where the column says that it unpacks into more than text would.
+    """Refuse a column whose unpacked size is implausible for text.
+
+    :raises CorpusError: if the footer's sizes show a decompression bomb.
     """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -104,16 +105,16 @@ def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
             if unpacked > PARQUET_RATIO_FROM and unpacked > PARQUET_MOST_RATIO * packed:
                 raise CorpusError(
                     f"{path} unpacks {packed:,} bytes of {text_field!r} into {unpacked:,}, which "
-                    "no text does; leave it out"
+                    "is no plausible text; leave it out"
                 )
 
 
 def dataset_documents(
     name: str, config: str | None, split: str, text_field: str
 ) -> Iterator[bytes]:
-    """The text column of a Hugging Face dataset, streamed.
+    """Yield the text column of a streamed Hugging Face dataset.
 
-    :raises CorpusError: when the extra is missing, or the dataset cannot be loaded or read.
+    :raises CorpusError: if the extra is missing, or the dataset cannot be loaded or read.
     """
     where = f"hf:{name}{'@' + config if config else ''}:{split}"
     for number, record in enumerate(_dataset_records(name, config, split, where), start=1):
@@ -142,12 +143,12 @@ def _dataset_records(
 
 
 def _text(value: Any, where: str, text_field: str) -> Iterable[bytes]:
-    """The value of a text field as UTF-8; nothing for null."""
+    """Return the value of a text field as UTF-8; nothing for null."""
     if value is None:
         return ()
     if not isinstance(value, str):
         raise CorpusError(
-            f"{where}: the field {text_field!r} is a {_json_type(value)}, not a string; name "
+            f"{where}: the field {text_field!r} is a {_json_type(value)}, not a string; choose "
             "another with --text-field"
         )
     try:
@@ -155,7 +156,7 @@ def _text(value: Any, where: str, text_field: str) -> Iterable[bytes]:
     except UnicodeEncodeError as error:
         raise CorpusError(
             f"{where}: the field {text_field!r} holds half a surrogate pair at character "
-            f"{error.start}, which is no UTF-8; mend or remove the record"
+            f"{error.start}, which is not valid UTF-8; fix or remove the record"
         ) from error
 
 
@@ -163,7 +164,7 @@ def _no_field(where: str, text_field: str, fields: Iterable[str]) -> CorpusError
     there = ", ".join(sorted(map(str, fields))) or "none"
     return CorpusError(
         f"{where} has no field {text_field!r}, only {there}; "
-        "name the one that holds the text with --text-field"
+        "set --text-field to the one that holds the text"
     )
 
 

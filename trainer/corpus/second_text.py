@@ -1,16 +1,16 @@
-"""Texts to score that no trial of a search has scored: one set aside from a corpus, and others.
+"""Provide texts that no trial of a search has scored: a holdout split of the corpus, and others.
 
-**Set aside** are the last documents of a corpus' train split. The held-out text is the first
+The **holdout split** is the last documents of a corpus' train split. The held-out text is the first
 documents in the order of their hashes and these are the last, so both are uniform samples of the
-corpus. Nothing on disk changes by it, nor what any trial trains on or scores that does not ask for
-it: a trial that is to be scored on these documents trains on the split before them
-(``TrialSpec.train_tokens``). Which documents they are follows from the corpus alone, so nobody can
-choose them after the fact.
+corpus. It changes nothing on disk, and nothing that other trials train on or score. A trial that
+will be scored on these documents trains on the split before them (``TrialSpec.train_tokens``). The
+corpus alone determines the documents, so nobody can choose them after the fact.
 
-**Given** is any other source. Documents that the corpus has too, token for token, are left out.
+A **given text** is any other source. Documents that the corpus contains too, token for token, are
+omitted.
 
-Either is cut into parts of whole documents and about equal size: the spread of a difference among
-them says how far it holds for other text.
+Each text is divided into parts of whole documents and similar size. The spread of a difference
+among the parts shows how far it holds for other text.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from trainer.corpus.tokenization import Tokens, check_lossless, token_dtype
 from trainer.spec import MOST_PARTS, ScoredText, TextPart
 
 TIMES_HELDOUT = 2
-"""How much larger than the held-out text what is set aside is, where a tenth of the split allows
-it: it is scored a few dozen times and not hundreds, and more documents say more."""
+"""Size of the holdout split relative to the held-out text, if a tenth of the train split allows it.
+It is scored a few dozen times rather than hundreds, and more documents give more precision."""
 MOST_BYTES = 64 << 20
-"""Of a given text: every trial of a confirmation scores all of it."""
+"""Largest given text: every trial of a confirmation scores all of it."""
 _PIECE_TOKENS = 1 << 22
-SET_ASIDE = "set aside"
-"""The name of the text that comes from the corpus."""
+HOLDOUT_NAME = "set aside"
+"""Name of the text from the corpus, as stored in rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,18 @@ class FreshText:
 
     name: str
     tokens: Tokens
-    """Documents, a separator before each."""
+    """Documents, each after a separator."""
     parts: tuple[TextPart, ...]
     documents: int
     train_tokens: int | None = None
-    """Of the train split, those before it; None where it is not from there."""
+    """Tokens of the train split before it; None if the text is not from the train split."""
     left_out: int = 0
-    """Documents that the corpus has too."""
+    """Number of documents omitted because the corpus contains them."""
 
     def written(self, directory: Path) -> ScoredText:
-        """Put its tokens into ``directory``, in a file that is named by their hash.
+        """Write its tokens into ``directory``, in a file named by their hash.
 
-        :raises MachineryError: where the disk refuses.
+        :raises MachineryError: if the disk refuses.
         """
         data = np.ascontiguousarray(self.tokens).tobytes()
         sha256 = hashlib.sha256(data).hexdigest()
@@ -75,8 +75,8 @@ class FreshText:
         )
 
 
-def set_aside(corpus: Corpus) -> FreshText | None:
-    """The last documents of the train split; None where a tenth of it holds too few."""
+def holdout_split(corpus: Corpus) -> FreshText | None:
+    """Return the last documents of the train split; None if a tenth of it holds too few."""
     info = corpus.info
     limit = info.train_bytes // HELDOUT_AT_MOST_ONE_IN
     target = min(TIMES_HELDOUT * info.heldout_bytes, limit)
@@ -96,15 +96,15 @@ def set_aside(corpus: Corpus) -> FreshText | None:
     sizes.reverse()
     cut = info.train_tokens - sum(length for length, _ in sizes)
     return FreshText(
-        SET_ASIDE, np.asarray(corpus.train[cut:]), _parts(sizes), len(sizes), train_tokens=cut
+        HOLDOUT_NAME, np.asarray(corpus.train[cut:]), _parts(sizes), len(sizes), train_tokens=cut
     )
 
 
 def given_text(source: str, corpus: Corpus) -> FreshText:
-    """The text of ``source`` (:mod:`trainer.corpus.sources`), its documents in the order of their
-    hashes, each once.
+    """Return the text of ``source`` (:mod:`trainer.corpus.sources`), its distinct documents in the
+    order of their hashes.
 
-    :raises CorpusError: where it cannot be read, is too large, or holds nothing that is not in the
+    :raises CorpusError: if it cannot be read, is too large, or contains only documents of the
         corpus.
     """
     documents = _distinct(source)
@@ -115,8 +115,8 @@ def given_text(source: str, corpus: Corpus) -> FreshText:
     fresh = [i for i in range(len(encoded)) if i not in known]
     if not fresh:
         raise CorpusError(
-            f"every document of {source} is in the corpus {corpus.info.name} too; name a text that"
-            " it does not hold"
+            f"every document of {source} is in the corpus {corpus.info.name} too; choose a text"
+            " that it does not hold"
         )
     dtype = token_dtype(corpus.info.dtype)
     return FreshText(
@@ -139,16 +139,16 @@ def _distinct(source: str) -> list[bytes]:
         if size > MOST_BYTES:
             raise CorpusError(
                 f"{source} holds more than {MOST_BYTES >> 20} MiB, which every trial of a"
-                " confirmation would score; name a part of it"
+                " confirmation would score; choose a part of it"
             )
         by_mark.setdefault(mark, document)
     if not by_mark:
-        raise CorpusError(f"{source} holds nothing but white space; name a file with text in it")
+        raise CorpusError(f"{source} contains only white space; choose a file with text")
     return [by_mark[mark] for mark in sorted(by_mark)]
 
 
 def _in_corpus(encoded: Sequence[Tokens], corpus: Corpus) -> set[int]:
-    """Which of these documents the corpus has, token for token."""
+    """Return the indices of these documents that the corpus contains, token for token."""
     wanted: dict[int, dict[bytes, int]] = {}
     dtype = token_dtype(corpus.info.dtype)
     for i, tokens in enumerate(encoded):
@@ -165,7 +165,7 @@ def _in_corpus(encoded: Sequence[Tokens], corpus: Corpus) -> set[int]:
 
 
 def _document_starts(stream: Tokens, separator_id: int) -> Indices:
-    """Where documents begin, found piece by piece: a stream may be larger than memory."""
+    """Return the starts of documents, found in pieces: a stream may be larger than memory."""
     pieces = range(0, len(stream), _PIECE_TOKENS)
     return np.concatenate(
         [
@@ -177,7 +177,7 @@ def _document_starts(stream: Tokens, separator_id: int) -> Indices:
 
 
 def _from_the_end(corpus: Corpus) -> Iterator[Tokens]:
-    """The documents of the train split from the last on, each with its separator."""
+    """Yield the documents of the train split from the last on, each with its separator."""
     end = len(corpus.train)
     window = 1 << 20
     while end > 0:
@@ -195,7 +195,7 @@ def _from_the_end(corpus: Corpus) -> Iterator[Tokens]:
 
 
 def _parts(sizes: Sequence[tuple[int, int]]) -> tuple[TextPart, ...]:
-    """Whole documents put together to at most MOST_PARTS parts of about equal bytes.
+    """Group whole documents into at most MOST_PARTS parts of similar size.
 
     :param sizes: tokens and bytes of each document.
     """

@@ -1,17 +1,19 @@
-"""Where text comes from: the standard library, files and folders, Hugging Face datasets.
+"""Read text from the standard library, files and folders, and Hugging Face datasets.
 
 A source is one string:
 
 - ``stdlib``: the Python standard library's own ``.py`` files, without its test suites;
-- a path to a file, or to a folder, which is walked: text files by suffix, JSONL, Parquet; hidden
-  entries, ``__pycache__`` and other suffixes are left out, and the latter counted; a symbolic
-  link is followed, and a folder it leads back to is read once. A file that is named itself is read
-  whatever its suffix, as text;
-- ``hf:NAME[@CONFIG][:SPLIT]``: a Hugging Face dataset (``train`` by default), streamed, where NAME
-  may be a local folder.
 
-Text must be UTF-8; a byte order mark is dropped. Whatever cannot be read as meant is a CorpusError
-that names the file and, in JSONL, the line.
+- a path to a file of text, or to a folder, which is walked for text files by suffix, JSONL and
+Parquet. Hidden entries, ``__pycache__`` and other suffixes are skipped, and the latter counted.
+Symbolic links are followed, and each folder is read once. A file that is given itself is read as
+text whatever its suffix;
+
+- ``hf:NAME[@CONFIG][:SPLIT]``: a Hugging Face dataset (``train`` by default), streamed; NAME may be
+a local folder.
+
+Text must be UTF-8; a byte order mark is dropped. Unreadable input raises a CorpusError that names
+the file and, in JSONL, the line.
 """
 
 from __future__ import annotations
@@ -60,15 +62,16 @@ class HubDataset:
 
 
 class SourceReader:
-    """The documents of several sources, each text cut into documents as :mod:`text` says.
+    """Reads the documents of several sources, each text cut into documents as :mod:`text`
+    describes.
 
     :raises CorpusError: at construction, for a source that is missing or holds nothing to read;
-        from :meth:`documents`, for a file that cannot be read as meant.
+        from :meth:`documents`, for a file that cannot be read.
     """
 
     def __init__(self, sources: Sequence[str], text_field: str) -> None:
         if not sources:
-            raise CorpusError("no source was given; name stdlib, a file, a folder or hf:NAME")
+            raise CorpusError("no source was given; choose stdlib, a file, a folder or hf:NAME")
         self._text_field = text_field
         self._parts: list[SourceFile | HubDataset] = []
         self.skipped_files = 0
@@ -79,12 +82,12 @@ class SourceReader:
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes to read; None where a dataset does not say."""
+        """Bytes to read; None if a dataset does not report them."""
         sizes = [part.size for part in self._parts if isinstance(part, SourceFile)]
         return sum(sizes) if len(sizes) == len(self._parts) else None
 
     def documents(self) -> Iterator[bytes]:
-        """Every document as UTF-8, blank ones and duplicates included."""
+        """Yield every document as UTF-8, blank ones and duplicates included."""
         for part in self._parts:
             if isinstance(part, SourceFile):
                 end = self.read_bytes + part.size
@@ -130,13 +133,13 @@ class SourceReader:
         status = path.stat()
         if not stat.S_ISDIR(status.st_mode):
             if status.st_size == 0 and stat.S_ISREG(status.st_mode):
-                raise CorpusError(f"{path} is empty; name a file that holds text")
+                raise CorpusError(f"{path} is empty; choose a file with text")
             return [SourceFile(path, status.st_size)]
         files = sorted(self._folder_files(path), key=lambda file: file.path)
         if not files:
             raise CorpusError(
                 f"the folder {path} holds no text, JSONL or Parquet file "
-                f"({self.skipped_files} of other suffixes); name another, or a file in it"
+                f"({self.skipped_files} of other suffixes); choose another, or a file in it"
             )
         return list(files)
 
@@ -153,7 +156,8 @@ class SourceReader:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below, hidden ones left out, each folder once however many links lead to it."""
+    """Yield every file below, without hidden ones, each folder once however many links lead to
+    it."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -173,7 +177,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _stdlib_files() -> Iterator[SourceFile]:
-    """The standard library by the names of its modules: nothing a distribution put beside it."""
+    """Yield the standard library's files by module names, without a distribution's additions."""
     root = Path(sysconfig.get_path("stdlib"))
     found = False
     for name in sorted(sys.stdlib_module_names):
@@ -190,7 +194,7 @@ def _stdlib_files() -> Iterator[SourceFile]:
             yield SourceFile(path, path.stat().st_size)
     if not found:
         raise CorpusError(
-            f"this Python has no standard library source in {root}; name a folder of text instead"
+            f"this Python has no standard library source in {root}; choose a folder of text instead"
         )
 
 
@@ -207,11 +211,11 @@ def _hub_dataset(source: str) -> HubDataset:
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+    # Without O_NONBLOCK, opening a pipe without a writer would block forever.
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise CorpusError(f"{path} is not a regular file; name a file or folder of text")
+        raise CorpusError(f"{path} is not a regular file; choose a file or folder of text")
     return file
 
 
@@ -224,7 +228,7 @@ def _blocks(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
 
 
 def _checked(documents: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The same documents, all seen to be text."""
+    """Yield the same documents after checking that each is text."""
     offset = 0
     for document in documents:
         if (at := document.find(b"\0")) >= 0:
@@ -246,7 +250,7 @@ def _checked(documents: Iterable[bytes], path: Path) -> Iterator[bytes]:
 
 def _unreadable(path: Path, error: OSError) -> CorpusError:
     if path.is_symlink() and isinstance(error, FileNotFoundError):
-        return CorpusError(f"{path} is a symbolic link to nothing; mend the link or remove it")
+        return CorpusError(f"{path} is a symbolic link to nothing; fix the link or remove it")
     return CorpusError(
         f"cannot read {path}: {error.strerror or error}; check the path and its permissions"
     )

@@ -1,4 +1,4 @@
-"""Which documents are held out: by the hash of their content, never by position or name."""
+"""Choose the held-out documents by the hash of their content, never by position or name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from autoresearch.errors import CorpusError
 from trainer.corpus.spool import Indices, Spool
 
 HELDOUT_AT_MOST_ONE_IN = 10
-"""Never more than a tenth of the de-duplicated text is held out."""
+"""At most a tenth of the de-duplicated text is held out."""
 WANTED_DOCUMENTS = 8
-"""Documents held out where the fraction allows it, so that no single one is the ruler."""
+"""Documents to hold out if the fraction allows it, so that no single one decides scores."""
 NEEDED_DOCUMENTS = 2
 NEEDED_BYTES = 1024
 
@@ -29,10 +29,10 @@ def split(spool: Spool, heldout_bytes: int) -> Split:
     """Hold out about ``heldout_bytes`` UTF-8 bytes of the distinct documents.
 
     Documents are taken in the order of their hashes until they reach ``heldout_bytes`` and number
-    eight; one that would bring the held-out text above a tenth of all text is passed over. So the
-    split is a function of the set of documents alone.
+    eight. One that would bring the held-out text above a tenth of all text is skipped. So the split
+    depends only on the set of documents.
 
-    :raises CorpusError: when a tenth of the text holds less than two documents of 1 KiB together.
+    :raises CorpusError: if a tenth of the text holds less than two documents of 1 KiB together.
     """
     distinct = spool.distinct()
     sizes = spool.sizes()[distinct]
@@ -41,8 +41,8 @@ def split(spool: Spool, heldout_bytes: int) -> Split:
     held = int(sizes[is_heldout].sum())
     if int(is_heldout.sum()) < NEEDED_DOCUMENTS or held < NEEDED_BYTES:
         raise CorpusError(
-            f"the text is too small to hold any out: a tenth of its {total:,} distinct bytes in "
-            f"{len(distinct):,} documents must hold {NEEDED_DOCUMENTS} documents of "
+            f"the text is too small to hold any of it out: a tenth of its {total:,} distinct bytes "
+            f"in {len(distinct):,} documents must hold {NEEDED_DOCUMENTS} documents of "
             f"{NEEDED_BYTES:,} bytes together; add more text"
         )
     return Split(train=distinct[~is_heldout], heldout=distinct[is_heldout])

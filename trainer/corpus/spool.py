@@ -1,8 +1,8 @@
-"""Every document of a preparation, on disk in the order read, with its fingerprint in memory.
+"""Store every document of a preparation on disk in reading order, with fingerprints in memory.
 
-Sources are read once, so what is hashed is what is tokenized even where a file changes meanwhile
-or a stream cannot be rewound. Memory holds 40 bytes a document; the text is in an unnamed
-temporary file that vanishes with the process.
+Sources are read once, so the hashed text is the tokenized text even if a file changes or a stream
+cannot be rewound. Memory holds 40 bytes per document; the text is in an unnamed temporary file that
+vanishes with the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Indices = npt.NDArray[np.int64]
 class Spool(Closing):
     """Documents by index, in the order they were added.
 
-    :raises MachineryError: from any method, where the disk refuses.
+    :raises MachineryError: from any method, if the disk refuses.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -66,15 +66,15 @@ class Spool(Closing):
             self._file.flush()
 
     def sizes(self) -> Indices:
-        """UTF-8 bytes of each document."""
+        """Return the UTF-8 bytes of each document."""
         ends: Indices = np.array(self._ends, dtype=np.int64)
         return ends[1:] - ends[:-1]
 
     def distinct(self) -> Indices:
-        """One document of each normal form, in the order of their hashes.
+        """Return one document of each normal form, in the order of their hashes.
 
-        Of several with one normal form, the one whose exact bytes hash lowest: so neither the
-        choice nor the order depends on where a document came from.
+        Of several documents with one normal form it takes the one whose exact bytes hash lowest. So
+        neither choice nor order depends on a document's source.
         """
         words = np.frombuffer(self._fingerprints, dtype=">u8").reshape(-1, 4)
         order = np.lexsort((words[:, 3], words[:, 2], words[:, 1], words[:, 0]))
@@ -84,12 +84,12 @@ class Spool(Closing):
         return order[is_first]
 
     def exact_digests(self, indices: Indices) -> bytes:
-        """The digests of these documents' exact bytes, joined."""
+        """Return the digests of these documents' exact bytes, joined."""
         marks = np.frombuffer(self._fingerprints, dtype=np.uint8)
         return marks.reshape(-1, 2 * DIGEST_BYTES)[indices, DIGEST_BYTES:].tobytes()
 
     def read(self, indices: Iterable[int]) -> Iterator[bytes]:
-        """These documents, in this order."""
+        """Yield these documents, in this order."""
         descriptor = self._file.fileno()
         for index in indices:
             start, end = self._ends[index], self._ends[index + 1]

@@ -1,11 +1,11 @@
-"""Prepared corpora on disk: what they are, opening and finding them.
+"""Open and find prepared corpora on disk.
 
 CACHE/
   NAME-KEY/                 KEY is a hash of the text and the settings
     meta.json               CorpusInfo
     train.bin heldout.bin   little-endian tokens, a separator before each document
-    tokenizer.json          but for bytes
-  .building-…/              one in the making: see :mod:`trainer.corpus.workspace`
+    tokenizer.json          except for bytes
+  .building-…/              being built: see :mod:`trainer.corpus.workspace`
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CORPUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A prepared corpus, its tokens mapped from disk and read only.
+    """A prepared corpus with memory-mapped, read-only tokens.
 
-    ``train`` and ``heldout`` are 1-D; each document in them is preceded by
-    ``info.separator_id``, and they run in the order of their content's hashes.
+    ``train`` and ``heldout`` are 1-D. Each document in them follows ``info.separator_id``, in the
+    order of the content hashes.
     """
 
     info: CorpusInfo
@@ -47,13 +47,13 @@ class Corpus:
     directory: Path
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer it was made with."""
+        """Return the tokenizer it was made with."""
         if self.info.tokenizer == "bytes":
             return load_tokenizer(None)
         return load_tokenizer((self.directory / TOKENIZER).read_bytes())
 
     def documents(self, part: Literal["train", "heldout"]) -> Iterator[str]:
-        """The text of each document, decoded from its tokens."""
+        """Yield the text of each document, decoded from its tokens."""
         tokenizer = self.tokenizer()
         tokens = self.train if part == "train" else self.heldout
         starts = np.flatnonzero(tokens == self.info.separator_id)
@@ -62,9 +62,9 @@ class Corpus:
 
 
 def open_corpus(directory: Path) -> Corpus:
-    """Open a prepared corpus; nothing is hashed, the files' sizes are checked.
+    """Open a prepared corpus and check its files' sizes, without hashing.
 
-    :raises CorpusError: when the folder is missing, incomplete or does not match its meta.json.
+    :raises CorpusError: if the folder is missing, incomplete or does not match its meta.json.
     """
     try:
         info = CorpusInfo.model_validate_json((directory / META).read_bytes())
@@ -103,17 +103,17 @@ def _map_tokens(path: Path, dtype: str, tokens: int) -> np.memmap[tuple[int], np
 
 
 def heldout_sha256(path: Path) -> str:
-    """SHA-256 of the held-out token file: ``path`` is it, or the corpus directory it is in.
+    """Return the SHA-256 of the held-out token file, given by its path or its corpus directory.
 
-    :raises CorpusError: when it cannot be read.
+    :raises CorpusError: if it cannot be read.
     """
     return _file_sha256(path / HELDOUT if path.is_dir() else path)
 
 
 def is_intact(corpus: Corpus) -> bool:
-    """Whether every file of the corpus still hashes to what its meta.json says.
+    """Return whether every file of the corpus still has the hash in its meta.json.
 
-    :raises CorpusError: when one cannot be read.
+    :raises CorpusError: if one cannot be read.
     """
     heldout_sha = heldout_sha256(corpus.directory)
     tokenizer_json = None
@@ -124,7 +124,7 @@ def is_intact(corpus: Corpus) -> bool:
 
 
 def corpus_sha256(train_sha: str, heldout_sha: str, tokenizer_json: bytes | None) -> str:
-    """The identity of a corpus, from those of its parts; no tokenizer.json means bytes."""
+    """Return the identity of a corpus from those of its parts; no tokenizer.json means bytes."""
     tokenizer_sha = hashlib.sha256(tokenizer_json or b"bytes").hexdigest()
     identity = f"train {train_sha} heldout {heldout_sha} tokenizer {tokenizer_sha}"
     return hashlib.sha256(identity.encode()).hexdigest()
@@ -139,16 +139,16 @@ def _file_sha256(path: Path) -> str:
 
 
 def corpus_directories(cache_dir: Path) -> list[Path]:
-    """The folders of a cache that hold a corpus, sorted by name; none when there is no cache."""
+    """Return the folders of a cache that hold a corpus, sorted by name."""
     return sorted(path.parent for path in cache_dir.glob(f"[!.]*/{META}"))
 
 
 def find_corpus(name: str, cache_dir: Path) -> Corpus:
-    """The corpus in the directory ``name``, or the one in the cache of that name.
+    """Return the corpus in the directory ``name``, or the one in the cache of that name.
 
-    A cached corpus is named by its folder, the beginning of its folder's name, or its own name.
+    A cached corpus is named by its folder, a prefix of its folder's name, or its own name.
 
-    :raises CorpusError: when there is none, or more than one.
+    :raises CorpusError: if there is none, or more than one.
     """
     if (Path(name) / META).is_file():
         return open_corpus(Path(name).absolute())
@@ -162,7 +162,7 @@ def find_corpus(name: str, cache_dir: Path) -> Corpus:
             f"there is no corpus {name!r} in {cache_dir}; see: autoresearch data list"
         )
     folders = ", ".join(path.name for path in matches)
-    raise CorpusError(f"{name!r} names {len(matches)} corpora; say which: {folders}")
+    raise CorpusError(f"{name!r} names {len(matches)} corpora; choose one of {folders}")
 
 
 def _name_in(directory: Path) -> str:
@@ -170,7 +170,7 @@ def _name_in(directory: Path) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name, if a folder can be called so.
+    """Return the name if a folder can have it.
 
     :raises CorpusError: otherwise.
     """

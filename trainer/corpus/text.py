@@ -1,15 +1,15 @@
-"""What counts as one document, and when two documents are the same.
+"""Cut text into documents, and decide when two documents are the same.
 
-A document of up to 64 KiB stays whole. A larger one is cut into pieces of 4 to 16 KiB, each then a
-document of its own, so that one huge file can still be split into train and held-out text. The
-cuts follow the content (a blank line, or one line in 32 by its checksum): after an insertion the
-cuts fall into step again, so that two versions of a large file share most pieces and those pieces
-are recognised as duplicates. Pieces of one oversized document can fall on both sides of the split:
-they share an author and a topic, as two documents of one source do, but no text beyond that.
+A document of up to 64 KiB stays whole. A larger one is cut into pieces of 4 to 16 KiB, each a
+document of its own, so that one huge file can still be split into train and held-out text. The cuts
+follow the content (a blank line, or one line in 32 by its checksum), so they realign after an
+insertion. Two versions of a large file therefore share most pieces, which are recognized as
+duplicates. Pieces of one document can fall on both sides of the split. They share author and topic,
+as two documents of one source do, but no text.
 
-Two documents are duplicates when their normal forms are equal: Unicode NFC, every run of white
-space collapsed to one space, none at either end, case kept. Near duplicates beyond that (a licence
-header, a renamed variable) are not looked for.
+Two documents are duplicates if their normal forms are equal: Unicode NFC, every run of white space
+collapsed to one space, none at either end, case kept. Other near duplicates (a license header, a
+renamed variable) are not detected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 WHOLE_BYTES = 64 << 10
-"""The largest document that is left whole."""
+"""Largest document that stays whole."""
 PIECE_MIN_BYTES = 4 << 10
 PIECE_MAX_BYTES = 16 << 10
 CUT_ONE_LINE_IN = 32
@@ -37,10 +37,10 @@ _WHITE_TO_SPACE = bytes(
 
 
 def cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """One text, given in blocks of any size, as its documents.
+    """Yield the documents of one text, given in blocks of any size.
 
-    The documents joined are the text, and do not depend on where the blocks end. An empty text
-    has none.
+    The joined documents are the text, and do not depend on the block bounds. An empty text has
+    none.
     """
     pending = b""
     oversized = False
@@ -49,7 +49,7 @@ def cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
         oversized = oversized or len(pending) > WHOLE_BYTES
         if oversized:
             start = 0
-            # Strictly more than a piece, so that a cut never hangs on what is still to come.
+            # Strictly more than a piece, so that a cut never depends on text still to come.
             while len(pending) - start > PIECE_MAX_BYTES:
                 end = _piece_end(pending, start)
                 yield pending[start:end]
@@ -60,7 +60,8 @@ def cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _piece_end(text: bytes, start: int) -> int:
-    """Where the piece that begins at ``start`` ends; ``text`` reaches past the largest piece."""
+    """Return the end of the piece that begins at ``start``; ``text`` extends past the largest
+    piece."""
     limit = start + PIECE_MAX_BYTES
     newline = text.find(b"\n", start + PIECE_MIN_BYTES - 1, limit)
     line_start = max(text.rfind(b"\n", start, newline) + 1, start)
@@ -76,11 +77,12 @@ def _piece_end(text: bytes, start: int) -> int:
     for end in range(limit, limit - 4, -1):
         if text[end] & 0xC0 != 0x80:  # not in the middle of a UTF-8 character
             return end
-    return limit  # not UTF-8 at all, which the reader of the pieces will say
+    return limit  # not UTF-8 at all, which the reader of the pieces reports
 
 
 def normal_form(text: bytes) -> bytes:
-    """UTF-8 text as it is compared: NFC, white space collapsed, case kept; empty when blank."""
+    """Return UTF-8 text as it is compared: NFC, white space collapsed, case kept; empty if
+    blank."""
     if not text.isascii():
         composed = unicodedata.normalize("NFC", text.decode())
         return " ".join(composed.split()).encode()
@@ -93,7 +95,8 @@ def normal_form(text: bytes) -> bytes:
 
 
 def fingerprint(text: bytes) -> bytes | None:
-    """The digests of a document's normal form and of its exact bytes, joined; None when blank."""
+    """Return the digests of a document's normal form and of its exact bytes, joined; None if
+    blank."""
     normal = normal_form(text)
     if not normal:
         return None

@@ -1,7 +1,7 @@
-"""Text to tokens and back, without losing a byte.
+"""Convert text to tokens and back without loss.
 
-Whatever the tokenizer, the separator before each document is one id past its own: no text can
-spell it. For ``bytes`` that is 256, for ``bpe:1024`` 1023 (the vocabulary of 1024 includes it).
+The separator before each document is the id after the tokenizer's own ids, so no text can contain
+it. For ``bytes`` it is 256, for ``bpe:1024`` 1023 (the vocabulary of 1024 includes it).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Tokens = npt.NDArray[np.unsignedinteger]
 SMALLEST_BPE = 257
 LARGEST_BPE = 1 << 20
 MOST_FILE_BYTES = 256 << 20
-"""The largest tokenizer.json; those of large vocabularies have about 10 MB."""
+"""Largest tokenizer.json; those of large vocabularies have about 10 MB."""
 BPE_SAMPLE_BYTES = 16 << 20
-"""A BPE is trained on this much of the train split: the first documents in the order of their
-hashes, which is a uniform sample."""
+"""Bytes of the train split that train a BPE: the first documents in the order of their hashes,
+which is a uniform sample."""
 
 
 class Tokenizer(Protocol):
-    """A lossless map between text and ids below ``separator_id``."""
+    """Lossless map between text and ids below ``separator_id``."""
 
     @property
     def separator_id(self) -> int:
@@ -43,10 +43,10 @@ class Tokenizer(Protocol):
         """The ``tokenizer.json``; None for bytes."""
 
     def encode(self, documents: Sequence[bytes]) -> Tokens:
-        """The tokens of these UTF-8 documents in one array, each after a separator."""
+        """Return the tokens of these UTF-8 documents in one array, each after a separator."""
 
     def decode(self, tokens: Tokens) -> bytes:
-        """The text of one document's tokens, given without separators."""
+        """Return the text of one document's tokens, given without separators."""
 
 
 class TokenizerRecipe(Protocol):
@@ -54,35 +54,35 @@ class TokenizerRecipe(Protocol):
 
     @property
     def label(self) -> str:
-        """As recorded: ``bytes``, ``bpe:1024`` or ``file:NAME``."""
+        """Recorded form: ``bytes``, ``bpe:1024`` or ``file:NAME``."""
 
     @property
     def identity(self) -> str:
-        """Two recipes with one identity build one tokenizer from one sample."""
+        """Recipes with equal identities build equal tokenizers from one sample."""
 
     def build(self, sample: Iterable[bytes]) -> Tokenizer:
-        """The tokenizer; ``sample`` is read only by one that is trained."""
+        """Return the tokenizer; only one that is trained reads ``sample``."""
 
 
 def vocab_size(tokenizer: Tokenizer) -> int:
-    """Ids in use, the separator included."""
+    """Return the number of ids in use, the separator included."""
     return tokenizer.separator_id + 1
 
 
 def dtype_name(size: int) -> Literal["uint8", "uint16", "uint32"]:
-    """The smallest unsigned type for a vocabulary of this size."""
+    """Return the smallest unsigned type for a vocabulary of this size."""
     if size <= 1 << 8:
         return "uint8"
     return "uint16" if size <= 1 << 16 else "uint32"
 
 
 def token_dtype(name: str) -> np.dtype[np.unsignedinteger]:
-    """The type of tokens on disk: little-endian."""
+    """Return the little-endian type of tokens on disk."""
     return np.dtype(name).newbyteorder("<")
 
 
 def parse_tokenizer(spec: str) -> TokenizerRecipe:
-    """The recipe that ``bytes``, ``bpe:VOCAB`` or ``file:PATH`` names.
+    """Return the recipe that ``bytes``, ``bpe:VOCAB`` or ``file:PATH`` names.
 
     :raises CorpusError: on anything else, and on a file that is not a tokenizer.
     """
@@ -106,7 +106,7 @@ def parse_tokenizer(spec: str) -> TokenizerRecipe:
 
 
 def load_tokenizer(json: bytes | None) -> Tokenizer:
-    """The tokenizer whose ``json`` this is."""
+    """Return the tokenizer of a tokenizer.json; None means bytes."""
     return ByteTokenizer() if json is None else JsonTokenizer(json)
 
 
@@ -120,7 +120,7 @@ class BytesRecipe:
 
 
 class BpeRecipe:
-    """A byte-level BPE (GPT-2's pre-tokenization), trained on the sample.
+    """Byte-level BPE with GPT-2's pre-tokenization, trained on the sample.
 
     A small text can yield fewer merges than asked for; the vocabulary is then smaller.
     """
@@ -145,14 +145,14 @@ class BpeRecipe:
 
 
 class FileRecipe:
-    """A tokenizer file as the ``tokenizers`` library writes it."""
+    """Tokenizer file written by the ``tokenizers`` library."""
 
     def __init__(self, path: Path) -> None:
         try:
             self._json = read_given(path, MOST_FILE_BYTES)
         except OSError as error:
             raise CorpusError(
-                f"cannot read the tokenizer {path}: {error.strerror}; name a readable "
+                f"cannot read the tokenizer {path}: {error.strerror}; choose a readable "
                 "tokenizer.json"
             ) from error
         self._tokenizer = _checked_tokenizer(self._json, path)
@@ -168,13 +168,13 @@ def _checked_tokenizer(json: bytes, path: Path) -> JsonTokenizer:
         return JsonTokenizer(json)
     except Exception as error:  # the library raises Exception itself, nothing narrower
         raise CorpusError(
-            f"{path} is not a tokenizer file ({error}); name a tokenizer.json written by the "
+            f"{path} is not a tokenizer file ({error}); choose a tokenizer.json written by the "
             "tokenizers library"
         ) from error
 
 
 class ByteTokenizer:
-    """Ids 0 to 255 are the bytes of UTF-8."""
+    """Uses the UTF-8 bytes as ids 0 to 255."""
 
     separator_id = 256
     json = None
@@ -191,7 +191,7 @@ class ByteTokenizer:
 
 
 class JsonTokenizer:
-    """A tokenizer of the ``tokenizers`` library, without anything that would lose text."""
+    """Tokenizer of the ``tokenizers`` library, without options that lose text."""
 
     def __init__(self, json: bytes) -> None:
         self.json = json
@@ -199,8 +199,8 @@ class JsonTokenizer:
         self._hf.no_truncation()
         self._hf.no_padding()
         if isinstance(self._hf.model, models.BPE):
-            self._hf.model.dropout = None  # a random tokenization would measure nothing twice
-        # Ids may have gaps, so the size of the vocabulary is not the id past its last.
+            self._hf.model.dropout = None  # a random tokenization would not reproduce scores
+        # Ids may have gaps, so the vocabulary's size may not be the id after its last.
         self.separator_id = 1 + max(self._hf.get_vocab(with_added_tokens=True).values())
         self._dtype = token_dtype(dtype_name(vocab_size(self)))
 
@@ -218,9 +218,9 @@ class JsonTokenizer:
 
 
 def check_lossless(tokenizer: Tokenizer, label: str, documents: Iterable[bytes]) -> None:
-    """See that every one of these documents comes back from its tokens.
+    """Check that every one of these documents is restored from its tokens.
 
-    :raises CorpusError: when one does not: bits per byte of other text would be a lie.
+    :raises CorpusError: if one is not, because bits per byte would then be wrong.
     """
     for text in documents:
         returned = tokenizer.decode(tokenizer.encode([text])[1:])
@@ -230,8 +230,8 @@ def check_lossless(tokenizer: Tokenizer, label: str, documents: Iterable[bytes])
                 min(len(text), len(returned)),
             )
             raise CorpusError(
-                f"the tokenizer {label} does not give back the text it was given "
+                f"the tokenizer {label} does not restore the text "
                 f"({text[at : at + 20].decode(errors='replace')!r} came back as "
                 f"{returned[at : at + 20].decode(errors='replace')!r}), so bits per byte would be "
-                "false; use a byte-level tokenizer"
+                "wrong; use a byte-level tokenizer"
             )

@@ -1,9 +1,8 @@
-"""The atomic way a corpus comes to be.
+"""Build a corpus atomically.
 
-It is built in a ``.building-`` folder of the cache and renamed when it is whole and on the disk.
-The owner holds a lock on the ``.lock`` in it, which the kernel drops with its owner: a
-``.building-`` folder that nobody locks was left by a preparation that died, and the next one
-removes it.
+It is built in a ``.building-`` folder of the cache, and renamed when complete and synced. The
+builder locks the folder's ``.lock`` file, which the kernel releases with the process. An unlocked
+``.building-`` folder is from a preparation that died, and the next one removes it.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ LOCK = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class WrittenTokens:
-    """A token file that is whole and on the disk."""
+    """A complete token file, synced to disk."""
 
     sha256: str
     tokens: int
-    """Separators included."""
+    """Token count, separators included."""
     documents: int
     text_bytes: int
     """UTF-8 bytes of the documents."""
 
 
 class TokenFile:
-    """A token file being written: counts and hashes what goes in.
+    """A token file being written, with counts and a hash of its content.
 
-    :raises MachineryError: from any method, where the disk refuses.
+    :raises MachineryError: from any method, if the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +73,7 @@ class TokenFile:
         self._text_bytes += text_bytes
 
     def finish(self) -> WrittenTokens:
-        """Put everything on the disk."""
+        """Sync everything to disk."""
         with writing_corpus(self._directory):
             _sync(self._file)
         return WrittenTokens(
@@ -86,9 +85,9 @@ class TokenFile:
 
 
 class Workspace:
-    """A folder of a cache to build a corpus in, gone when the ``with`` block ends.
+    """A folder of a cache to build a corpus in, removed at the end of the ``with`` block.
 
-    :raises MachineryError: from any method and from the block, where the disk refuses.
+    :raises MachineryError: from any method and from the block, if the disk refuses.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -111,7 +110,7 @@ class Workspace:
         self._cleanup.close()
 
     def existing(self, folder: str) -> Corpus | None:
-        """The corpus of that folder name, if there is one and not a byte of it has changed."""
+        """Return the corpus of that folder name, if it exists and is intact."""
         try:
             corpus = open_corpus(self._cache_dir / folder)
             return corpus if is_intact(corpus) else None
@@ -119,22 +118,22 @@ class Workspace:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a whole file on the disk."""
+        """Write a whole file and sync it."""
         with writing_corpus(self.directory), (self.directory / name).open("xb") as file:
             file.write(data)
             _sync(file)
 
     def publish(self, folder: str) -> Corpus:
-        """Rename what was built to ``folder``, unless somebody has put a sound corpus there."""
+        """Rename the built corpus to ``folder``, unless a valid corpus was put there meanwhile."""
         target = self._cache_dir / folder
         with writing_corpus(self._cache_dir), self._cache_lock():
             corpus = self.existing(folder)
             if corpus is not None:
                 return corpus
             if target.exists():  # damaged
-                aside = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self._cache_dir))
-                target.rename(aside)
-                shutil.rmtree(aside, ignore_errors=True)
+                damaged = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self._cache_dir))
+                target.rename(damaged)
+                shutil.rmtree(damaged, ignore_errors=True)
             sync_directory(self.directory)
             (self.directory / LOCK).unlink()
             self.directory.chmod(0o755)
@@ -144,7 +143,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _cache_lock(self) -> Iterator[None]:
-        """Held for moments only: while a folder appears under either kind of name."""
+        """Hold the cache lock briefly, while a folder appears under either kind of name."""
         with (self._cache_dir / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -156,9 +155,9 @@ def _remove_abandoned(cache_dir: Path) -> None:
             with (directory / LOCK).open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
-            pass  # died before it locked, or while a damaged corpus was put aside
+            pass  # its builder died before locking, or it is a damaged corpus that was moved away
         except (BlockingIOError, PermissionError):
-            continue  # being built, or somebody else's
+            continue  # being built, or another user's
         shutil.rmtree(directory, ignore_errors=True)
 
 

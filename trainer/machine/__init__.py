@@ -1,1 +1,1 @@
-"""What this machine is and has: its devices, their memory, their speed."""
+"""Describe this machine: its devices, their memory, their speed."""

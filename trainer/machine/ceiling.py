@@ -1,12 +1,13 @@
-"""What a device can do at most, measured: the fastest large matrix product, and copying.
+"""Measure a device's best speed: its fastest large matrix product, and copying.
 
-A utilisation against a data sheet's number says as much about the data sheet as about the trainer.
-So the ceiling is measured where it is used, on matrices of normal random numbers: products of
-zeros draw less power and run faster than any training does.
+Utilization relative to a data sheet says as much about the data sheet as about the trainer. So the
+ceiling is measured on the machine, with matrices of normal random numbers: products of zeros draw
+less power and run faster than any training does.
 
-:func:`measure_ceiling` runs it in a process of its own, ``python -m trainer.machine.ceiling DEVICE
-DTYPE``, so that whoever asks never holds a CUDA context. Nothing is cached: a ceiling is of this
-minute's clocks and temperature."""
+:func:`measure_ceiling` runs ``python -m trainer.machine.ceiling DEVICE DTYPE`` in its own process,
+    so that its caller never holds a CUDA context. Nothing is cached: a ceiling depends on present
+    clocks and temperature.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +30,17 @@ CUDA_SIZES = (4096, 8192, 16384)
 CPU_SIZES = (512, 1024)
 REPETITIONS = 15
 WARM_S = 0.5
-"""Seconds of work before anything is timed: clocks rise, libraries choose their kernels."""
+"""Seconds of work before timing: clocks rise and libraries choose their kernels."""
 PATIENCE_S = 180.0
-"""Importing torch from a cold disk and starting CUDA take most of it at worst."""
+"""Timeout in seconds; importing torch from a cold disk and starting CUDA take most of it at
+worst."""
 CUDA_COPY_BYTES = 2 << 30
 CPU_COPY_BYTES = 256 << 20
 """More than a processor's caches hold."""
 
 
 class Product(Frozen):
-    """Two square matrices of ``size`` multiplied."""
+    """Timing of a product of two square matrices of ``size``."""
 
     size: PositiveInt
     tflops: Positive
@@ -46,31 +48,32 @@ class Product(Frozen):
 
 
 class Ceiling(Frozen):
-    """What one device was measured to do."""
+    """Measured peak speed of one device."""
 
     device: str
     dtype: DTypeName
     products: tuple[Product, ...]
     copy_gb_per_s: Positive
-    """10⁹ bytes a second from the device's memory to itself, those read and those written."""
+    """10⁹ bytes per second of a copy within the device's memory, reads and writes counted."""
 
     @property
     def tflops(self) -> float:
-        """The rate of the fastest size."""
+        """Rate of the fastest size."""
         return max(product.tflops for product in self.products)
 
     def utilisation_pct(self, flops_per_token: float, tokens_per_s: float) -> float:
-        """How much of the fastest product's rate a training at this speed computes."""
+        """Return the percentage of the fastest product's rate that a training at this speed
+        reaches."""
         return 100 * flops_per_token * tokens_per_s / (self.tflops * 1e12)
 
 
 def measure_ceiling(
     device: str, dtype: DTypeName = "bf16", *, sizes: Sequence[int] = ()
 ) -> Ceiling:
-    """Measure ``cpu``, ``cuda`` or ``cuda:N`` in a process of its own; takes some ten seconds.
+    """Measure ``cpu``, ``cuda`` or ``cuda:N`` in a process of its own, in about ten seconds.
 
     :param sizes: of the square matrices; none: :data:`CUDA_SIZES` or :data:`CPU_SIZES`.
-    :raises MachineryError: where there is no such device, or the process does not answer.
+    :raises MachineryError: if there is no such device, or the process does not answer.
     """
     chosen = sizes or (CPU_SIZES if device == "cpu" else CUDA_SIZES)
     try:
@@ -84,20 +87,20 @@ def measure_ceiling(
         )
     except NoAnswer as why:
         raise MachineryError(
-            f"the ceiling of {device} cannot be measured ({why}); see whether something else uses"
-            " it, or: autoresearch doctor"
+            f"the ceiling of {device} cannot be measured ({why}); check whether something else uses"
+            " it, or run: autoresearch doctor"
         ) from why
 
 
-# --- in the process of its own -----------------------------------------------------------------
+# --- in a process of its own ---------------------------------------------------------------
 
 
 def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling:
     """Measure in this process.
 
-    :raises MachineryError: where there is no such device, or it has no room.
+    :raises MachineryError: if there is no such device, or too little memory.
     """
-    import torch  # noqa: PLC0415 (whoever asks needs the types alone)
+    import torch  # noqa: PLC0415 (the caller needs only the types)
 
     number = torch.float32 if dtype == "fp32" else torch.bfloat16
     try:
@@ -108,7 +111,8 @@ def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling
             products=tuple(_product(place, number, size) for size in sizes),
             copy_gb_per_s=_copy_gb_per_s(place),
         )
-    except (RuntimeError, AssertionError) as error:  # torch's words for no such device, no room
+    # torch raises these without the device or memory
+    except (RuntimeError, AssertionError) as error:
         raise MachineryError(f"{device}: {str(error).splitlines()[0]}") from error
 
 
@@ -131,7 +135,7 @@ def _copy_gb_per_s(device: torch.device) -> float:
 
 
 def _median_s(device: torch.device, work: Callable[[], object]) -> float:
-    """Median seconds of one ``work``, each waited for: they are long beside the wait."""
+    """Return the median seconds of one ``work``, with a sync after each; work takes much longer."""
     import torch  # noqa: PLC0415
 
     def timed() -> float:
@@ -149,7 +153,7 @@ def _median_s(device: torch.device, work: Callable[[], object]) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``DEVICE DTYPE SIZE…``: print the Ceiling as JSON."""
+    """Print the Ceiling for ``DEVICE DTYPE SIZE…`` as JSON."""
     device, dtype, *sizes = arguments
     try:
         found = measure_here(device, "fp32" if dtype == "fp32" else "bf16", [*map(int, sizes)])

@@ -1,7 +1,7 @@
-"""What the CUDA driver's return codes mean where CUDA does not start, and what mends each.
+"""Explain the CUDA driver's return codes at start-up, and how to fix each.
 
-Names and numbers are those of CUresult in cuda.h; NVIDIA's documentation of it says in general
-what each means, the sentences here what it comes from at start-up.
+Names and numbers are those of CUresult in cuda.h. NVIDIA documents their general meaning; the
+sentences here say what causes them at start-up.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ SUCCESS = 0
 NO_DEVICE = 100
 
 _KNOWN: Mapping[int, tuple[str, str]] = {
-    2: ("OUT_OF_MEMORY", "the GPU's memory is full; see with nvidia-smi who holds it"),
+    2: (
+        "OUT_OF_MEMORY",
+        "the GPU's memory is full; find out with nvidia-smi which process holds it",
+    ),
     3: (
         "NOT_INITIALIZED",
-        "the process that trials are forked from had started CUDA; look for a plug-in or a"
-        " sitecustomize that does, and take it out",
+        "the process that trials are forked from had started CUDA; find the plug-in or"
+        " sitecustomize that does, and remove it",
     ),
     34: (
         "STUB_LIBRARY",
-        "the libcuda.so that is found is the toolkit's stub; take the directory named stubs out of"
+        "the libcuda.so found is the toolkit's stub; remove the directory named stubs from"
         " LD_LIBRARY_PATH",
     ),
     46: (
         "DEVICE_UNAVAILABLE",
-        "another process holds the GPU for itself; end it, or: sudo nvidia-smi -c DEFAULT",
+        "another process has exclusive use of the GPU; end it, or run: sudo nvidia-smi -c DEFAULT",
     ),
     NO_DEVICE: (
         "NO_DEVICE",
-        "the driver sees no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES, and start a container"
+        "the driver sees no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, and start a container"
         " with --gpus all",
     ),
     101: (
@@ -39,8 +42,8 @@ _KNOWN: Mapping[int, tuple[str, str]] = {
     214: ("ECC_UNCORRECTABLE", "the GPU's memory has an error; restart the machine"),
     304: (
         "OPERATING_SYSTEM",
-        "the system refused the driver something; where CUDA starts outside the sandbox, report it"
-        " with the driver's version, for then the sandbox lacks a rule",
+        "the system refused a request of the driver; if CUDA starts outside the sandbox, report it"
+        " with the driver's version, since the sandbox then lacks a rule",
     ),
     802: (
         "SYSTEM_NOT_READY",
@@ -48,7 +51,7 @@ _KNOWN: Mapping[int, tuple[str, str]] = {
     ),
     803: (
         "SYSTEM_DRIVER_MISMATCH",
-        "libcuda and the kernel's driver are of different versions; restart the machine, as after"
+        "libcuda and the kernel's driver have different versions; restart the machine, as after"
         " any update of the driver",
     ),
     804: (
@@ -57,21 +60,21 @@ _KNOWN: Mapping[int, tuple[str, str]] = {
     ),
     999: (
         "UNKNOWN",
-        "load the driver's modules anew (sudo nvidia-modprobe -u -c=0, or restart the machine)",
+        "reload the driver's modules (sudo nvidia-modprobe -u -c=0, or restart the machine)",
     ),
 }
 
-_ELSE = "see NVIDIA's list of CUresult, and whether nvidia-smi answers"
+_ELSE = "look it up in NVIDIA's list of CUresult, and check that nvidia-smi answers"
 
 CRASHED = (
-    "the driver library itself broke, whatever was to be trained; update the driver, or report it"
+    "the driver library itself crashed, whatever the config; update the driver, or report it"
     " with the driver's version"
 )
-"""What to do after a crash inside the driver, SIGSEGV above all: seen in another sandbox on DGX OS
-7.5 with driver 595.58 (github.com/NVIDIA/OpenShell, issue 2343)."""
+"""Advice after a crash inside the driver, mostly SIGSEGV: seen in another sandbox on DGX OS 7.5
+with driver 595.58 (github.com/NVIDIA/OpenShell, issue 2343)."""
 
 
 def explain_code(code: int) -> str:
-    """``304 (CUDA_ERROR_OPERATING_SYSTEM): the system refused …``"""
-    name, mend = _KNOWN.get(code, ("", _ELSE))
-    return f"{code} (CUDA_ERROR_{name}): {mend}" if name else f"{code}: {mend}"
+    """Return ``304 (CUDA_ERROR_OPERATING_SYSTEM): the system refused …``."""
+    name, fix = _KNOWN.get(code, ("", _ELSE))
+    return f"{code} (CUDA_ERROR_{name}): {fix}" if name else f"{code}: {fix}"

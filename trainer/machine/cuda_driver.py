@@ -1,7 +1,7 @@
-"""Starting CUDA: the driver by its own library, and torch on top of it where torch is loaded.
+"""Start CUDA: the driver by its own library, then torch if it is loaded.
 
-torch says of every failure of the driver that there is no device. So the driver is started first
-and by itself, through ctypes, and its return code is kept.
+torch reports every failure of the driver as a missing device. So the driver is started first
+through ctypes, and its return code is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZE = 64
 
 
 class DriverFailed(MachineryError):
-    """CUDA does not start: a call of the driver failed with ``code``; None: there is no driver."""
+    """CUDA does not start: a driver call failed with ``code``, or there is no driver (None)."""
 
     def __init__(self, message: str, code: int | None) -> None:
         super().__init__(message)
@@ -30,14 +30,14 @@ class DriverFailed(MachineryError):
 
 @dataclass(frozen=True, slots=True)
 class StartedDevice:
-    """A device on which CUDA runs in this process now."""
+    """A device on which CUDA now runs in this process."""
 
     is_unified: bool
     """Whether its memory is the machine's own."""
 
 
 def is_installed() -> bool:
-    """Whether there is a driver library to start; starts nothing."""
+    """Return whether a driver library is installed, without starting it."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -48,10 +48,10 @@ def is_installed() -> bool:
 def start(device: str) -> StartedDevice:
     """Start CUDA in this process for ``cuda`` or ``cuda:N``.
 
-    The driver; and where torch has been imported its context and one product, checked.
+    This starts the driver and, if torch has been imported, its context, and checks one product.
 
-    :raises DriverFailed: with the code and what mends it.
-    :raises MachineryError: where the driver starts and torch does not.
+    :raises DriverFailed: with the code and its fix.
+    :raises MachineryError: if the driver starts and torch does not.
     """
     started = _start_driver(_ordinal(device))
     if "torch" in sys.modules:
@@ -95,7 +95,7 @@ def _failed(call: str, code: int) -> DriverFailed:
 
 
 def _start_torch(device: str) -> None:
-    import torch  # noqa: PLC0415 (loaded already; a trial without it need not wait for it)
+    import torch  # noqa: PLC0415 (loaded already; trials without it need not wait)
 
     if torch.version.cuda is None:
         raise MachineryError(
@@ -105,14 +105,15 @@ def _start_torch(device: str) -> None:
     try:
         ones = torch.ones(_SIZE, _SIZE, device=device)
         total = float((ones @ ones).sum().item())
-    except (RuntimeError, AssertionError) as error:  # torch's words for no context, no room
+    # torch raises these without a context or memory
+    except (RuntimeError, AssertionError) as error:
         raise MachineryError(
             f"the CUDA driver starts, but torch {torch.__version__} does not on {device}"
             f" ({str(error).splitlines()[0]}); install a torch built for this driver's CUDA, and"
-            " see with nvidia-smi who else holds the GPU"
+            " check with nvidia-smi which other processes hold the GPU"
         ) from error
     if total != _SIZE**3:
         raise MachineryError(
-            f"{device} multiplies wrongly ({total:g} where {_SIZE**3} is right); restart the"
-            " machine, and have the GPU looked at if that does not mend it"
+            f"{device} computes a wrong product ({total:g} instead of {_SIZE**3}); restart the"
+            " machine, and have the GPU checked if that does not fix it"
         )

@@ -1,4 +1,4 @@
-"""The device that a trial trains on: found by its name, asked for its own name and its memory."""
+"""Find a trial's device by name, and read its own name and its memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GIB = 1 << 30
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name.
+    """Return the device of this name.
 
-    :raises MachineryError: where it is not there.
+    :raises MachineryError: if it does not exist.
     """
     try:
         device = torch.device(name)
@@ -29,10 +29,10 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             if cuda_driver.is_installed():
-                cuda_driver.start(name)  # it says what is wrong
+                cuda_driver.start(name)  # it reports the fault
             raise MachineryError(
                 f"torch {torch.__version__} sees no CUDA device where the spec wants"
-                f" {name}; set device to cpu or see `autoresearch doctor`"
+                f" {name}; set device to cpu or run `autoresearch doctor`"
             )
         if (device.index or 0) >= torch.cuda.device_count():
             raise MachineryError(
@@ -45,10 +45,12 @@ def find_device(name: str) -> torch.device:
 
 
 def cap_memory(device: torch.device, reserve_gib: float) -> None:
-    """Have torch's allocator leave ``reserve_gib`` of what is available now, where this GPU shares
-    the machine's memory; a GPU with its own refuses by itself what it has not.
+    """Limit torch's allocator to what is available now minus ``reserve_gib``, on a GPU that shares
+    the machine's memory.
 
-    :raises MachineryError: where that leaves nothing to train in.
+    A GPU with memory of its own needs no limit.
+
+    :raises MachineryError: if that leaves nothing to train in.
     """
     properties = torch.cuda.get_device_properties(device)
     if getattr(properties, "is_integrated", False):
@@ -58,7 +60,7 @@ def cap_memory(device: torch.device, reserve_gib: float) -> None:
 
 
 def peak_mem_gib(device: torch.device) -> float:
-    """Peak allocated on CUDA, peak resident on CPU."""
+    """Return peak memory: allocated on CUDA, resident on CPU."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device)) / _GIB
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -66,14 +68,14 @@ def peak_mem_gib(device: torch.device) -> float:
 
 
 def peak_reserved_gib(device: torch.device) -> float | None:
-    """What the caching allocator held at most; there is none on CPU."""
+    """Return the most memory that the caching allocator held; None on CPU."""
     if device.type != "cuda":
         return None
     return int(torch.cuda.max_memory_reserved(device)) / _GIB
 
 
 def device_name(device: torch.device) -> str:
-    """The device's own name."""
+    """Return the device's own name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return cpu_name()

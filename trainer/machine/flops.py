@@ -23,7 +23,7 @@ FORMULA = "6 N + 12 L D T per token (PaLM appendix B; N with the head, without t
 
 
 class DecoderShape(Protocol):
-    """What of a decoder-only transformer its arithmetic depends on; a Config has it."""
+    """Dimensions that determine the arithmetic of a decoder-only transformer; a Config has them."""
 
     @property
     def n_layer(self) -> int: ...
@@ -43,23 +43,23 @@ class TrainingFlops(Frozen):
     """Floating-point operations to train on one token; an addition and a product are two."""
 
     products: Positive
-    """``6 N``: of the weights, 2 forward and 4 backward."""
+    """``6 N`` for the weights: 2 N forward and 4 N backward."""
     attention: Positive
-    """``12 L D T``: of queries with keys and of weights with values, the whole squares."""
+    """``12 L D T`` for queries with keys and for weights with values, over whole squares."""
 
     @property
     def per_token(self) -> float:
-        """As published utilisations count it."""
+        """FLOPs per token as published utilizations count them."""
         return self.products + self.attention
 
     @property
     def causal_per_token(self) -> float:
-        """With the half of the attention that a causal mask leaves."""
+        """FLOPs per token with the half of the attention that a causal mask leaves."""
         return self.products + self.attention / 2
 
     @classmethod
     def of(cls, shape: DecoderShape, *, vocab_size: int, seq_len: int) -> TrainingFlops:
-        """The FLOPs of this shape on sequences of ``seq_len``."""
+        """Return the FLOPs of this shape on sequences of ``seq_len``."""
         return cls(
             products=6 * product_weights(shape, vocab_size),
             attention=12 * shape.n_layer * shape.d_model * seq_len,
@@ -67,12 +67,12 @@ class TrainingFlops(Frozen):
 
 
 def product_weights(shape: DecoderShape, vocab_size: int) -> int:
-    """N: the weights that the matrix products read, the head's included."""
+    """Return N: the weights that the matrix products read, the head's included."""
     return shape.n_layer * block_weights(shape) + vocab_size * shape.d_model
 
 
 class NormedShape(DecoderShape, Protocol):
-    """The same with what its gains depend on besides."""
+    """Adds the dimensions that determine the gains."""
 
     @property
     def norm_place(self) -> str: ...
@@ -81,15 +81,15 @@ class NormedShape(DecoderShape, Protocol):
 
 
 def block_gains(shape: NormedShape) -> int:
-    """Gains of the norms of one block."""
+    """Return the number of gains in the norms of one block."""
     norms = 4 if shape.norm_place == "sandwich" else 2
     of_heads = 2 * (shape.d_model // shape.n_head) if shape.qk_norm else 0
     return norms * shape.d_model + of_heads
 
 
 def block_weights(shape: DecoderShape) -> int:
-    """Weights in the matrices of one block."""
-    # Queries and the output are D × D; keys and values have one head for several of the queries.
+    """Return the number of weights in the matrices of one block."""
+    # Queries and the output are D × D; keys and values share one head among several of queries.
     keys_width = shape.d_model * shape.kv_heads // shape.n_head
     feed_forward = (3 if shape.activation in GATED_ACTIVATIONS else 2) * shape.d_ff
     return shape.d_model * (2 * shape.d_model + 2 * keys_width + feed_forward)

@@ -1,7 +1,7 @@
-"""What must be known of a GPU before any trial, asked in a process of its own.
+"""Read facts about a GPU before any trial, in a process of its own.
 
-Even its size or its compute capability is not to be had from torch without starting CUDA in the
-process that asks; and who asks here, the agent, lives for a night beside the trials.
+torch cannot report even its size or compute capability without starting CUDA in the calling
+process, and the calling agent lives all night beside the trials.
 
 ``python -m trainer.machine.gpu DEVICE`` is that process. Importing this module imports no torch.
 """
@@ -16,52 +16,53 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive
 from trainer.machine.throwaway_process import NoAnswer, ask
 
 PATIENCE_S = 120.0
-"""Importing torch from a cold disk and starting CUDA take tens of seconds at worst."""
+"""Timeout in seconds; importing torch from a cold disk and starting CUDA take tens of seconds at
+worst."""
 
 
 class GpuMemory(Frozen):
-    """What a GPU has."""
+    """Memory of a GPU."""
 
     gib: Positive
     is_unified: bool
-    """Whether it is the machine's own."""
+    """Whether it is the machine's own memory."""
     free_gib: NonNegative | None = None
-    """What a new process could allocate, by CUDA's word; not asked of a unified machine, where it
-    leaves out what the page cache would give back, and where asking may fail."""
+    """Memory that a new process could allocate, according to CUDA. Unknown on a unified machine,
+    where CUDA omits the reclaimable page cache and the query may fail."""
 
 
 def gpu_memory(device: str) -> GpuMemory:
-    """The memory of ``cuda`` or ``cuda:N``.
+    """Return the memory of ``cuda`` or ``cuda:N``.
 
-    :raises SpecError: where there is no such device.
+    :raises SpecError: if there is no such device.
     """
     try:
         return ask(GpuMemory, "trainer.machine.gpu", device, patience_s=PATIENCE_S)
     except NoAnswer as why:
         raise SpecError(
-            f"the memory of {device} cannot be read ({why}); see: autoresearch doctor"
+            f"the memory of {device} cannot be read ({why}); run: autoresearch doctor"
         ) from why
 
 
 class GpuCount(Frozen):
-    """How many GPUs CUDA has for a process."""
+    """Number of GPUs that CUDA has for a process."""
 
     count: NonNegativeInt
 
 
 def gpu_count() -> int:
-    """GPUs that a process of this environment sees; 0 where that cannot be told."""
+    """Return the number of GPUs visible in this environment; 0 if unknown."""
     try:
         return ask(GpuCount, "trainer.machine.gpu", patience_s=PATIENCE_S).count
     except NoAnswer:
         return 0
 
 
-# --- in the process of its own -----------------------------------------------------------------
+# --- in a process of its own ---------------------------------------------------------------
 
 
 def _memory(device: str) -> GpuMemory:
-    import torch  # noqa: PLC0415 (whoever asks needs the types alone)
+    import torch  # noqa: PLC0415 (the caller needs only the types)
 
     properties = torch.cuda.get_device_properties(device)
     is_unified = bool(getattr(properties, "is_integrated", False))
@@ -80,10 +81,11 @@ def _count() -> GpuCount:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the memory of the device that is named, as JSON; without a name how many there are."""
+    """Print the memory of the given device as JSON, or without a device the number of GPUs."""
     try:
         answer: GpuMemory | GpuCount = _memory(*arguments) if arguments else _count()
-    except (RuntimeError, AssertionError, ValueError) as error:  # torch's words for no such device
+    # torch raises these without the device
+    except (RuntimeError, AssertionError, ValueError) as error:
         sys.stderr.write(f"{str(error).splitlines()[0]}\n")
         return 1
     sys.stdout.write(answer.model_dump_json() + "\n")

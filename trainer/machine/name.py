@@ -1,4 +1,4 @@
-"""What the machine calls itself."""
+"""Read the processor's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cpu_name() -> str:
-    """The processor's own name; on most of those that are not x86 only its architecture."""
+    """Return the processor's own name; on most non-x86 machines only the architecture."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
             for line in lines:

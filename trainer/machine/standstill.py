@@ -1,8 +1,8 @@
-"""Measures a trial's time without the time in which it, or the machine, stood still.
+"""Measure a trial's time without the time in which it, or the machine, was suspended.
 
-A closed laptop, a paused container and a stopped process all look alike from inside: no code runs,
-and clocks go on. A supervisor that wakes every tenth of a second sees them as a gap between two of
-its ticks, and sees a trial that alone was stopped in the state of its process.
+A closed laptop, a paused container and a stopped process look alike from inside: no code runs, and
+clocks continue. A supervisor that wakes every tenth of a second sees a gap between two ticks, and
+sees a trial that alone was stopped by its process state.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 
 _GAP_S = 2.0
-"""Ticks come ten times a second; one that is this late did not only wait for a processor."""
+"""Ticks come ten times a second; one this late did not only wait for a processor."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine is suspended, so that a suspension is a gap too."""
+"""Continues while the machine is suspended, so that a suspension is a gap too."""
 
 
 class TrialTime:
-    """What is left of a trial's time limit."""
+    """Remaining part of a trial's time limit."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -26,10 +26,10 @@ class TrialTime:
         self._stopped_s = 0.0
         self.left_s = limit_s
         self.still_s = 0.0
-        """Time that did not count."""
+        """Seconds that did not count."""
 
     def tick(self, is_stopped: Callable[[], bool]) -> None:
-        """Count the time since the last tick, which this same thread made."""
+        """Count the time since the same thread's last tick."""
         now_s, busy_s = time.clock_gettime(_CLOCK), time.thread_time()
         idle_s = now_s - self._ticked_s - (busy_s - self._busy_s)
         self.count(now_s - self._ticked_s, idle_s, is_stopped)
@@ -38,7 +38,7 @@ class TrialTime:
     def count(self, passed_s: float, idle_s: float, is_stopped: Callable[[], bool]) -> None:
         """Count ``passed_s``, of which the supervisor was idle for ``idle_s``.
 
-        A trial can stop itself. So time in which it alone was stopped is free up to the limit only.
+        A trial can stop itself, so time in which it alone was stopped is free only up to the limit.
         """
         still_s = 0.0
         if idle_s > _GAP_S:

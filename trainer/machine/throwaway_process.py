@@ -1,7 +1,7 @@
-"""A question answered by a module of this package in a process that then ends.
+"""Ask a module of this package a question in a short-lived process.
 
-For what the asker must not hold: a CUDA context, which takes hundreds of megabytes of a memory that
-a unified machine shares, and which no process forked later could use.
+This is for what the caller must not hold: a CUDA context, which takes hundreds of megabytes of a
+unified machine's memory, and which prevents later forks from using CUDA.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 class NoAnswer(Exception):
-    """The process gave none; the message is its last line, or how it ended."""
+    """The process gave no answer; the message is its last line, or how it ended."""
 
 
 def ask(answer: type[_Answer], module: str, *arguments: str, patience_s: float) -> _Answer:
-    """What ``python -m module arguments…`` prints, which is an ``answer`` in JSON.
+    """Return what ``python -m module arguments…`` prints, parsed as an ``answer`` in JSON.
 
-    :raises NoAnswer: where it prints anything else, or takes longer.
+    :raises NoAnswer: if it prints anything else, or takes longer.
     """
     try:
         ended = subprocess.run(

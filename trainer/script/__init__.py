@@ -1,2 +1,1 @@
-"""A training script as text: what it holds constant, found without running it, and rewritten in a
-copy."""
+"""Read a training script's constants without running it, and rewrite them in a copy."""

@@ -1,19 +1,20 @@
-"""The constants of a training script: which assignment is which, found without running anything.
+"""Find the constants of a training script without running it.
 
 A constant is
 
 - a module-level name that one statement assigns, outside any block, and that nothing in the script
-  assigns again: no loop, no branch, no ``global`` in a function. What is assigned again is state
-  (``step = 0``), and to set it at the start would mean something else than it says;
+assigns again: no loop, no branch, no ``global`` in a function. A name that is assigned again is
+state (``step = 0``), and setting its start would not mean what it says;
+
 - a field of a dataclass, or of a class that only lists values (``class Config: lr = 1e-3``), unless
-  whoever makes one passes that field: then its default is dead.
+a caller passes that field: then its default is unused.
 
-Its value is a literal, or arithmetic over literals. Of a row of numbers, such as
-``ADAM_BETAS = (0.8, 0.95)``, each is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A
-field whose name stands twice is called by its class, too: ``OptimizerConfig_lr``.
+Its value is a literal, or arithmetic over literals. Each number of a sequence such as ``ADAM_BETAS
+= (0.8, 0.95)`` is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A field name that
+occurs twice is qualified by its class: ``OptimizerConfig_lr``.
 
-With ``state=True`` names that are assigned again later count with their first assignment: scripts
-that let a command line overwrite their globals at a certain line are read so up to that line.
+With ``state=True``, names that are assigned again later count with their first assignment. Scripts
+that let a command line overwrite their globals at a certain line are read this way up to that line.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ from trainer.script.literals import NotLiteralError, literal
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value in a script's text, and where it stands."""
+    """One value in a script's text, and its location."""
 
     name: str
-    """What a menu calls it."""
+    """Name in a menu."""
     value: Scalar
     node: ast.expr
-    """The expression that says the value; its place in the text is the node's."""
+    """Expression of the value; it holds the location in the text."""
     owner: str | None = None
-    """The class whose field it is."""
+    """Class whose field it is."""
     target: str = ""
-    """The name that is assigned, without the class and the place in a row."""
+    """Assigned name, without the class and the index in a sequence."""
 
     @property
     def line(self) -> int:
-        """Counted from 1."""
+        """Line number, from 1."""
         return self.node.lineno
 
 
 def constants(
     tree: ast.Module, *, before_line: int | None = None, state: bool = False
 ) -> dict[str, Constant]:
-    """The constants of a script by the names that a menu calls them, in the order of the text.
+    """Return a script's constants by their names in a menu, in the order of the text.
 
-    :param before_line: only what stands above this line.
-    :param state: also what is assigned again later, with its first assignment.
+    :param before_line: return only constants above this line.
+    :param state: include names that are assigned again later, with their first assignment.
     """
     found = list(_of_module(tree, state=state))
     found += [
@@ -71,13 +72,13 @@ def constants(
 
 
 def assigned_lines(tree: ast.Module, name: str) -> list[int]:
-    """The lines on which the module's name is assigned or bound, in order."""
+    """Return the lines on which the module's name is assigned or bound, in order."""
     return sorted(line for stored, line in _stores(tree) if stored == name)
 
 
 def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
-    """What each name of the module stands for that one statement assigns and nothing assigns
-    again, whether that is a literal or computed."""
+    """Return the expression of each module-level name that is assigned exactly once, literal or
+    computed."""
     times = Counter(name for name, _ in _stores(tree))
     pairs = (pair for statement in tree.body for pair in assignments(statement))
     return {name: value for name, value in pairs if times[name] == 1}
@@ -98,7 +99,7 @@ def _of_module(tree: ast.Module, *, state: bool) -> Iterator[Constant]:
 
 
 def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    """The names that one statement gives a value of their own each, with the values."""
+    """Yield each name to which one statement gives its own value, with the value."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             yield name, value
@@ -114,9 +115,10 @@ def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _values(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Constant]:
-    """The constant that an expression is, or those of a row of numbers.
+    """Yield the constant that an expression is, or those of a sequence of numbers.
 
-    An expression over other names is none: to write a number in its place would part the two.
+    An expression over other names is none: replacing it by a number would cut its connection to
+    them.
     """
     try:
         value = literal(node)
@@ -136,7 +138,7 @@ def _values(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Con
 
 
 class _Stores(ast.NodeVisitor):
-    """Every binding of a module's name, in blocks and by ``global``."""
+    """Collects every binding of a module-level name, in blocks and by ``global``."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int]] = []
@@ -169,7 +171,7 @@ class _Stores(ast.NodeVisitor):
         return
 
     def _comprehension(self, node: ast.AST) -> None:
-        """Its targets are its own; only ``:=`` in it binds outside."""
+        """Visit only ``:=``: other targets of a comprehension are local to it."""
         for one in ast.walk(node):
             if isinstance(one, ast.NamedExpr):
                 self.visit(one.target)
@@ -224,7 +226,7 @@ def _of_class(node: ast.ClassDef, tree: ast.Module) -> Iterator[Constant]:
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
-    """Whether a class is decorated as a dataclass, by whatever path."""
+    """Return whether a class is decorated as a dataclass, by whatever path."""
     for decorator in node.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -234,13 +236,13 @@ def is_dataclass(node: ast.ClassDef) -> bool:
 
 
 def _only_lists(node: ast.ClassDef) -> bool:
-    """Whether a class without bases holds values and texts about them alone."""
+    """Return whether a class without bases holds only values and docstrings."""
     plain = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass)
     return not node.bases and all(isinstance(statement, plain) for statement in node.body)
 
 
 def field_default(value: ast.expr) -> ast.expr | None:
-    """What ``field(default=…)`` gives as the default; None for anything else."""
+    """Return the default in ``field(default=…)``; None for anything else."""
     match value:
         case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=keywords):
             return next((one.value for one in keywords if one.arg == "default"), None)

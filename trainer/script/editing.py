@@ -1,4 +1,4 @@
-"""A script's constants set to other values in a copy of its text."""
+"""Set a script's constants to other values in a copy of its text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from autoresearch.words import did_you_mean, json_text
 from trainer.script.constants import Constant, assigned_lines, constants
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-"""A line as Python's parser counts them, which ``str.splitlines`` does not."""
+"""A line as Python's parser counts lines, which ``str.splitlines`` does not."""
 
 
 def edited(source: str, values: Mapping[str, Scalar]) -> str:
-    """The script with these constants at these values, and not a character of it changed elsewhere.
+    """Return the script with these constants set, and every other character unchanged.
 
     :param values: by the names that :func:`trainer.script.constants.constants` gives.
-    :raises SpecError: where the script is no Python, where a name is no constant of it, or where a
-        value cannot be written down.
+    :raises SpecError: if the script is no Python, if it has no such constant, or if a value cannot
+        be written down.
     """
     known = constants(script_tree(source))
     places = [(_known(source, known, name), value) for name, value in values.items()]
     text = source
-    # From the end, so that what is replaced moves nothing that is still to be found.
+    # From the end, so that replacements do not move what is still to be found.
     places.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset), reverse=True)
     for constant, value in places:
         text = _replaced(text, constant.node, _written(constant.name, value))
@@ -42,18 +42,18 @@ def edited(source: str, values: Mapping[str, Scalar]) -> str:
 
 
 def script_tree(source: str) -> ast.Module:
-    """A script's text as Python's parser reads it; nothing is run.
+    """Parse a script without running it.
 
-    :raises SpecError: where it is no Python of this interpreter's version.
+    :raises SpecError: if it is not valid in this interpreter's Python version.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the script's strings
+            warnings.simplefilter("ignore")  # about escapes in the script's strings
             return ast.parse(source)
     except SyntaxError as error:
         raise SpecError(
-            f"the script is no Python that can be read: {error.msg} on line {error.lineno}; "
-            "give a script of this Python's version"
+            f"the script is not valid Python: {error.msg} on line {error.lineno}; "
+            "give a script for this version of Python"
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise SpecError(f"the script cannot be read: {error}; give a Python script") from error
@@ -66,8 +66,8 @@ def _known(source: str, known: Mapping[str, Constant], name: str) -> Constant:
     if len(lines) > 1:
         said = ", ".join(map(str, lines))
         raise SpecError(
-            f"{name} cannot be set: the script assigns it on lines {said}, and which of them was "
-            "meant cannot be known; give it as an argument, or assign it once"
+            f"{name} cannot be set: the script assigns it on lines {said}, so which of them is "
+            "meant is unknown; pass it as an argument, or assign it once"
         )
     if lines:
         raise SpecError(
@@ -91,7 +91,7 @@ def _replaced(text: str, node: ast.expr, written: str) -> str:
 
 
 def _characters(text: str, starts: list[int], line: int, column: int) -> int:
-    """Python's parser counts a line's columns in bytes of UTF-8."""
+    """Convert the parser's column, counted in UTF-8 bytes, to characters."""
     whole = text[starts[line - 1] : starts[line]]
     return len(whole.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
 

@@ -1,4 +1,4 @@
-"""What an expression in a script's text is, where that can be said without running it."""
+"""Evaluate an expression in a script's text where that needs no run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from autoresearch.values import Scalar
 
 Literal: TypeAlias = Scalar | tuple["Literal", ...] | None
-"""A value as it can be written down: a scalar, nothing, or a row of them. A dictionary is read as
-the row of its keys."""
+"""A value that can be written down: a scalar, None, or a sequence of them. A dictionary is read as
+the sequence of its keys."""
 
 MAX_DEPTH = 40
 MAX_EXPONENT = 64
@@ -33,14 +33,14 @@ _CASTS: Mapping[str, type] = {"int": int, "float": float, "tuple": tuple, "list"
 
 
 class NotLiteralError(ValueError):
-    """An expression whose value is known only by running the script."""
+    """The expression's value is known only by running the script."""
 
 
 def literal(  # noqa: PLR0911 (a kind of expression each)
     node: ast.expr, names: Mapping[str, Literal] | None = None, depth: int = 0
 ) -> Literal:
-    """The value of an expression: literals, ``2**19``, ``5 * 8``, ``-1``, ``int(1e6)``, rows of
-    them, and names among ``names``.
+    """Return the value of a literal expression: ``2**19``, ``5 * 8``, ``-1``, ``int(1e6)``,
+    sequences of them, and names among ``names``.
 
     :raises NotLiteralError: for everything else, and for numbers beyond ±1e30.
     """
@@ -82,7 +82,7 @@ def _cast(cast: str, value: Literal) -> Literal:
 
 def _number(value: Literal) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotLiteralError("it reckons with what is no number")
+        raise NotLiteralError("it computes with a value that is not a number")
     return value
 
 

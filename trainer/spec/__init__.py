@@ -1,6 +1,6 @@
-"""The plain data that crosses between rooms: what to train, and what came of it.
+"""Plain data that crosses between packages: what to train, and the result.
 
-Nothing here imports torch, so the rooms that only remember or decide can import it. All types are
+Nothing here imports torch, so packages that only record or decide can import it. All types are
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
@@ -18,7 +18,7 @@ from trainer.spec.config import (
 )
 from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
-from trainer.spec.looks import Averaging, Look
+from trainer.spec.evaluations import Averaging, Checkpoint
 from trainer.spec.measure import BITS_PER_BYTE, BPB, Direction, Measure
 from trainer.spec.place import Place
 from trainer.spec.result import (
@@ -61,6 +61,7 @@ __all__ = [
     "BackendName",
     "BaseConfig",
     "Budget",
+    "Checkpoint",
     "Command",
     "CommandConfig",
     "CommandOk",
@@ -74,7 +75,6 @@ __all__ = [
     "Fp8Recipe",
     "KeptCurve",
     "Limits",
-    "Look",
     "Measure",
     "Measured",
     "MemoryGib",

@@ -1,4 +1,4 @@
-"""A command that trains: what it is told, how its score is found, what it may read."""
+"""Define a command that trains: its arguments, where its score is found, and what it may read."""
 
 from __future__ import annotations
 
@@ -15,78 +15,79 @@ def _compiled(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression ({error})") from error
+        raise ValueError(f"{pattern!r} is not a valid regular expression ({error})") from error
     return pattern
 
 
 Module = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]
-"""A name to import, and nothing to call."""
+"""Importable module name."""
 Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_compiled)]
-"""A regular expression, searched for in each line of what the command prints."""
+"""Regular expression, searched for in each line of the command's output."""
 Take: TypeAlias = Literal["last", "first", "lowest", "highest"]
 SentBy: TypeAlias = Literal["args", "env", "json", "toml"]
 
 
 class ScoreRule(Frozen):
-    """Where the score is: in what the command prints, or in a file that it writes."""
+    """Location of the score: in the command's output, or in a file that it writes."""
 
     pattern: Pattern | None = None
     """Its one group is the number."""
     file: Annotated[PlainText, Field(min_length=1, max_length=200)] | None = None
-    """JSON, or JSON lines where its name ends in ``.jsonl``, or a table with a header where it ends
-    in ``.csv`` or ``.tsv``; relative to the trial's directory."""
+    """File name relative to the trial's directory. It is a table with a header if it ends in
+    ``.csv`` or ``.tsv``, JSON lines if in ``.jsonl``, else JSON."""
     key: Annotated[PlainText, Field(min_length=1, max_length=200)] | None = None
-    """Of the number in the file, whose dots go deeper; the column of a table."""
+    """Key of the number in the file, with dots for nested keys, or the column of a table."""
     take: Take = "last"
-    """Which of several."""
+    """Match to use if there are several."""
 
 
 class CurveRule(Frozen):
-    """Where the learning curve is, in what the command prints."""
+    """Location of the learning curve in the command's output."""
 
     pattern: Pattern
-    """Two groups: the step and the loss; in another order where they are named so."""
+    """Two groups: step and loss, in this order or named so."""
 
 
 class Command(Frozen):
-    """What a trial runs and how its end is read."""
+    """A command line, its environment, and the rules that read its result."""
 
     argv: tuple[str, ...]
-    """With placeholders such as ``{lr}``; the first is the absolute path of the program."""
+    """Arguments with placeholders such as ``{lr}``; the first is the program's absolute path."""
     directory: str
-    """Absolute: where the script lies, which the trial may read."""
+    """Absolute path of the script's directory, which the trial may read."""
     sent_by: SentBy = "args"
-    """How knobs and constants reach it, besides the placeholders."""
+    """How it receives knobs and constants, besides the placeholders."""
     edited: str | None = None
-    """The script whose constants are rewritten in a copy; relative to the directory."""
+    """Script whose constants are rewritten in a copy, relative to the directory."""
     edits: tuple[tuple[str, str], ...] = ()
-    """More of its constants, with placeholders."""
+    """Further constants to rewrite, with placeholders."""
     env: tuple[tuple[str, str], ...] = ()
-    """More variables, with placeholders."""
+    """Further environment variables, with placeholders."""
     reads: tuple[str, ...] = ()
     """Absolute paths that the menu declares."""
     shared_memory: bool = False
     """Use the machine's /dev/shm where the trial cannot have one of its own."""
     programs: tuple[str, ...] = ()
-    """Absolute paths of the interpreter's environment, where it is not this one's."""
+    """Absolute paths of the interpreter's environment, if it differs from this process's."""
     score: ScoreRule
     curve: CurveRule | None = None
     measure: Measure
     oom: tuple[Pattern, ...] = ()
-    """What the command prints when it is out of memory, besides what frameworks print."""
+    """Patterns printed when it is out of memory, besides those of common frameworks."""
     preload: tuple[Module, ...] = ()
-    """Modules that the fork server has loaded before a trial starts."""
+    """Modules that the fork server imports before a trial starts."""
     main: str | None = None
-    """The function of the script that the fork server's child calls, in place of a new Python."""
+    """Function of the script that the fork server's child calls, instead of starting Python
+    anew."""
 
 
 class ScriptInfo(Frozen):
-    """The script a campaign measures with, as its first row says it."""
+    """The script a campaign measures with, as its first row records it."""
 
     directory: str
     sha256: str
-    """Over the names and contents of its code."""
+    """Hash of the names and contents of its code."""
     files: NonNegativeInt
-    """How many those are."""
+    """Number of code files."""
     command: tuple[str, ...]
-    """As the menu has it."""
+    """The command as the menu states it."""

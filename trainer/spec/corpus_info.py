@@ -1,4 +1,4 @@
-"""The text that is trained on and scored, in numbers."""
+"""Describe the text that is trained on and scored, in numbers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 
 
 class CorpusInfo(Frozen):
-    """What a prepared corpus is: its ``meta.json``, and the journal's record of the ruler."""
+    """Facts about a prepared corpus: its ``meta.json``, and the journal's record of the
+    evaluation."""
 
     name: str
     sha256: str
-    """Over the train tokens, held-out tokens and tokenizer: two corpora with one hash are one."""
+    """Hash of the train tokens, held-out tokens and tokenizer: corpora with equal hashes are
+    equal."""
     heldout_sha256: str
-    """Over the held-out token file alone: the ruler, checked by every trial."""
+    """Hash of the held-out token file alone: part of the evaluation protocol, checked by every
+    trial."""
     tokenizer: str
     """``bytes``, ``bpe:1024`` or ``file:NAME``."""
     vocab_size: PositiveInt
     separator_id: NonNegativeInt
-    """The token before each document; it stands for no byte of text."""
+    """Token before each document; it represents no byte of text."""
     dtype: Literal["uint8", "uint16", "uint32"]
     documents: PositiveInt
     duplicates: NonNegativeInt

@@ -1,7 +1,7 @@
-"""A learning curve as it comes out of a file that a trial writes: lines in, sound points out.
+"""Read a learning curve from a file that a trial writes, and keep its valid points.
 
-What the trial wrote is bounded here for everybody who reads it: a line's length, the steps' order,
-how many points are kept. What is no point is skipped.
+All bounds on a trial's output are applied here, for every reader: line length, step order and
+number of points. Invalid lines are skipped.
 """
 
 from __future__ import annotations
@@ -13,28 +13,31 @@ from pydantic import ValidationError
 from trainer.spec.result import CurvePoint
 
 MAX_LINE_BYTES = 1024
-"""A point has about 120."""
+"""A point has about 120 bytes."""
 _MIN_LINE_BYTES = 34
-"""The names alone have more, so that a flood of blank lines costs nothing."""
+"""Fewer bytes cannot hold the field names, so a flood of blank lines costs nothing."""
 MAX_POINTS = 20_000
-"""The most points that are kept of a curve: about 25 MB of them."""
+"""Most points kept of a curve: about 25 MB."""
 
 
 class CurveLines:
-    """Takes in a curve.jsonl piece by piece, wherever the pieces are cut."""
+    """Parses a curve.jsonl in pieces, wherever they are cut."""
 
     def __init__(self, max_step: int | None = None) -> None:
-        """
-        :param max_step: of the trial's budget, where it has one; no later step is a point.
+        """Start an empty curve.
+
+        :param max_step: the last step of the trial's budget, if it has one; later points are
+            dropped.
         """
         self._max_step = max_step
         self._unread = b""
         self._last_step = -1
 
     def feed(self, data: bytes) -> list[CurvePoint]:
-        """The points completed by ``data``, in steps ascending."""
+        """Return the points completed by ``data``, in ascending steps."""
         *lines, unread = (self._unread + data).split(b"\n")
-        self._unread = unread[: MAX_LINE_BYTES + 1]  # one too many: it stays no point
+        # one byte too many, so that the line stays invalid
+        self._unread = unread[: MAX_LINE_BYTES + 1]
         return [point for line in lines if (point := self._point(line)) is not None]
 
     def _point(self, line: bytes) -> CurvePoint | None:
@@ -55,7 +58,7 @@ class CurveLines:
 class KeptCurve:
     """A curve of at most :data:`MAX_POINTS` points; a longer one is thinned evenly.
 
-    The first and the last point are always among them.
+    The first and the last point are always kept.
     """
 
     def __init__(self) -> None:
@@ -65,7 +68,7 @@ class KeptCurve:
         self._last: CurvePoint | None = None
 
     def add(self, points: Iterable[CurvePoint]) -> None:
-        """Take in more of it."""
+        """Add points."""
         for point in points:
             if self._seen % self._every == 0:
                 self._points.append(point)
@@ -76,7 +79,7 @@ class KeptCurve:
                 self._every *= 2
 
     def points(self) -> list[CurvePoint]:
-        """What is kept, in steps ascending."""
+        """Return the kept points, in ascending steps."""
         if self._last is None or self._points[-1] is self._last:
             return list(self._points)
         return [*self._points, self._last]

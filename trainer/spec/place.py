@@ -1,4 +1,4 @@
-"""Where a trial ran, where a campaign has several places."""
+"""Define where a trial ran, in campaigns with several places."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from autoresearch.values import Frozen, PlainText
 
 
 class Place(Frozen):
-    """A lane, and what it is on where that is not the machine of the campaign."""
+    """A lane, and its machine and device if these are not the campaign's own."""
 
     lane: PlainText
     """``0``, ``1``, … on one machine."""
     node: PlainText | None = None
-    """The machine's name; None, and left out of rows: the campaign's own."""
+    """Machine name; None, and omitted from rows: the campaign's own."""
     device: PlainText | None = None
-    """Its kind, as ``NVIDIA GB10``; None, and left out of rows: the campaign's own."""
+    """Kind of device, like ``NVIDIA GB10``; None, and omitted from rows: the campaign's own."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_the_campaigns(

@@ -1,4 +1,4 @@
-"""A text that a trial scores beside the campaign's own held-out text."""
+"""Define a text that a trial scores besides the campaign's own held-out text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pydantic import Field
 from autoresearch.values import Frozen, PositiveInt
 
 MOST_PARTS = 16
-"""Parts of a text that are scored by themselves: enough for a spread among them, and few enough
-for a row."""
+"""Most separately scored parts of a text: enough for a spread, few enough for a row."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class TextPart(Frozen):
-    """A stretch of whole documents, the first separator included."""
+    """A run of whole documents, the first separator included."""
 
     tokens: PositiveInt
     bytes: PositiveInt
@@ -28,11 +27,11 @@ class ScoredText(Frozen):
 
     name: str
     path: str
-    """Absolute."""
+    """Absolute path."""
     sha256: Sha256
-    """Of the file: a trial refuses another."""
+    """Hash of the file; a trial refuses any other."""
     parts: Annotated[tuple[TextPart, ...], Field(min_length=1, max_length=MOST_PARTS)]
-    """In the file's order, all of it."""
+    """Parts that make up the whole file, in order."""
 
     @property
     def bytes(self) -> int:
@@ -41,5 +40,5 @@ class ScoredText(Frozen):
 
     @property
     def tokens(self) -> int:
-        """In the file, separators included."""
+        """Tokens in the file, separators included."""
         return sum(part.tokens for part in self.parts)

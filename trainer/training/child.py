@@ -34,7 +34,7 @@ from trainer.machine.device import (
 )
 from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
-from trainer.spec import CurvePoint, Look, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import Checkpoint, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.data import Batches
 from trainer.training.kernel_check import checking_kernels
 from trainer.training.looks import Looks
@@ -154,7 +154,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
                 after_step=looks.after if looks.needed else None,
             )
         began = time.perf_counter()
-        with looks.weights(Look(average=spec.average)):
+        with looks.weights(Checkpoint(average=spec.average)):
             scored = score_heldout(model, corpus, spec, trained.steps)
             texts = tuple(score_texts(model, corpus, spec, trained.steps))
         looks_bpb = looks.at_the_end(trained.steps)

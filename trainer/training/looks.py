@@ -8,7 +8,7 @@ from typing import TypeAlias
 from torch import nn
 
 from trainer.corpus import Corpus
-from trainer.spec import Averaging, Look, TrialSpec
+from trainer.spec import Averaging, Checkpoint, TrialSpec
 from trainer.training.averages import RunningAverage
 from trainer.training.scoring import score_heldout
 
@@ -22,7 +22,7 @@ class Looks:
     def __init__(self, model: nn.Module, corpus: Corpus, spec: TrialSpec) -> None:
         self._model, self._corpus, self._spec = model, corpus, spec
         self._last = spec.budget.steps(spec.config.tokens_per_step)
-        asked = [Look(average=spec.average), *spec.looks]
+        asked = [Checkpoint(average=spec.average), *spec.looks]
         keys = [key for look in asked if (key := self._key(look)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
         self._found: dict[int, float] = {}
@@ -58,15 +58,15 @@ class Looks:
                 self._model.train()
                 self._found[place] = scored.bits_per_byte(self._corpus.info.heldout_bytes)
 
-    def weights(self, look: Look) -> AbstractContextManager[None]:
+    def weights(self, look: Checkpoint) -> AbstractContextManager[None]:
         """The model with the weights of a look that it is time for."""
         key = self._key(look)
         return nullcontext() if key is None else self._averages[key].in_place()
 
-    def _step(self, look: Look) -> int | None:
+    def _step(self, look: Checkpoint) -> int | None:
         return self._last if look.step is None else look.step
 
-    def _key(self, look: Look) -> _Key | None:
+    def _key(self, look: Checkpoint) -> _Key | None:
         """What tells its mean from others; an exponential one serves all steps while it grows."""
         if look.average is None:
             return None

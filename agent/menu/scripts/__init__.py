@@ -1,7 +1,8 @@
-"""A menu drafted from a training script, which is read as text and never run.
+"""Draft a menu from a training script, which is parsed and never run.
 
-:mod:`~agent.menu.scripts.reading` finds the options, by whichever means the script takes them;
-:mod:`~agent.menu.scripts.roles` says of each what it is for, and :mod:`~agent.menu.scripts.domains`
-how far it may be turned; :mod:`~agent.menu.scripts.printed` finds the lines that say the score;
-:mod:`~agent.menu.scripts.draft` writes it all down for a person to prune.
+:mod:`~agent.menu.scripts.reading` finds the options, however the script takes them.
+    :mod:`~agent.menu.scripts.roles` decides what each is for, and
+    :mod:`~agent.menu.scripts.domains` its domain. :mod:`~agent.menu.scripts.printed` finds the
+    lines that print the score. :mod:`~agent.menu.scripts.draft` combines the results into a menu
+    for a person to prune.
 """

@@ -1,4 +1,4 @@
-"""Options of a script that uses argparse."""
+"""Find the options of a script that uses argparse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.script.literals import NotLiteralError
 
 
 def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
-    """Every ``add_argument`` of the script, with the defaults that ``set_defaults`` gives."""
+    """Yield every ``add_argument`` of the script, with the defaults of ``set_defaults``."""
     aliases, defaults, commands = _aliases(tree), _set_defaults(tree), _subcommands(tree, names)
     cast = {
         last_name(call.args[0])
@@ -30,7 +30,7 @@ def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
             option = argument.option(call.lineno, defaults)
             is_text = not argument.kind and argument.action in {"", "store"}
             if is_text and isinstance(option.default, int | float) and option.name not in cast:
-                why = "it has no type, so what the command line gives is text; add type= to it"
+                why = "it has no type, so values from the command line are text; add type= to it"
                 option = replace(option, left=option.left or why)
             yield option
 
@@ -43,7 +43,7 @@ class _Argument:
     said: Mapping[str, ast.expr]
     names: Names
     command: str
-    """The subcommand it belongs to."""
+    """Subcommand that it belongs to."""
 
     def option(self, line: int, defaults: Mapping[str, ast.expr]) -> Option:
         said, names, kind = self.said, self.names, self.kind
@@ -65,7 +65,7 @@ class _Argument:
         return self._worded(replace(option, default=default))
 
     def _worded(self, option: Option) -> Option:
-        """The option with how a truth is passed."""
+        """Return the option with the words for a boolean."""
         flag = self.flag
         match self.action:
             case "store_true":
@@ -98,18 +98,18 @@ class _Argument:
 
     def _why_left(self) -> str:
         if not self.flag.startswith("-"):
-            return "it has no name on the command line but a place"
+            return "it is positional and has no name"
         if self.action not in {"", "store", "store_true", "store_false", "BooleanOptionalAction"}:
             return f"its action is {self.action}"
         if "nargs" in self.said and self.names.text(self.said["nargs"]) != "?":
             return "it takes several values"
         if self.kind == "bool":
-            return "type=bool takes every text for true, False as well"
+            return "type=bool converts every text to true, even False"
         return ""
 
 
 def _aliases(tree: ast.Module) -> set[str]:
-    """Names that stand for ``parser.add_argument``."""
+    """Return the names bound to ``parser.add_argument``."""
     return {
         target.id
         for node in ast.walk(tree)
@@ -130,7 +130,7 @@ def _set_defaults(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _subcommands(tree: ast.Module, names: Names) -> dict[str, str]:
-    """The names of parsers that ``add_parser`` made, with the subcommand's word."""
+    """Return the parsers made by ``add_parser``, with the subcommand's name."""
     found = {}
     for node in ast.walk(tree):
         match node:

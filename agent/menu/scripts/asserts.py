@@ -1,10 +1,9 @@
-"""A script's own assertions, as constraints of a menu.
+"""Turn a script's own assertions into constraints of a menu.
 
-``assert config.n_embd % config.n_head == 0`` holds for every config that trains, wherever it
-stands: in the script or in a module beside it that it imports. A name that the module computes
-once from others is read as what it computes, so that an assertion about ``tokens_per_step`` becomes
-one about knobs. What the menu's language cannot say, or what does not hold at the defaults, is left
-out.
+``assert config.n_embd % config.n_head == 0`` holds for every config that trains, whether in the
+script or in a module beside it that it imports. A name that the module computes once from others is
+replaced by its expression. An assertion about ``tokens_per_step`` thus becomes one about knobs.
+Assertions that the menu's language cannot express, or that are false at the defaults, are omitted.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from trainer.script.constants import assigned_once
 from trainer.script.literals import NotLiteralError
 
 MAX_STEPS = 8
-"""How often names are put in for names."""
+"""Most rounds of substituting names."""
 
 
 def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[Constraint]:
-    """The constraints that the script and the modules beside it assert over these values: knobs and
+    """Return the assertions of the script and the modules beside it over these values: knobs and
     constants at their defaults."""
     found: dict[str, Constraint] = {}
     beside = modules_beside(script.path, script.tree)
@@ -45,14 +44,14 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How the names in one module's assertions are to be taken."""
+    """Meaning of the names in one module's assertions."""
 
     computed: Mapping[str, ast.expr]
     values: Mapping[str, Scalar]
     outside: Mapping[str, Scalar]
 
     def constraint(self, test: ast.expr) -> str | None:
-        """The assertion in the menu's language, if it can be said there and holds."""
+        """Return the assertion in the menu's language, if it can be expressed and holds."""
         read = self._over_knobs(test)
         if read is None:
             return None
@@ -82,14 +81,14 @@ class _Reading:
 
 
 class _Attributes(ast.NodeTransformer):
-    """``config.n_embd`` as ``n_embd``."""
+    """Rewrites ``config.n_embd`` as ``n_embd``."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return ast.Name(node.attr, ast.Load())
 
 
 class _Replaced(ast.NodeTransformer):
-    """Names as the expressions they stand for."""
+    """Substitutes expressions for names."""
 
     def __init__(self, known: Mapping[str, ast.expr]) -> None:
         self._known = known
@@ -99,7 +98,7 @@ class _Replaced(ast.NodeTransformer):
 
 
 def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, Scalar]:
-    """The literals that the script imports by name from modules beside it."""
+    """Return the literals that the script imports by name from modules beside it."""
     found: dict[str, Scalar] = {}
     known = {path.stem: Names(tree) for path, tree in beside.items()}
     for node in ast.walk(script.tree):

@@ -1,8 +1,8 @@
-"""The arguments that a person starts a script with by hand, as the defaults of its draft.
+"""Use the arguments of a manual start as the defaults of a script's draft.
 
-``--lr=1e-3``, ``--lr 1e-3``, ``--amp`` and ``LR=1e-3`` are understood. A file of Python among them,
-where the script runs one over its globals as nanoGPT does, gives the values that it assigns. What
-is none of the script's options stays in the command as it is.
+``--lr=1e-3``, ``--lr 1e-3``, ``--amp`` and ``LR=1e-3`` are understood. A Python file among them, if
+the script runs one over its globals as nanoGPT does, gives the values that it assigns. Words that
+are none of the script's options stay in the command unchanged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trainer.script.editing import script_tree
 
 
 def with_arguments(script: Script, words: Sequence[str]) -> Script:
-    """The script with the defaults that these arguments give.
+    """Return the script with the defaults that these arguments give.
 
-    :raises MenuError: where a value is not of its option's type.
+    :raises MenuError: if a value is not of its option's type.
     """
     options = {option.name: option for option in script.options}
     kept: list[str] = []
@@ -45,7 +45,7 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
 
 
 def _named(options: dict[str, Option], flag: str) -> str:
-    """The name of the option that a flag or a variable stands for."""
+    """Return the name of the option that a flag or a variable sets."""
     own = (name for name, option in options.items() if flag in _flags(option))
     name = next(own, "")
     return name or (identifier(flag) if identifier(flag) in options else "")
@@ -58,7 +58,7 @@ def _flags(option: Option) -> list[str]:
 
 
 def _words(option: Option) -> tuple[str, str]:
-    """Of a switch, what is passed for true and for false."""
+    """Return the words of a switch for true and for false."""
     yes, _, no = option.argument.partition(":")[2].removesuffix("}").partition("|")
     return yes, no
 
@@ -99,7 +99,7 @@ def _read(option: Option, text: str) -> Scalar:
 
 
 def _of_file(script: Script, word: str, options: dict[str, Option]) -> Iterator[tuple[str, Option]]:
-    """What a file of overrides gives, where the word is one."""
+    """Yield the options that a file of overrides sets, if the word is one."""
     path = script.path.parent / word
     if not word.endswith(".py") or not path.is_file() or configurator_line(script.tree) is None:
         return
@@ -107,5 +107,5 @@ def _of_file(script: Script, word: str, options: dict[str, Option]) -> Iterator[
         if name in options and options[name].argument:
             yield name, replace(options[name], default=constant.value)
         elif given_by(Option(name, constant.line, constant.value)) == "{seed}":
-            # What the file defines, the command line may overwrite.
+            # The command line may override what the file defines.
             yield name, Option(name, constant.line, constant.value, passed(f"--{name}", name))

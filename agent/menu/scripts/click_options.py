@@ -1,4 +1,4 @@
-"""Options of a script that uses click."""
+"""Find the options of a script that uses click."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGES = {"IntRange": "int", "FloatRange": "float"}
 
 
 def click_options(tree: ast.Module, names: Names) -> Iterator[Option]:
-    """Every ``@click.option`` of the script's commands."""
+    """Yield every ``@click.option`` of the script's commands."""
     groups = {
         one.name
         for one in functions(tree)
@@ -42,7 +42,7 @@ def _called(decorator: ast.expr) -> ast.expr:
 def _command(
     function: ast.FunctionDef | ast.AsyncFunctionDef, groups: set[str], names: Names
 ) -> str:
-    """Return the word by which a group calls a function; empty for one of no group."""
+    """Return the subcommand name of a function in a group; empty outside groups."""
     for one in function.decorator_list:
         called = _called(one)
         if isinstance(called, ast.Attribute) and called.attr in {"command", "group"}:
@@ -90,7 +90,7 @@ class _Decorator:
         return replace(option, default=default)
 
     def _type(self) -> tuple[str, tuple[bool | int | float | str, ...], float | None, float | None]:
-        """The type's word, its choices and its bounds."""
+        """Return the type's name, its choices and its bounds."""
         node = self.said.get("type")
         match node:
             case None:
@@ -116,7 +116,7 @@ class _Decorator:
 
     def _why_left(self, is_option: bool) -> str:
         if not is_option:
-            return "it has no name on the command line but a place"
+            return "it is positional and has no name"
         if _is_true(self.said.get("multiple")) or "nargs" in self.said:
             return "it takes several values"
         if _is_true(self.said.get("count")):

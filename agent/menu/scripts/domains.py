@@ -1,9 +1,8 @@
-"""How far an option may be turned, as a person would begin: from its default, its name and what
-the script says of it.
+"""Suggest a domain for an option from its default, its name and the script's own checks.
 
-The ranges are wide enough to find a better value and narrow enough not to be mostly ruin: a decade
-to each side for what acts by its order of magnitude, a factor of four for sizes. They are drafts;
-none was fitted to anything.
+The ranges are wide enough to find a better value and narrow enough to train mostly: a decade to
+each side for values that act by their order of magnitude, a factor of four for sizes. They are
+drafts; none was fitted to data.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _DEPTH = r"(n|num)? ?layers?|depth|blocks?|stages?"
 _HEADS = r"(n|num)? ?(kv )?heads?$|nheads?"
 _BATCH = r"batch|batch ?size|bs|accum(ulation)?( steps)?|mini ?batch(es)?|envs"
 _LOG_SPAN = 64
-"""Whole numbers that reach further than this are drawn on a log scale."""
+"""Ratio of bounds above which whole numbers use a log scale."""
 
 
 def domain_of(option: Option) -> Domain | str:
-    """The domain, or one clause why none suggests itself."""
+    """Return the domain, or one clause why none can be suggested."""
     default = option.default
     if default is None:
-        return "its default is nothing"
+        return "its default is None"
     if option.choices:
         return _choices(option)
     match default:
@@ -56,9 +55,9 @@ def domain_of(option: Option) -> Domain | str:
 def _choices(option: Option) -> Domain | str:
     choices = tuple(dict.fromkeys(option.choices))
     if option.default not in choices:
-        return "its default is none of its choices"
+        return "its default is not among its choices"
     if len({type(one) for one in choices}) > 1 or not 2 <= len(choices) <= MAX_CHOICES:
-        return "its choices are no list of two or more of one type"
+        return "its choices are not two or more values of one type"
     numbers = tuple(
         one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
     )
@@ -66,10 +65,10 @@ def _choices(option: Option) -> Domain | str:
 
 
 def _of_text(option: Option, default: str) -> Domain | str:
-    """A pattern of letters that repeat has its own ends as choices: SSSL, SSL, SL, L."""
+    """Suggest the suffixes of a pattern of letters as choices: SSSL, SSL, SL, L."""
     if says(option.name, "pattern") and 2 <= len(default) <= 8:
         return Choices(choices=tuple(default[place:] for place in range(len(default))))
-    return "which other texts it takes is not said"
+    return "its other possible texts are unknown"
 
 
 # --- real numbers -------------------------------------------------------------------------------
@@ -77,7 +76,7 @@ def _of_text(option: Option, default: str) -> Domain | str:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A domain for real numbers of some names and sizes."""
+    """Domain for real numbers with certain names and sizes."""
 
     names: str
     holds: Callable[[float], bool]
@@ -85,7 +84,7 @@ class _Rule:
 
 
 def _near_one(default: float) -> RealRange:
-    """What counts is how far it is from 1: a tenth of that, and ten times."""
+    """Suggest a tenth to ten times the default's distance from 1."""
     rest = 1 - default
     return RealRange(low=_short(max(0.5, 1 - 10 * rest)), high=round(1 - _short(rest / 10), 12))
 
@@ -102,7 +101,7 @@ _REAL_RULES = (
     _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
     _Rule(_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
     _Rule(_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),
-    _Rule("", lambda v: v == 0, lambda v: "0 says nothing of its scale"),
+    _Rule("", lambda v: v == 0, lambda v: "0 does not show its scale"),
     _Rule("", lambda v: v < 0, lambda v: "it is negative"),
     _Rule("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
     _Rule(_RATE, lambda v: True, lambda v: _log(v, 10)),
@@ -110,7 +109,7 @@ _REAL_RULES = (
     _Rule(_BELOW_ONE, lambda v: v <= 1, _log_to_one),
     _Rule("", lambda v: True, lambda v: _log(v, 10)),
 )
-"""The first that fits holds; an empty pattern is any name."""
+"""The first rule that fits is used; an empty pattern matches every name."""
 
 
 def _of_real(option: Option, default: float) -> Domain | str:
@@ -133,7 +132,7 @@ def _log(default: float, factor: float) -> RealRange:
 
 
 def _short(value: float) -> float:
-    """To four digits, which hide the arithmetic's last bits and show 0.9999."""
+    """Round to four digits, which hide the arithmetic's last bits and keep 0.9999."""
     return float(f"{value:.4g}")
 
 
@@ -146,7 +145,7 @@ def _of_whole(option: Option, default: int) -> Domain | str:
         return WholeRange(low=0, high=2 * default or 100)
     if default < 1 or default > MAX_WHOLE // 4:
         words = "very large" if default > 0 else "negative" if default < 0 else ""
-        return f"it is {words}" if words else "0 says nothing of its scale"
+        return f"it is {words}" if words else "0 does not show its scale"
     least = 2 if says(name, "samples split") else 1  # fewer cannot be split
     low, high = max(least, default // 2), max(4, 2 * default)
     if says(name, _DEPTH):
@@ -158,8 +157,8 @@ def _of_whole(option: Option, default: int) -> Domain | str:
 
 
 def _powers(default: int, factor: int) -> Domain:
-    """The default times powers of two, as far as they are whole; of an odd number, the powers of
-    two about it."""
+    """Suggest the default times powers of two, as long as they are whole; for an odd number, the
+    powers of two around it."""
     choices = {default}
     value = default
     while value % 2 == 0 and value > default // factor:
@@ -174,7 +173,7 @@ def _powers(default: int, factor: int) -> Domain:
 
 
 def _within(domain: Domain, option: Option, default: Scalar) -> Domain:
-    """The domain cut to the bounds that the script itself has."""
+    """Return the domain restricted to the script's own bounds."""
     low = option.low if option.low is not None else float("-inf")
     high = option.high if option.high is not None else float("inf")
     match domain:

@@ -1,4 +1,4 @@
-"""What is drafted from a script: its options sorted, its score and curve, what it asserts."""
+"""Combine what was read from a script: sorted options, score and curve, and its assertions."""
 
 from __future__ import annotations
 
@@ -20,47 +20,48 @@ from autoresearch.values import Scalar
 
 USUAL_STEPS = 60
 MOST_ABOVE = 4
-"""Folders up to which what a script imports is looked for, and its own."""
+"""Most parent folders in which a script's own modules are searched."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What was drafted from a script."""
+    """Everything drafted from a script."""
 
     script: Script
     directory: str
-    """Of the script, as the menu says it."""
+    """The script's directory as the menu states it."""
     module: str = ""
-    """By which ``python -m`` starts it in that directory; empty for a script that is no module."""
+    """Module name for ``python -m`` in that directory; empty if the script is no module."""
 
     @cached_property
     def places(self) -> list[Place]:
-        """Every option of the script, sorted."""
+        """Every option of the script, sorted by use."""
         return sorted_options(self.script)
 
     @property
     def knobs(self) -> list[Turned]:
-        """The knobs, in the order of the text."""
+        """Knobs, in the order of the text."""
         return [place for place in self.places if isinstance(place, Turned)]
 
     @property
     def constants(self) -> list[Held]:
-        """The constants, in the order of the text."""
+        """Constants, in the order of the text."""
         return [place for place in self.places if isinstance(place, Held)]
 
     @property
     def given(self) -> list[Given]:
-        """What the machinery gives."""
+        """Options that the loop sets."""
         return [place for place in self.places if isinstance(place, Given)]
 
     @property
     def left(self) -> list[Left]:
-        """What the script keeps as it has it."""
+        """Options that the script keeps unchanged."""
         return [place for place in self.places if isinstance(place, Left)]
 
     @cached_property
     def score(self) -> Printed | None:
-        """Return what prints the score: the script, or else a module beside it (as line 0)."""
+        """The line that prints the score, in the script or else in a module beside it (as line
+        0)."""
         if found := score_printed(self.script.tree):
             return found
         beside = modules_beside(self.script.path, self.script.tree).values()
@@ -69,12 +70,13 @@ class Draft:
 
     @cached_property
     def curve(self) -> Printed | None:
-        """Where the script prints its curve."""
+        """The line that prints the curve."""
         return curve_printed(self.script.tree)
 
     @cached_property
     def constraints(self) -> list[Constraint]:
-        """What the script asserts of the knobs, and that a schedule ends no higher than it was."""
+        """The script's assertions about the knobs, and that a schedule does not end above its
+        start."""
         values: dict[str, Scalar] = {one.option.name: one.value for one in self.constants}
         values |= {one.knob.name: one.knob.default for one in self.knobs}
         turned = {one.knob.name for one in self.knobs}
@@ -84,36 +86,37 @@ class Draft:
 
     @property
     def to_do(self) -> list[str]:
-        """Return what a person must fix before the menu can be used, a clause each."""
-        told = [
+        """Return what a person must fix before the menu can be used, one clause each."""
+        notes = [
             f"{place.option.name} (line {place.option.line}): {place.why}; add it to the command"
             for place in self.left
             if place.option.required
         ]
         if self.score is None:
-            told.append("no line that prints a score was found: say under score how it is printed")
-        return told
+            notes.append("no line that prints a score was found: set score to how it is printed")
+        return notes
 
     @property
     def notes(self) -> list[str]:
-        """Return what a person should know before the menu is used, a clause each."""
-        told = []
+        """Return what a person should know before the menu is used, one clause each."""
+        notes = []
         if self.score and self.score.is_training:
-            told.append(
-                "no line that prints a validation score was found, and one of training is taken"
+            notes.append(
+                "no line that prints a validation score was found; a training figure is used"
             )
         if self.score and not self.score.line:
-            told.append("the score's line is from a module that the script imports")
+            notes.append("the score's line is from a module that the script imports")
         elif self.score and self.score.is_best:
-            told.append(f"the score on line {self.score.line} is the best of several evaluations")
+            notes.append(f"the score on line {self.score.line} is the best of several evaluations")
         elif self.score and (line := best_line(self.script.tree, self.score)):
-            told.append(
+            notes.append(
                 f"the score's pattern is from line {self.score.line} and also reads line {line}, "
-                "which prints a best value; the last of both is taken"
+                "which prints a best value; the last match of both is used"
             )
         if any("{steps}" in one.template for one in self.given):
-            told += [
-                f"{one.knob.name} is {one.knob.default}, a trial has {self.steps} steps: lower it"
+            notes += [
+                f"{one.knob.name} is {one.knob.default}, but a trial has {self.steps} steps: "
+                "lower it"
                 for one in self.knobs
                 if isinstance(one.knob.default, int)
                 and one.knob.default > self.steps
@@ -125,11 +128,11 @@ class Draft:
             for one in unread_classes(self.script.tree, self._classes_beside)
         ]
         if not any("{seed}" in one.template for one in self.given):
-            told.append(
-                "the script takes no seed: every run of a config may be the same, and then nothing "
-                "is known of its noise"
+            notes.append(
+                "the script takes no seed: all runs of a config may be identical, and then "
+                "its noise is unknown"
             )
-        return told
+        return notes
 
     @property
     def _classes_beside(self) -> list[str]:
@@ -139,7 +142,7 @@ class Draft:
 
     @property
     def lengths(self) -> list[str]:
-        """Where a trial is of another length than the script's own, a clause each."""
+        """Return one clause for each length of a trial that differs from the script's own."""
         return [
             f"{one.option.name} is {one.option.default} in the script, and a trial has {self.steps}"
             for one in self.given
@@ -149,11 +152,11 @@ class Draft:
 
     @property
     def steps(self) -> int:
-        """How long a trial is, where the script is told it in steps."""
+        """Length of a trial, if the script takes it in steps."""
         return self.given_by_hand("{steps}") or USUAL_STEPS
 
     def given_by_hand(self, template: str) -> int | None:
-        """What a person gives by hand where the machinery will."""
+        """Return the manual value of an option that the loop will set."""
         for one in self.given:
             if given_by(one.option) == template and one.option.name in self.script.by_hand:
                 return one.option.default if isinstance(one.option.default, int) else None
@@ -161,9 +164,9 @@ class Draft:
 
 
 def draft_of(script: Script, menu: Path | None) -> Draft:
-    """The draft of a script's menu.
+    """Return the draft of a script's menu.
 
-    :param menu: where the menu will be: its directories are relative to its own.
+    :param menu: where the menu will be: its directories are relative to it.
     """
     own, module = module_of(script)
     base = (menu.resolve() if menu is not None else Path.cwd() / "menu.toml").parent
@@ -172,8 +175,8 @@ def draft_of(script: Script, menu: Path | None) -> Draft:
 
 
 def module_of(script: Script) -> tuple[Path, str]:
-    """Return the directory that a script is started in, and its module's name where it is one of a
-    package, or imports what lies above its folder."""
+    """Return the directory to start a script in, and its module name if it is in a package or
+    imports modules from above its folder."""
     path = script.path.resolve()
     folder, imported = path.parent, imported_names(script.tree)
     if script.means == "edit":
@@ -199,7 +202,7 @@ def _is_module(folder: Path, name: str) -> bool:
 
 
 def words_in(expression: str) -> list[str]:
-    """The names in an expression."""
+    """Return the names in an expression."""
     return [
         word
         for word in expression.replace("(", " ").replace(")", " ").split()
@@ -208,7 +211,7 @@ def words_in(expression: str) -> list[str]:
 
 
 def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
-    """``min_lr <= lr``, where there are both and it holds."""
+    """Yield ``min_lr <= lr`` if both exist and it holds."""
     names = {words_of(name): name for name in values}
     for least in ("min lr", "min learning rate", "lr min"):
         for rate in ("learning rate", "lr", "max lr"):
@@ -216,5 +219,5 @@ def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
                 low, high = values[names[least]], values[names[rate]]
                 if isinstance(low, float) and isinstance(high, float) and low <= high:
                     expr = f"{names[least]} <= {names[rate]}"
-                    yield Constraint(expr=expr, doc="the rate falls to its least")
+                    yield Constraint(expr=expr, doc="the rate decays to its minimum")
                     return

@@ -1,4 +1,4 @@
-"""A drafted menu as the text of a TOML file, for a person to prune."""
+"""Write a drafted menu as TOML, for a person to prune."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MOST_DIGITS = 12
 
 
 def text_of(draft: Draft) -> str:
-    """The menu that a draft comes to."""
+    """Return the menu's TOML of a draft."""
     return _Text(draft).whole()
 
 
 class _Text:
-    """Its parts, in their order."""
+    """Parts of the TOML, in their order."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
 
     def whole(self) -> str:
-        """The menu."""
+        """Return the whole menu."""
         blocks = [
             self._head(),
             self._trainer(),
@@ -53,8 +53,8 @@ class _Text:
     def _head(self) -> list[str]:
         name = self._draft.script.path.name
         return [
-            f"# Drafted from {plain(name)}, which was read and not run. Prune it: remove the knobs",
-            "# that are no question, narrow the others, and mind the words TO DO.",
+            f"# Drafted from {plain(name)}, which was parsed and not run. Prune it: remove knobs",
+            "# that need no search, narrow the others, and resolve every TO DO.",
             *(f"# TO DO: {one}" for one in self._draft.to_do),
             *(f"# NOTE: {one}" for one in self._draft.notes),
             f"name = {toml(self._name())}",
@@ -70,7 +70,7 @@ class _Text:
         score, curve = self._draft.score, self._draft.curve
         pattern = score.pattern if score else f"TO DO {NUMBER}"
         unit = (score.label if score else "") or "score"
-        if unit == BITS_PER_BYTE:  # which is claimed only by whoever counts the bytes
+        if unit == BITS_PER_BYTE:  # only a script that counts bytes may claim this unit
             unit = f"{unit}, as printed"
         lines = [
             "[trainer]",
@@ -106,15 +106,15 @@ class _Text:
         return lines
 
     def _digits(self) -> list[str]:
-        """As many decimals as the script prints. No fewer than usual: a mean of several runs is
-        finer than what one of them prints."""
+        """Return as many decimals as the script prints, but no fewer than usual: a mean of several
+        runs is finer than one printed score."""
         printed = self._draft.score and self._draft.score.decimals
         if not printed or printed <= BPB.digits:
             return []
         return [f"digits = {min(printed, MOST_DIGITS)}  # as printed"]
 
     def _words(self) -> Iterator[tuple[str, str]]:
-        """The words of the command that say a value, with a comment each."""
+        """Yield the words of the command that set a value, each with a comment."""
         command = ""
         for place in sorted(self._draft.places, key=lambda one: one.option.command != ""):
             option = place.option
@@ -146,25 +146,25 @@ class _Text:
         yield "[campaign]"
         if steps:
             own = "".join(f"; {plain(each)}" for each in self._draft.lengths)
-            yield f'budget = "{self._draft.steps} steps"  # what {{steps}} stands for{own}'
+            yield f'budget = "{self._draft.steps} steps"  # the value of {{steps}}{own}'
             horizon = self._draft.given_by_hand("{horizon}") or max(
                 USUAL_HORIZON, self._draft.steps
             )
             if any("{horizon}" in one.template for one in self._draft.given):
-                yield f"horizon_steps = {horizon}  # what {{horizon}} stands for"
+                yield f"horizon_steps = {horizon}  # the value of {{horizon}}"
         elif seconds:
-            yield 'budget = "300 seconds"  # what {seconds} stands for'
+            yield 'budget = "300 seconds"  # the value of {seconds}'
         else:
-            yield 'budget = "1 run"  # as long as the script runs by itself'
+            yield 'budget = "1 run"  # the script ends by itself'
 
     def _replaced(self) -> Iterator[str]:
         if self._draft.given:
-            yield "# Given for each trial, instead of the script's own:"
+            yield "# Set for each trial, instead of the script's own values:"
         for one in self._draft.given:
             yield f"#   {as_it_is(one.option)}: {plain(one.why)}"
 
     def _left_over(self) -> Iterator[str]:
         if self._draft.left:
-            yield "# Left as the script has them:"
+            yield "# Left at the script's own values:"
         for place in self._draft.left:
             yield f"#   {as_it_is(place.option)}: {plain(place.why)}"

@@ -1,4 +1,4 @@
-"""Options of a script that reads them from the environment, or by flags of absl."""
+"""Find options that a script reads from the environment or by flags of absl."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _KINDS = {"int", "float", "string", "enum"}
 
 
 def environment_options(tree: ast.Module, names: Names) -> Iterator[Option]:
-    """Every variable that the script asks for with a default: ``int(os.environ.get("N", "5"))``."""
+    """Yield every variable that the script reads with a default: ``int(os.environ.get("N",
+    "5"))``."""
     casts = {
         id(call.args[0]): dotted(call.func)
         for call in calls(tree)
@@ -51,7 +52,7 @@ def absl_options(tree: ast.Module, names: Names) -> Iterator[Option]:
             else passed(f"--{name}", name),
             choices=names.choices(call.args[2]) if kind == "enum" and len(call.args) > 2 else (),
             doc=names.text(call.args[-1]),
-            left="" if is_truth or kind in _KINDS else f"it is a flag of the kind {kind}",
+            left="" if is_truth or kind in _KINDS else f"it is a flag of kind {kind}",
         )
         try:
             yield replace(option, default=typed(names.scalar(call.args[1]), kind))

@@ -1,4 +1,4 @@
-"""One thing that a training script lets a person set."""
+"""Define an option that a training script offers."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from autoresearch.values import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a script says of one of its options."""
+    """One option of a script."""
 
     name: str
-    """An identifier: the knob's name in the menu."""
+    """Identifier that names the knob in the menu."""
     line: int
-    """Where the script says it, from 1."""
+    """Line of its definition, from 1."""
     default: Scalar | None = None
     argument: str = ""
-    """How the command passes it, such as ``--lr={lr}``, or ``{amp:--amp}`` for a switch; empty
-    where it is passed otherwise."""
+    """Form in the command, such as ``--lr={lr}``, or ``{amp:--amp}`` for a switch; empty if it is
+    passed otherwise."""
     variable: str = ""
-    """The environment's variable that passes it."""
+    """Environment variable that passes it."""
     choices: tuple[Scalar, ...] = ()
-    """The values that the script takes, as far as it says or shows."""
+    """Values that the script accepts, as far as known."""
     low: float | None = None
     high: float | None = None
     doc: str = ""
     required: bool = False
     command: str = ""
-    """The subcommand it belongs to."""
+    """Subcommand that it belongs to."""
     left: str = ""
-    """Why it cannot be set from outside without a person's help; empty where it can."""
+    """Why it cannot be set from outside without a person's help; empty if it can."""
 
 
 def identifier(text: str) -> str:
-    """``--learning-rate`` as ``learning_rate``."""
+    """Return ``--learning-rate`` as ``learning_rate``."""
     name = re.sub(r"\W", "_", text.lstrip("-"), flags=re.ASCII)
     return f"_{name}" if not name or name[0].isdigit() else name
 
 
 def passed(flag: str, name: str) -> str:
-    """How a flag takes a value in one word: ``--lr={lr}``, ``-l{lr}``."""
+    """Return how a flag takes a value in one word: ``--lr={lr}``, ``-l{lr}``."""
     return f"{flag}={{{name}}}" if flag.startswith("--") else f"{flag}{{{name}}}"
 
 
 def switched(name: str, yes: str, no: str = "") -> str:
-    """How a truth is passed by a word: ``{bias:--bias|--no-bias}``, ``{amp:--amp}``."""
+    """Return how a boolean is passed: ``{bias:--bias|--no-bias}``, ``{amp:--amp}``."""
     return f"{{{name}:{yes}|{no}}}" if no else f"{{{name}:{yes}}}"
 
 
 def typed(value: Scalar | None, kind: str) -> Scalar | None:
-    """Return a value as a script that declares its type takes it: 1 of a float is 1.0, 1e3 of an
-    int is 1000."""
+    """Return a value converted to the script's declared type: 1 becomes 1.0 for a float, 1e3
+    becomes 1000 for an int."""
     if isinstance(value, int) and not isinstance(value, bool) and kind == "float":
         return float(value)
     if isinstance(value, float) and kind == "int" and value.is_integer():
@@ -66,5 +66,5 @@ def typed(value: Scalar | None, kind: str) -> Scalar | None:
 
 
 def typed_choices(values: tuple[Scalar, ...], kind: str) -> tuple[Scalar, ...]:
-    """The script's choices in its declared type."""
+    """Return the script's choices in its declared type."""
     return tuple(one for one in (typed(value, kind) for value in values) if one is not None)

@@ -1,4 +1,4 @@
-"""What a training script lets a person set, by whichever means, without running it."""
+"""Find the options of a training script, by any mechanism, without running it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,24 @@ MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that was read."""
+    """A parsed script."""
 
     path: Path
     tree: ast.Module
     means: Means
     options: tuple[Option, ...]
-    """In the order of the text, each name once."""
+    """Options in the order of the text, each name once."""
     words: tuple[str, ...] = ()
-    """What the command says besides its options."""
+    """Words of the command besides its options."""
     by_hand: frozenset[str] = frozenset()
-    """The options whose default is not the script's, but what a person starts it with."""
+    """Options whose default comes from a manual start rather than the script."""
 
 
 def read_script(path: Path, means: str | None = None) -> Script:
-    """The script at a path, and the options that one of the means can set.
+    """Parse a script and find the options that one of the means can set.
 
-    :param means: None takes the first of arguments, environment and editing that the script has
-        options for.
-    :raises MenuError: where it cannot be read, or has no option for the means.
+    :param means: None takes the first of arguments, environment and editing that has options.
+    :raises MenuError: if the script cannot be read, or has no option for the means.
     """
     if means is not None and means not in _MEANS:
         raise MenuError(f"values cannot be set by {means!r:.40}{did_you_mean(means, _MEANS)}")
@@ -70,7 +69,7 @@ def read_script(path: Path, means: str | None = None) -> Script:
 
 def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
     found = (
-        f"of its {counted(len(left), 'option')} none can be ({left[0].name}: {left[0].left})"
+        f"of its {counted(len(left), 'option')} none can be set ({left[0].name}: {left[0].left})"
         if left
         else "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
         "environment and no constants were found in it"
@@ -78,7 +77,7 @@ def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module
     by = f" by {means}" if means else ""
     if not left or all("config_file" in one.left for one in left):
         found = next(iter(unread_libraries(tree)), found)
-    return f"{path} has nothing that could be set{by}: {found}; write the menu's knobs by hand"
+    return f"{path} has no options to set{by}: {found}; write the menu's knobs by hand"
 
 
 MAX_MODULES = 20
@@ -96,7 +95,7 @@ def imported_names(tree: ast.Module) -> list[str]:
 
 
 def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
-    """Return the modules in the script's folder that it imports, as far as they can be read."""
+    """Return the readable modules in the script's folder that it imports."""
     found = {}
     for name in imported_names(tree)[:MAX_MODULES]:
         parts = name.lstrip(".").split(".")
@@ -111,9 +110,9 @@ def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
 
 
 def source_of(path: Path) -> str:
-    """The text of a script.
+    """Return the text of a script.
 
-    :raises MenuError: where there is none that could be read.
+    :raises MenuError: if it cannot be read.
     """
     try:
         return read_given(path, MAX_BYTES).decode("utf-8-sig")
@@ -130,8 +129,8 @@ def source_of(path: Path) -> str:
 def options_by(
     means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module] = ()
 ) -> list[Option]:
-    """The options that one of the means could set, those left for a person among them, each name
-    once, in the order of the text."""
+    """Return the options that one of the means could set, each name once in the order of the text.
+    Options that need a person are among them."""
     return _each_once(_of_one_command(list(_options(means, source, tree, beside))))
 
 
@@ -139,7 +138,7 @@ _TRAINS = re.compile(r"(pre|fine-?)?_?(train|tune|fit)|run|main")
 
 
 def _of_one_command(options: list[Option]) -> Iterator[Option]:
-    """Yield the options, those of all subcommands but the one that trains left."""
+    """Yield the options, marking those of subcommands other than the training one."""
     commands = [option.command for option in options if option.command]
     usual = commands[0] if commands and all(one.command for one in options) else ""
     trains = next((one for one in commands if _TRAINS.match(one)), usual)
@@ -169,8 +168,8 @@ def _options(
 
 
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
-    """The globals above the line on which the script runs a file that overwrites them from the
-    command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
+    """Yield the globals above the line on which the script runs a file that overwrites them from
+    the command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
     line = configurator_line(tree)
     if line is None:
         return
@@ -186,7 +185,7 @@ def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
 
 
 def configurator_line(tree: ast.Module) -> int | None:
-    """The line on which the script runs the file that overwrites its globals; None in others."""
+    """Return the line on which the script runs the file that overwrites its globals, or None."""
     return next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
 
 
@@ -204,11 +203,12 @@ def _each_once(options: Iterable[Option]) -> list[Option]:
     return sorted(found.values(), key=lambda option: option.line)
 
 
-# --- what the rest of the script says of an option ----------------------------------------------
+# --- evidence about an option in the rest of the script --------------------------------------
 
 
 def _seen_beside(options: Iterable[Option], tree: ast.Module) -> tuple[Option, ...]:
-    """The options with what the script compares them to, and those that it sets itself left."""
+    """Return the options with the values that the script compares them to, and mark those that it
+    sets itself."""
     compared, overwritten = _compared(tree), _overwritten(tree)
     seen = []
     for option in options:
@@ -229,7 +229,7 @@ _WORD = re.compile(r"""["'`]?([\w+-]+)["'`]?""")
 
 
 def _listed(doc: str, default: str) -> set[str]:
-    """The words of a list in brackets, or behind a colon, of which the default is one, as in
+    """Return the words of a bracketed or colon-separated list that contains the default, as in
     ``type of network (RNN_TANH, LSTM, GRU)``."""
     for inside in _LIST.findall(doc):
         items = re.split(r"\s*(?:[,|/]|\bor\b)\s*", inside.strip())
@@ -240,7 +240,7 @@ def _listed(doc: str, default: str) -> set[str]:
 
 
 def _compared(tree: ast.Module) -> dict[str, set[str]]:
-    """The texts that each name, or attribute of that name, is compared with."""
+    """Return the texts that each name, or attribute of that name, is compared with."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         match node:
@@ -263,7 +263,7 @@ _HOLDERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "flags", 
 
 
 def _overwritten(tree: ast.Module) -> dict[str, int]:
-    """The options that the script gives another value, whatever was passed, with the line."""
+    """Return the options that the script always overwrites, with the line."""
     found: dict[str, int] = {}
     for node in ast.walk(tree):
         match node:

@@ -1,10 +1,9 @@
-"""What an option is for, by its name: to be turned, to be held, to be given by the machinery, or
-none of a search's business.
+"""Decide by its name what an option is for: a knob, a constant, set by the loop, or irrelevant.
 
-The names are those that trainers use; what they miss is a person's to move. Two kinds are held
-though they could be turned: how long a run is, because a longer run is no better recipe, and what
-the score is measured with (the evaluation, the data, the length of a sequence), because a ruler
-must not change with what it measures.
+The names are those that trainers use; a person corrects the rest. Two kinds are held constant
+although they could be changed. The length of a run, because a longer run is no better recipe; and
+the evaluation (its data, the length of a sequence), because an evaluation protocol must not change
+with what it measures.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Literal, TypeAlias
 
 from agent.menu.scripts.option import Option
 
-Role: TypeAlias = Literal["knob", "length", "ruler", "machine", "aside"]
+Role: TypeAlias = Literal["knob", "length", "evaluation", "machine", "irrelevant"]
 
 _SCHEDULE = r"warm ?up|warm ?down|cool ?down"
-_ASIDE = (
+_IRRELEVANT = (
     r"log|logs|logging|print|wandb|track|project|entity|name|verbose|debug|profile|profiler|"
     r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
     r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|n?gpus?|"
@@ -30,7 +29,7 @@ _ASIDE = (
 _MACHINE = (
     r"cpu|compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
 )
-_RULER = (
+_EVALUATION = (
     r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
     r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
     r"resolution|n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|"
@@ -43,10 +42,10 @@ _LENGTH = (
 )
 _ROLES: tuple[tuple[Role, str], ...] = (
     ("knob", _SCHEDULE),
-    ("ruler", r"eval|evaluation|val|valid|validate|validation|test"),
-    ("aside", _ASIDE),
+    ("evaluation", r"eval|evaluation|val|valid|validate|validation|test"),
+    ("irrelevant", _IRRELEVANT),
     ("length", _LENGTH),
-    ("ruler", _RULER),
+    ("evaluation", _EVALUATION),
     ("machine", _MACHINE),
 )
 
@@ -68,29 +67,30 @@ _GIVEN = (
         "{out}",
     ),
 )
-"""Names, whether numbers are their values, and what is given."""
+"""Names, whether their values are numbers, and the placeholder to use."""
 _SAVED_FILE = r"(save|save model|model)( path| file| to)?"
 
 
 def words_of(name: str) -> str:
-    """``TOTAL_BATCH_SIZE``, ``totalBatchSize`` and ``total-batch-size`` as ``total batch size``."""
+    """Return ``TOTAL_BATCH_SIZE``, ``totalBatchSize`` and ``total-batch-size`` as ``total batch
+    size``."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return " ".join(re.split(r"[\W_]+", parted)).strip().lower()
 
 
 def says(name: str, pattern: str) -> bool:
-    """Whether the words of a name hold a pattern of whole words."""
+    """Return whether the words of a name contain a pattern of whole words."""
     return re.search(rf"\b(?:{pattern})\b", words_of(name)) is not None
 
 
 def role_of(option: Option) -> Role:
-    """What the option is for, as far as its name tells."""
+    """Return the option's role according to its name."""
     return next((role for role, pattern in _ROLES if says(option.name, pattern)), "knob")
 
 
 def given_by(option: Option) -> str:
-    """What stands in the option's place where the machinery gives it, such as ``{seed}`` or
-    ``{out}``; empty where it does not."""
+    """Return the placeholder that the loop fills for an option, such as ``{seed}`` or ``{out}``;
+    empty if it fills none."""
     default = option.default
     if option.left:
         return ""

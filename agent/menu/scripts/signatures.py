@@ -1,4 +1,4 @@
-"""Options that are a function's parameters (typer, fire, tyro) or a dataclass's fields (tyro,
+"""Find options that are a function's parameters (typer, fire, tyro) or a dataclass's fields (tyro,
 HfArgumentParser, draccus, pyrallis, simple-parsing)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DEPTH = 4
 
 Spelling: TypeAlias = Literal["typer", "tyro", "underscores"]
 """How a library spells an option: typer and tyro ``--learning-rate`` and ``--no-compile``, the
-others ``--learning_rate`` and ``--compile=False``. Tyro takes a dataclass's or a function's."""
+others ``--learning_rate`` and ``--compile=False``. Tyro accepts a dataclass or a function."""
 
 _DATACLASS_CLI = {
     "HfArgumentParser",
@@ -32,7 +32,7 @@ _DATACLASS_CLI = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter or a field, as its declaration stands in the text."""
+    """Declaration of a parameter or a field."""
 
     name: str
     line: int
@@ -40,13 +40,13 @@ class Parameter:
     default: ast.expr | None
     doc: str = ""
     command: str = ""
-    """The subcommand of typer that it belongs to."""
+    """Subcommand of typer that it belongs to."""
 
 
 def signature_options(
     tree: ast.Module, names: Names, beside: Iterable[ast.Module] = ()
 ) -> Iterator[Option]:
-    """Every option that a signature gives, through whichever of the libraries the script calls.
+    """Yield every option that a signature gives, through any library that the script calls.
 
     :param beside: modules that the script imports, whose dataclasses it may use.
     """
@@ -89,7 +89,7 @@ def _signatures(
 def _nested(
     fields: Iterable[Parameter], classes: Mapping[str, ast.ClassDef], names: Names, depth: int = 0
 ) -> Iterator[Parameter]:
-    """Yield the fields, and in the place of one that is a dataclass its own: ``optim.lr``."""
+    """Yield the fields, and instead of a dataclass field its own fields: ``optim.lr``."""
     for one in fields:
         annotation = one.annotation
         inner = classes.get(annotation.id) if isinstance(annotation, ast.Name) else None
@@ -118,7 +118,7 @@ def _spelling(call: ast.Call) -> Spelling | None:
 
 
 def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Parameter]:
-    """A function's parameters, those without a default among them."""
+    """Return a function's parameters, those without a default included."""
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
@@ -128,7 +128,7 @@ def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Para
 
 
 def fields_of(node: ast.ClassDef, names: Names) -> Iterator[Parameter]:
-    """A dataclass's fields, with the text below each as its doc."""
+    """Yield a dataclass's fields, with the text below each as its doc."""
     for place, statement in enumerate(node.body):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
@@ -146,7 +146,7 @@ def fields_of(node: ast.ClassDef, names: Names) -> Iterator[Parameter]:
 
 
 def _field_help(value: ast.expr | None, names: Names) -> str:
-    """The text in ``field(metadata={"help": …})``."""
+    """Return the text in ``field(metadata={"help": …})``."""
     metadata = keywords(value).get("metadata") if isinstance(value, ast.Call) else None
     if isinstance(metadata, ast.Dict):
         for key, text in zip(metadata.keys, metadata.values, strict=True):
@@ -189,14 +189,14 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     except NotLiteralError as error:
         return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
-        stuck = "" if (no if value else flag) else "nothing on the command line changes it"
+        stuck = "" if (no if value else flag) else "the command line cannot change it"
         argument = switched(name, flag, no)
         return replace(option, default=value, argument=argument, left=option.left or stuck)
     return replace(option, default=value)
 
 
 def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
-    """A parameter whose type is an enumeration of the script, as one of its literal values."""
+    """Return a parameter with an enumeration type as one of literal values."""
     annotation, info = _unwrapped(parameter.annotation)
     name = annotation.id if isinstance(annotation, ast.Name) else ""
     node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
@@ -215,8 +215,8 @@ def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
 
 
 def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call | None]:
-    """The type in ``Annotated[float, typer.Option(…)]`` or ``Optional[float]`` or ``float | None``,
-    and the call beside it."""
+    """Split a type from its Annotated metadata, dropping Optional: return the type and the call
+    beside it."""
     match annotation:
         case ast.Subscript(value=outer, slice=ast.Tuple(elts=[inner, *beside])) if (
             last_name(outer) == "Annotated"
@@ -238,7 +238,7 @@ def _literal_choices(annotation: ast.expr | None, names: Names) -> tuple[Scalar,
 
 
 def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
-    """The longest flag, and the one for false: ``--no-`` and so on where none is named."""
+    """Return the longest flag, and the one for false, ``--no-…`` by default."""
     texts = [names.text(one) for one in info.args] if info is not None else []
     pairs = [text.partition("/") for text in texts if text.strip().startswith(("-", "/"))]
     if not pairs:
@@ -253,7 +253,7 @@ def _why_left(
 ) -> str:
     is_argument = info is not None and last_name(info.func) == "Argument"
     if is_argument or (spelling == "typer" and default is None and info is None):
-        return "it has no name on the command line but a place"
+        return "it is positional and has no name"
     match annotation:
         case ast.Subscript(value=outer) if last_name(outer).lower() in {
             "list",

@@ -1,4 +1,5 @@
-"""A script's options sorted: knobs, constants, what the machinery gives, what is left."""
+"""Sort a script's options into knobs, constants, options set by the loop, and options left
+alone."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from trainer.machine.environment import may_be_secret
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An option that the machinery gives."""
+    """An option that the loop sets."""
 
     option: Option
     template: str
 
     @property
     def why(self) -> str:
-        """What is given, and why the script's own value is not taken."""
+        """Placeholder, and why the script's own value is not used."""
         if re.fullmatch(_EVERY, words_of(self.option.name)):
             return f"{self.template}, so that it scores where a trial ends"
         named = next((name for name in _GIVEN_FOR if f"{{{name}}}" in self.template), "")
@@ -63,27 +64,27 @@ Place = Given | Turned | Held | Left
 
 _HELD = {
     "length": "how long it trains: a longer run is no better recipe",
-    "ruler": "changes what the score is measured with or on",
-    "machine": "the machine's affair",
+    "evaluation": "changes what the score is measured with or on",
+    "machine": "set by the machine",
 }
 _GIVEN_FOR = {
     "steps": "how long a trial is",
     "horizon": "over how many steps a schedule falls",
     "seconds": "how long a trial is",
-    "seed": "another for each run of a config",
+    "seed": "differs for each run of a config",
     "out": "the trial's own directory",
     "threads": "the campaign's threads",
     "device": "the campaign's device",
 }
-_ASIDE = "for logging, saving or launching, by its name"
+_IRRELEVANT = "for logging, saving or launching, by its name"
 _EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
 _LONGEST = r"(max|total|train|training) "
 
 
 def sorted_options(script: Script) -> list[Place]:
-    """Every option of the script in its place, in the order of the text."""
+    """Return every option of the script by its use, in the order of the text."""
     taken = {option.name for option in script.options}
-    steps = "" if _skips_last(script) else _told_steps(script.options)
+    steps = "" if _skips_last(script) else _steps_option(script.options)
     places: list[Place] = []
     for option in script.options:
         template = "" if option.left else _template(option, steps)
@@ -98,7 +99,7 @@ def sorted_options(script: Script) -> list[Place]:
 def _skips_last(script: Script) -> bool:
     """Return whether the script evaluates at steps 0, N, 2N … and not after its last step.
 
-    With N as the length of a trial its only score would be that of the untrained model.
+    If N were the length of a trial, its only score would be the untrained model's.
     """
     every = {one.name for one in script.options if re.fullmatch(_EVERY, words_of(one.name))}
     return any(
@@ -131,15 +132,15 @@ def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
 
 
 def _kept(place: Place) -> Place:
-    """What a person sets by hand is passed on, whatever it is for."""
+    """Keep what a person set by hand, whatever it is for."""
     option = place.option
-    if isinstance(place, Left) and place.why == _ASIDE and option.default is not None:
-        return Held(option, option.default, "as it is started by hand")
+    if isinstance(place, Left) and place.why == _IRRELEVANT and option.default is not None:
+        return Held(option, option.default, "set by hand")
     return place
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:
-    """The option under a name that no brace keeps for itself."""
+    """Return the option under a name that is no built-in placeholder."""
     if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
         return option
     name = f"{option.name}_"
@@ -154,10 +155,10 @@ def _place(option: Option) -> Place:
     if why := _why_left(option):
         return Left(option, why)
     role, value = role_of(option), option.default
-    if role == "aside":
-        return Left(option, _ASIDE)
+    if role == "irrelevant":
+        return Left(option, _IRRELEVANT)
     if value is None:
-        return Left(option, "it has no default of its own")
+        return Left(option, "it has no default")
     return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
 
 
@@ -165,13 +166,13 @@ def _why_left(option: Option) -> str:
     if option.left:
         return option.left
     if option.variable and may_be_secret(option.variable, str(option.default)):
-        return "it is called like a key, and no trial is told one"
+        return "its name looks like a key, and trials get no keys"
     if not (option.name.isidentifier() and option.name.isascii()):
-        return "its name cannot stand in a command"
+        return "its name cannot be used in a command"
     if option.required:
         return "the script asks for it and has no default"
     if option.name in BUILT_IN:
-        return f"{{{option.name}}} stands for something else"
+        return f"{{{option.name}}} has another meaning"
     return ""
 
 
@@ -180,12 +181,12 @@ def _turned(option: Option, value: Scalar) -> Turned | Left:
     if isinstance(domain, str):
         return Left(option, domain)
     if domain.problem() or not domain.contains(value):
-        return Left(option, "no domain suggests itself")
+        return Left(option, "no domain can be suggested")
     return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
 
 
 def _template(option: Option, steps: str) -> str:
-    """What the machinery gives in the option's place; empty where it does not."""
+    """Return the placeholder that the loop fills for the option; empty if none."""
     given = given_by(option)
     if given == "{steps}":
         return given if option.name == steps else ""
@@ -194,10 +195,10 @@ def _template(option: Option, steps: str) -> str:
     return given
 
 
-def _told_steps(options: Iterable[Option]) -> str:
-    """The one option that says after how many steps training ends; empty where none surely does.
+def _steps_option(options: Iterable[Option]) -> str:
+    """Return the one option that sets the number of training steps; empty if uncertain.
 
-    Where epochs or an environment's steps are counted, ``num_steps`` is mostly something else.
+    Beside epochs or an environment's steps, ``num_steps`` usually means something else.
     """
     options = list(options)
     found = [one.name for one in options if not one.left and given_by(one) == "{steps}"]

@@ -1,4 +1,4 @@
-"""The parts of a drafted menu as TOML: values, patterns, a knob, a constraint."""
+"""Write the parts of a drafted menu as TOML: values, patterns, a knob, a constraint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_DOC = 160
 
 
 def knob_lines(one: Turned) -> list[str]:
-    """A knob's table."""
+    """Return a knob's table."""
     option, knob = one.option, one.knob
     said = doc_of(option)
     return [
@@ -26,38 +26,38 @@ def knob_lines(one: Turned) -> list[str]:
 
 
 def doc_of(option: Option) -> str:
-    """What the script says of an option, on one line."""
+    """Return the script's help for an option, on one line."""
     return " ".join(plain(option.doc).split())[:MOST_DOC]
 
 
 def constraint_lines(one: Constraint) -> list[str]:
-    """A constraint's table."""
+    """Return a constraint's table."""
     return ["[[constraints]]", f"expr = {toml(one.expr)}", f"doc = {toml(one.doc)}"]
 
 
 def braced(word: str) -> str:
-    """A word as it is: its braces are none of the menu's."""
+    """Escape the braces of a literal word."""
     return word.replace("{", "{{").replace("}", "}}")
 
 
 def as_it_is(option: Option) -> str:
-    """``max_iters = 5000  (line 12)``"""
+    """Return ``max_iters = 5000  (line 12)``."""
     default = "" if option.default is None else f" = {short(option.default)}"
     return f"{option.name}{default}  (line {option.line})"
 
 
 def short(value: Scalar) -> str:
-    """A value where a long one is cut."""
+    """Return a value, a long one cut."""
     text = toml(value)
     return plain(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def literal(pattern: str) -> str:
-    """A pattern is best read without escapes."""
+    """Return a pattern as a TOML string, without escapes if possible."""
     plain_enough = "'" not in pattern and pattern.isprintable()
     return f"'{pattern}'" if plain_enough else toml(pattern)
 
 
 def toml(value: Scalar) -> str:
-    """A JSON string, number or boolean is the same TOML value."""
+    """Return a string, number or boolean as TOML, which equals its JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

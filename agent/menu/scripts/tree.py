@@ -1,4 +1,4 @@
-"""Small questions to a script's syntax tree."""
+"""Answer simple questions about a script's syntax tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.script.literals import Literal, NotLiteralError, literal
 
 
 class Names:
-    """What the names of a script stand for, where that can be said without running it."""
+    """Values of a script's names that are known without running it."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._values: dict[str, Literal] = {}
@@ -25,24 +25,24 @@ class Names:
                     continue
 
     def value(self, node: ast.expr | None) -> Literal:
-        """The value of an expression; None where there is none or it is not known.
+        """Return the value of an expression; None if there is none.
 
-        :raises NotLiteralError: where it is computed.
+        :raises NotLiteralError: if it is computed.
         """
         return None if node is None else literal(node, self._values)
 
     def scalar(self, node: ast.expr | None) -> Scalar | None:
-        """As :meth:`value`, of what is no row.
+        """Return the value of an expression that is no sequence.
 
-        :raises NotLiteralError: where it is computed or a row.
+        :raises NotLiteralError: if it is computed or a sequence.
         """
         value = self.value(node)
         if isinstance(value, tuple):
-            raise NotLiteralError("it is a row of values")
+            raise NotLiteralError("it is a sequence of values")
         return value
 
     def text(self, node: ast.expr | None) -> str:
-        """A text; empty where it is none or computed."""
+        """Return a text; empty if it is another value or computed."""
         try:
             value = self.value(node)
         except NotLiteralError:
@@ -50,7 +50,7 @@ class Names:
         return value if isinstance(value, str) else ""
 
     def choices(self, node: ast.expr | None) -> tuple[Scalar, ...]:
-        """A row of scalars; empty where it is none or computed."""
+        """Return a sequence of scalars; empty if it is another value or computed."""
         try:
             value = self.value(node)
         except NotLiteralError:
@@ -62,41 +62,41 @@ class Names:
 
 
 def dotted(node: ast.expr) -> str:
-    """``a.b.c``; what is no name in it is left out."""
+    """Return ``a.b.c``, omitting parts that are no names."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}".lstrip(".")
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def last_name(node: ast.expr) -> str:
-    """``c`` of ``a.b.c``."""
+    """Return ``c`` of ``a.b.c``."""
     return dotted(node).rpartition(".")[2]
 
 
 def keywords(call: ast.Call) -> Mapping[str, ast.expr]:
-    """A call's arguments by name."""
+    """Return a call's arguments by name."""
     return {one.arg: one.value for one in call.keywords if one.arg is not None}
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Every call, in the order of the text."""
+    """Yield every call, in the order of the text."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return iter(sorted(found, key=lambda call: (call.lineno, call.col_offset)))
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function, in the order of the text."""
+    """Yield every function, in the order of the text."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return iter(sorted((n for n in ast.walk(tree) if isinstance(n, kinds)), key=lambda f: f.lineno))
 
 
 def comments(source: str) -> dict[int, str]:
-    """What stands behind the code of a line, by the line's number."""
+    """Return the comments after code, by line number."""
     found = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip():
                 found[token.start[0]] = token.string.lstrip("#").strip()
     except (tokenize.TokenError, SyntaxError):
-        pass  # what the parser took and the tokenizer does not: no comments then
+        pass  # the tokenizer refuses some text that the parser accepts: then no comments
     return found

@@ -25,7 +25,7 @@ from agent.search.confirm.texts import FreshTexts
 from agent.search.seed_blocks import seeds_of
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, SpecError
-from trainer.spec import AnyConfig, Averaging, Budget, Look, TrialSpec, gpt
+from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
 
 FIRST_LONG_SEED, MOST_LONG_SEEDS = 10, 90
@@ -173,7 +173,7 @@ class CalibrationPlan:
         yield Planned("own", short, plain.model_copy(update=more))
         if settings.cooldown_steps:
             # Where the campaign averages, the weights as they are besides: longer runs are so.
-            looks: tuple[Look, ...] = (Look(),) if settings.average else ()
+            looks: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
             uncooled = plain.model_copy(update={"cooldown_steps": 0, "looks": looks})
             yield Planned("horizon", short, uncooled, self.uncooled)
         for way, other in self.horizons(config).items():
@@ -186,20 +186,20 @@ class CalibrationPlan:
         yield Planned("half", second, half)
         longer = [times * steps for times in self.longer]
         if longer:
-            looks = tuple(Look(step=one) for one in longer[:-1])
+            looks = tuple(Checkpoint(step=one) for one in longer[:-1])
             run = CalibrationRun(steps=longer[-1], horizon_steps=horizon, looks=looks)
             yield Planned("longer", short, run)
         for seed in range(self.long_seeds):
             long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
             yield Planned("long", short + FIRST_LONG_SEED + seed, long)
 
-    def looks(self, config: AnyConfig) -> Iterator[Look]:
+    def looks(self, config: AnyConfig) -> Iterator[Checkpoint]:
         """Of the own run: at quarters of it and at its end the weights as they are, then averages
         at its end."""
         steps = self.budget_steps(config)
-        yield from (Look(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
-        yield Look()
-        yield from (Look(average=average) for average in self.averages(config))
+        yield from (Checkpoint(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
+        yield Checkpoint()
+        yield from (Checkpoint(average=average) for average in self.averages(config))
 
     def averages(self, config: AnyConfig) -> Iterator[Averaging]:
         """Those tried."""

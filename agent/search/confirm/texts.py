@@ -10,7 +10,7 @@ from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
-from trainer.corpus.second_text import FreshText, given_text, set_aside
+from trainer.corpus.second_text import FreshText, given_text, holdout_split
 from trainer.spec import ScoredText
 from trajectory.evidence import SAME_RUNS
 
@@ -33,7 +33,7 @@ class FreshTexts:
         """
         if campaign.command is not None:
             return cls._of_command(campaign, given)
-        own = set_aside(campaign.corpus)
+        own = holdout_split(campaign.corpus)
         others = [given_text(source, campaign.corpus) for source in given]
         if own is not None:
             first = _said_of_own(own, held_back=campaign.settings.hold_back)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoresearch.errors import CorpusError
 from tests.support.corpora import SEPARATOR_ID, byte_stream, prose, write_corpus
 from trainer.corpus import Corpus, prepare
-from trainer.corpus.second_text import TIMES_HELDOUT, _parts, given_text, set_aside
+from trainer.corpus.second_text import TIMES_HELDOUT, _parts, given_text, holdout_split
 from trainer.corpus.store import is_intact
 from trainer.spec import MOST_PARTS
 
@@ -29,7 +29,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def test_the_last_documents_are_set_aside_and_nothing_on_disk_changes(corpus: Corpus) -> None:
     before = {path.name: path.read_bytes() for path in corpus.directory.iterdir()}
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     assert text is not None and text.train_tokens is not None
     together = [*corpus.train[: text.train_tokens].tolist(), *text.tokens.tolist()]
     assert together == corpus.train.tolist()
@@ -40,7 +40,7 @@ def test_the_last_documents_are_set_aside_and_nothing_on_disk_changes(corpus: Co
 
 
 def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(corpus: Corpus) -> None:
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     assert text is not None
     size = sum(part.bytes for part in text.parts)
     longest = max(map(len, documents(60)))
@@ -50,7 +50,7 @@ def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(corpus: 
 
 
 def test_parts_are_whole_documents_with_their_bytes(corpus: Corpus) -> None:
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     assert text is not None
     start = 0
     for part in text.parts:
@@ -75,7 +75,7 @@ def test_parts_hold_everything_and_are_few_and_alike(sizes: list[int]) -> None:
 @pytest.mark.parametrize("train", [documents(2, 40_000), documents(15, 1200), documents(40, 20)])
 def test_a_small_corpus_sets_nothing_aside(tmp_path: Path, train: list[bytes]) -> None:
     """Of the first a tenth holds no document, of the second one, of the third too few bytes."""
-    assert set_aside(write_corpus(tmp_path / "small", train=train)) is None
+    assert holdout_split(write_corpus(tmp_path / "small", train=train)) is None
 
 
 def test_a_bpe_corpus_counts_bytes_of_text_and_not_tokens(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_bpe_corpus_counts_bytes_of_text_and_not_tokens(tmp_path: Path) -> Non
     for number, document in enumerate(documents(80)):
         (folder / f"{number}.txt").write_bytes(document + f" é {number}".encode())
     made = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
-    text = set_aside(made)
+    text = holdout_split(made)
     assert text is not None
     tail = list(made.documents("train"))[-text.documents :]
     assert sum(part.bytes for part in text.parts) == sum(len(one.encode()) for one in tail)
@@ -132,7 +132,7 @@ def test_a_given_text_with_nothing_new_is_refused(
 
 
 def test_its_file_is_mended_where_it_is_damaged(corpus: Corpus, tmp_path: Path) -> None:
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     assert text is not None
     written = text.written(tmp_path / "texts")
     assert Path(written.path).read_bytes() == text.tokens.tobytes()

@@ -16,10 +16,10 @@ from tests.support.configs import config
 from tests.support.corpora import prose, write_corpus
 from tests.support.trials import trial_ok, trial_spec
 from trainer.corpus import Corpus
-from trainer.corpus.second_text import set_aside
+from trainer.corpus.second_text import holdout_split
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.trial_files import read_curve
-from trainer.spec import Averaging, Budget, Look, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.averages import RunningAverage
 from trainer.training.child import run_trial
 
@@ -64,7 +64,12 @@ def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> Tri
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precision: str) -> None:
-    looks = (Look(step=2), Look(step=5, average=EMA), Look(average=LAWA), Look())
+    looks = (
+        Checkpoint(step=2),
+        Checkpoint(step=5, average=EMA),
+        Checkpoint(average=LAWA),
+        Checkpoint(),
+    )
     recipe = {"precision": precision}
     plain = trained(corpus, tmp_path / "a", recipe=recipe)
     more = trained(corpus, tmp_path / "b", recipe=recipe, looks=looks)
@@ -77,7 +82,11 @@ def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precisi
 
 
 def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_path: Path) -> None:
-    looks = (Look(step=5), Look(step=5, average=LAWA), Look(step=5, average=EMA))
+    looks = (
+        Checkpoint(step=5),
+        Checkpoint(step=5, average=LAWA),
+        Checkpoint(step=5, average=EMA),
+    )
     whole = trained(corpus, tmp_path / "whole", looks=looks)
     for place, average in enumerate((None, LAWA, EMA)):
         short = trained(corpus, tmp_path / f"{place}", steps=5, average=average)
@@ -85,11 +94,11 @@ def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_pat
 
 
 def test_the_average_scores_every_text(corpus: Corpus, tmp_path: Path) -> None:
-    aside = set_aside(corpus)
-    assert aside is not None
-    texts = (aside.written(tmp_path / "texts"),)
+    holdout = holdout_split(corpus)
+    assert holdout is not None
+    texts = (holdout.written(tmp_path / "texts"),)
     plain = trained(corpus, tmp_path / "plain", texts=texts)
-    mean = trained(corpus, tmp_path / "mean", texts=texts, average=LAWA, looks=(Look(),))
+    mean = trained(corpus, tmp_path / "mean", texts=texts, average=LAWA, looks=(Checkpoint(),))
     assert mean.val_bpb != plain.val_bpb == mean.looks_bpb[0]
     assert mean.texts[0].val_bpb != plain.texts[0].val_bpb
     one = trained(corpus, tmp_path / "one", average=Averaging(form="lawa", steps=1))
@@ -106,7 +115,7 @@ def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_path: Path) -> None:
-    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, looks=(Look(step=1),))
+    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, looks=(Checkpoint(step=1),))
     result = run_trial(spec, tmp_path)
     assert isinstance(result, TrialFailed)
     assert result.status == "nonfinite"
@@ -162,13 +171,13 @@ class TestMeans:
 def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
     written = json.loads(trial_spec().model_dump_json())
     assert not {"average", "cooldown_steps", "looks"} & written.keys()
-    more = trial_spec(average=EMA, cooldown_steps=2, looks=(Look(step=3, average=LAWA),))
+    more = trial_spec(average=EMA, cooldown_steps=2, looks=(Checkpoint(step=3, average=LAWA),))
     assert TrialSpec.model_validate_json(more.model_dump_json()) == more
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"cooldown_steps": 3}, {"looks": (Look(),)}, {"average": LAWA}],
+    [{"cooldown_steps": 3}, {"looks": (Checkpoint(),)}, {"average": LAWA}],
 )
 def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="ends at no known step"):
@@ -176,7 +185,7 @@ def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> 
     trial_spec(budget=Budget(unit="seconds", amount=3), average=EMA)
 
 
-@pytest.mark.parametrize("changes", [{"cooldown_steps": 61}, {"looks": (Look(step=61),)}])
+@pytest.mark.parametrize("changes", [{"cooldown_steps": 61}, {"looks": (Checkpoint(step=61),)}])
 def test_nothing_happens_after_the_end(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="do not both fit into the 60 steps"):
         trial_spec(**changes)
@@ -190,7 +199,7 @@ def test_only_averages_that_are_have_a_name(text: str) -> None:
 
 
 def test_a_result_with_other_looks_is_not_of_that_order() -> None:
-    spec = trial_spec(looks=(Look(step=3),))
+    spec = trial_spec(looks=(Checkpoint(step=3),))
     assert not contradiction(spec, trial_ok(spec, looks_bpb=(4.5,)))
     assert "0 looks, not the 1" in contradiction(spec, trial_ok(spec))
     assert "1 looks, not the 0" in contradiction(trial_spec(), trial_ok(spec, looks_bpb=(4.5,)))

@@ -13,7 +13,7 @@ from tests.support.configs import config
 from tests.support.corpora import prose, write_corpus
 from tests.support.trials import trial_ok, trial_spec
 from trainer.corpus import Corpus
-from trainer.corpus.second_text import FreshText, set_aside
+from trainer.corpus.second_text import FreshText, holdout_split
 from trainer.isolation.contradiction import contradiction
 from trainer.spec import Budget, ScoredText, TextPart, TextScore, TrialOk, TrialSpec
 from trainer.training.child import run_trial
@@ -36,7 +36,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 @pytest.fixture
 def aside(corpus: Corpus) -> FreshText:
-    text = set_aside(corpus)
+    text = holdout_split(corpus)
     assert text is not None
     return text
 

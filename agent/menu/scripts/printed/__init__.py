@@ -1,1 +1,1 @@
-"""What a script prints: its texts, and which of them say a score or a curve."""
+"""Find which of a script's printed texts hold a score or a curve."""

@@ -1,8 +1,8 @@
-"""The lines that a script prints its score and its curve in, as patterns.
+"""Find the lines in which a script prints its score and its curve, as patterns.
 
-The score is the hole of a text whose label speaks of a validation figure; without one, the hole
-that a variable of such a name fills; without one, the loss or another figure of training. The curve
-is a line with a step and a loss in it.
+The score is the value whose label mentions a validation figure. Failing that, it is one whose
+variable has such a name, and then the loss or another training figure. The curve is a line with a
+step and a loss.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
 
 NUMBER = r"([-+0-9.eE]+)"
-"""What is taken for a number."""
+"""Pattern of a number."""
 
 _HELD_OUT = r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation|dev|held[ -]?out)(?![a-z])"
 _FIGURES = (
@@ -41,33 +41,32 @@ _NO_BEST_BEFORE = {
     False: "(?<![Bb]est[ _])(?<![Ll]owest[ _])(?<![Mm]in[ _])",
     True: "(?<![Bb]est[ _])(?<![Hh]ighest[ _])(?<![Mm]ax[ _])",
 }
-"""Keeps a pattern from the line at the end that repeats the best evaluation, by whether more is
-better."""
+"""Keeps a pattern from matching a final line that repeats the best evaluation, by direction."""
 _SETTING = re.compile(r"(args|opts?|options|cfg|config|flags|hparams)\.\w+", re.IGNORECASE)
-"""A setting that a script repeats: ``Preconditioning & loss: {opts.precond}``."""
+"""A setting that a script prints: ``Preconditioning & loss: {opts.precond}``."""
 _NO_TRAIN_BEFORE = "(?<![Tt]rain[ _])(?<![Tt]raining[ _])"
 _MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A pattern and where it is from."""
+    """A pattern and its source."""
 
     pattern: str
     line: int
     label: str
-    """``val loss``"""
+    """Label like ``val loss``."""
     more_is_better: bool = False
     is_training: bool = False
-    """Whether it is a figure of training, for want of a validation score."""
+    """Whether it is a training figure, used without a validation score."""
     is_best: bool = False
-    """Whether it is the best of several evaluations, for want of a line that prints each."""
+    """Whether it is the best of several evaluations, used if no line prints each."""
     decimals: int | None = None
-    """That the number is printed with, where its format says so."""
+    """Decimals in its format, if stated."""
 
 
 def score_printed(tree: ast.Module) -> Printed | None:
-    """The pattern of the score; None where no line of the script seems to say one."""
+    """Return the pattern of the score; None if no line seems to print one."""
     best: tuple[tuple[int, ...], Printed] | None = None
     for line, is_printed, template in templates(tree):
         holes = list(labelled(template))
@@ -83,7 +82,7 @@ def score_printed(tree: ast.Module) -> Printed | None:
 
 
 def best_line(tree: ast.Module, score: Printed) -> int | None:
-    """Return the line that prints a best value in words that the score's pattern reads too."""
+    """Return the line that prints a best value in words that the score's pattern matches too."""
     for line, _, template in templates(tree):
         text, holes = "", {}
         for part in template:
@@ -98,13 +97,13 @@ def best_line(tree: ast.Module, score: Printed) -> int | None:
 
 
 def curve_printed(tree: ast.Module) -> Printed | None:
-    """The pattern of a step and its loss; None where no line seems to say them."""
+    """Return the pattern of a step and its loss; None if no line seems to print them."""
     found = [(_curve(template, line), is_printed) for line, is_printed, template in templates(tree)]
     ranked = [(is_printed, one.line, one) for one, is_printed in found if one is not None]
     return max(ranked, key=lambda one: one[:2])[2] if ranked else None
 
 
-# --- what a label says --------------------------------------------------------------------------
+# --- the meaning of a label ----------------------------------------------------------------
 
 
 def _score(
@@ -142,24 +141,25 @@ def _place_of(figure: str) -> int:
 
 
 def _kind_of(word: str) -> int:
-    """What is held out for choosing comes before what is held out to the end."""
+    """Rank validation figures before test figures."""
     return 1 if word.lower() == "test" else 0
 
 
 def _name(label: str) -> str:
-    """``val loss`` of ``val loss: ``."""
+    """Return ``val loss`` for ``val loss: ``."""
     words = re.sub(r"[^\w%]+", " ", label).strip()
     return words.lower()[:40]
 
 
 def _last_clause(label: str) -> int:
-    """Where the words begin that belong to the hole alone: after the last mark or bracket."""
+    """Return the start of the words that belong to the value alone: after the last mark or
+    bracket."""
     marks = list(re.finditer(r"[,;|()\[\]\t>=-]+\s*(?=\w)", label))
     return marks[-1].end() if marks else len(label) - len(label.lstrip())
 
 
 def _regex(text: str) -> str:
-    """A pattern of a label and the number behind it, whatever the white space."""
+    """Return a pattern of a label and the number after it, with any white space."""
     return f"{_literal(text)}{NUMBER}"
 
 

@@ -1,5 +1,5 @@
-"""A script's f-strings, ``"…".format(…)``, ``"…" % …`` and ``print("…", x)``, read as texts with
-holes."""
+"""Parse a script's f-strings, ``"…".format(…)``, ``"…" % …`` and ``print("…", x)`` into templates
+with holes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Hole:
     """A place in a text that a value fills."""
 
     expression: str
-    """The value's code; empty where it is not known which it is."""
+    """Code of the value; empty if unknown."""
     decimals: int | None = None
-    """That it is printed with, where its format says so."""
+    """Decimals in its format, if stated."""
 
 
 Template: TypeAlias = tuple[str | Hole, ...]
 
 
 def labelled(template: Template) -> Iterator[tuple[str, Hole]]:
-    """Each hole with the text before it on its line, since the hole before."""
+    """Yield each hole with the text before it on its line, since the previous hole."""
     label = ""
     for part in template:
         if isinstance(part, Hole):
@@ -43,7 +43,7 @@ def labelled(template: Template) -> Iterator[tuple[str, Hole]]:
 
 
 def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
-    """Every text with a hole, with its line and whether a call prints it, inner ones once."""
+    """Yield every text with a hole, its line and whether a call prints it, nested ones once."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _is_tracked(node):
@@ -63,12 +63,12 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
 
 
 def _is_tracked(call: ast.Call) -> bool:
-    """Return whether a call hands figures to a tracker, which prints none: ``wandb.log({…})``."""
+    """Return whether a call sends figures to a tracker and prints none: ``wandb.log({…})``."""
     return last_name(call.func) == "log" and bool(call.args) and isinstance(call.args[0], ast.Dict)
 
 
 def _put_in(call: ast.Call) -> list[ast.expr]:
-    """Return what a call prints: of a logger's ``("loss %.3f", x)`` the text with its values."""
+    """Return what a call prints: for a logger's ``("loss %.3f", x)`` the text with its values."""
     texts = [n for n, one in enumerate(call.args) if isinstance(one, ast.Constant)]
     match call.args[texts[0] :] if texts and isinstance(call.func, ast.Attribute) else []:
         case [ast.Constant(value=str() as text) as first, *rest] if rest and "%" in text:
@@ -112,9 +112,10 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
 
 
 def _hole(node: ast.expr | None, how: str = "", name: str = "") -> Hole:
-    """
+    """Return a hole.
+
     :param how: its format: ``>8.6f``.
-    :param name: what stands for it where its code is not known.
+    :param name: a label for it if its code is unknown.
     """
     decimals = _DECIMALS.search(how)
     code = name if node is None else ast.unparse(node)[:200]
